@@ -1,0 +1,30 @@
+# make reproduce   set up .venv and run the main job
+# make test        set up .venv and run every check
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: reproduce test benchmark clean
+
+reproduce: $(STAMP)
+	$(BIN)/python examples/demonstration.py --out results
+
+test: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+benchmark: $(STAMP)
+	$(BIN)/python benchmarks/core.py
+
+# torch comes first and pinned, so that nothing later asks for another build of it.
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $(STAMP)
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,14 @@
+"""Augmented neural ODEs for PyTorch."""
+
+from anode.models.fields import MLPField
+from anode.ode.control import PID
+from anode.ode.field import Field
+from anode.ode.solution import Solution, SolveError, Stats, Status
+from anode.ode.solve import solve
+from anode.ode.tableaus import TABLEAUS
+
+METHODS = tuple(TABLEAUS)
+"""The names of all methods."""
+
+__version__ = "0.1.0"
+__all__ = ["METHODS", "PID", "Field", "MLPField", "Solution", "SolveError", "Stats", "Status", "solve"]

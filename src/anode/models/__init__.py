@@ -1,0 +1,1 @@
+"""Neural ODE models on the numerical core."""

@@ -1,0 +1,1 @@
+"""Numerics alone: tensors in, a Solution out; knows no network."""

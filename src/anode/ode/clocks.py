@@ -1,0 +1,283 @@
+"""Time during a solve: which step to try next, whether to keep it, and when to stop.
+
+Two clocks keep time for the loop in :mod:`anode.ode.integrate`. :class:`JointClock` has one time and one step size for
+the whole state and computes with Python floats, several times cheaper than small tensors; :class:`GroupClock` has
+one of each for every group, in tensors. Both propose an :class:`Interval`, judge what came of it, and move on.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anode.ode.plan import Emission, Interval, Number, Plan, Rate, spread
+from anode.ode.solution import Stats, Status
+
+Accepted = Any
+"""Who keeps a step: True, or one truth value a group."""
+
+
+def clock_for(plan: Plan) -> JointClock | GroupClock:
+    """The clock that keeps a plan's time."""
+    return GroupClock(plan) if plan.group_dims else JointClock(plan)
+
+
+@torch.no_grad()
+def initial_step(plan: Plan, f: Rate, y: Tensor, slope: Tensor, t: Number) -> Number:
+    """Hairer's guess of the first step's size, a number or one a group; one evaluation of f.
+
+    References:
+        Hairer, Norsett and Wanner, section II.4.
+    """
+    tiny, scale = 1e-6, (y.abs() * plan.rtol).add_(plan.atol)
+
+    def norm(x: Tensor) -> list[float]:
+        # Lists of numbers, because small tensors cost more to compute with.
+        values = plan.norm(x / scale)
+        return values.flatten().tolist() if plan.group_dims else [values.item()]
+
+    def per_group(values: list[float]) -> Number:
+        if not plan.group_dims:
+            return values[0]
+        return torch.tensor(values, dtype=t.dtype, device=y.device).reshape(plan.groups)
+
+    speeds = norm(slope)
+    probes = [
+        0.01 * size / speed if size >= 1e-5 and speed >= 1e-5 and math.isfinite(speed) else tiny
+        for size, speed in zip(norm(y), speeds, strict=True)
+    ]
+    probe = Interval(plan, t, t + plan.direction * spread(plan, per_group(probes)))
+    ahead = f(probe.at(1.0), probe.move(y, slope))
+    guesses = []
+    for h, speed, bend in zip(probes, speeds, norm(ahead - slope), strict=True):
+        steepest = max(speed, bend / h)
+        guess = (0.01 / steepest) ** (1 / plan.tableau.order) if steepest > 1e-15 else max(tiny, 1e-3 * h)
+        guesses.append(min(100 * h, guess) if math.isfinite(steepest) else tiny)
+    return per_group(guesses)
+
+
+class JointClock:
+    """One time and one step size for the whole state."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.t = plan.times[0]
+        self.stats = Stats()
+        self.status = Status.SUCCESS
+        self.running = plan.times[0] != plan.times[-1]
+        self._h: Number = plan.first_step
+        self._errors = (1.0, 1.0)
+        self._last_error = 0.0
+        self._pending = [i for i in plan.wanted if plan.times[i] != self.t]
+        self._landings = [t for t in plan.step_at if (t - self.t) * plan.direction > 0]
+
+    def now(self) -> Tensor:
+        """The current time, as f sees it."""
+        return Interval(self.plan, self.t, self.t + self.plan.direction).at(0.0)
+
+    def begin(self, f: Rate, y: Tensor, slope: Tensor) -> None:
+        """Choose the size of the first step, unless it was given."""
+        if self.plan.knots is None and self._h is None:
+            self._h = initial_step(self.plan, f, y, slope, self.t)
+            self.charge(1)
+
+    def propose(self) -> Interval | None:
+        """The next step to try; ``None``, with a status, if there can be none."""
+        plan, stats = self.plan, self.stats
+        if stats.accepted + stats.rejected >= plan.max_steps:
+            self.stop(Status.MAX_STEPS)
+            return None
+        if plan.knots is not None:
+            (t, start), (t1, end) = plan.knots[stats.accepted : stats.accepted + 2]
+            return Interval(plan, t, t1, start, end)
+        self._h = min(max(self._h, plan.min_step), plan.max_step)
+        t1 = self.t + plan.direction * self._h
+        if t1 == self.t:
+            self.stop(Status.UNDERFLOW if math.isfinite(self._last_error) else Status.NON_FINITE)
+            return None
+        if self._landings and (t1 - self._landings[0]) * plan.direction > 0:
+            t1 = self._landings[0]
+        return Interval(plan, self.t, t1)
+
+    def judge(self, step: Interval, error: Tensor | None, y: Tensor, y1: Tensor) -> Accepted:
+        """True if the step is kept, else ``None``; moves time on and chooses the size of the next step.
+
+        Args:
+            step: What was tried.
+            error: The row of the error estimate, without h and the row's scale; ``None`` for steps of given size.
+            y, y1: The states before and after.
+        """
+        plan = self.plan
+        if error is None:
+            accepted = bool(y1.isfinite().all())
+            if not accepted:
+                self.stop(Status.NON_FINITE)
+        else:
+            h = abs(step.h)
+            ratio = plan.error_ratio(error, y, y1).item() * h * abs(plan.tableau.error_row.scale)
+            self._last_error = ratio
+            accepted = ratio <= 1 or self._h <= plan.min_step
+            smallest = 1.0 if accepted else plan.controller.min_factor
+            self._h = h * plan.controller.factor((ratio, *self._errors), plan.tableau.order, smallest)
+            if accepted:
+                self._errors = (ratio, self._errors[0])
+        if not accepted:
+            self.stats.rejected += 1
+            return None
+        self.stats.accepted += 1
+        self.t = step.t1 if plan.moving_times is None else float(step.t1)
+        if self._landings and self.t == self._landings[0]:
+            del self._landings[0]
+        if (self.t - plan.times[-1]) * plan.direction >= 0:
+            self.running = False
+        return True
+
+    def stop(self, status: Status, t: float | None = None) -> None:
+        """End the solve now, or at an earlier time ``t`` within the last step."""
+        self.status, self.running = status, False
+        self.t = self.t if t is None else t
+
+    def keep(self, step: Interval, accepted: Accepted) -> Interval:
+        """The part of a step that was accepted: all of it."""
+        return step
+
+    def emissions(self, step: Interval, accepted: Accepted) -> list[Emission]:
+        """The wanted times that an accepted step has passed."""
+        plan, passed = self.plan, []
+        while self._pending and (plan.times[self._pending[0]] - self.t) * plan.direction <= 0:
+            index = self._pending.pop(0)
+            # The end of a step of given size is the given time itself; any other is a point of the dense output.
+            on_end = plan.times[index] == self.t and (not plan.times_move or index == step.end)
+            passed.append(Emission(index, None if on_end else step.fraction(index)))
+        return passed
+
+    def choose(self, accepted: Accepted, new: Tensor, old: Tensor) -> Tensor:
+        """The new value where the step was accepted, the old elsewhere."""
+        return new
+
+    def charge(self, calls: int, accepted: Accepted = None) -> None:
+        """Count some calls of f."""
+        self.stats.nfe += calls
+        self.stats.calls += calls
+
+
+class GroupClock:
+    """A time and a step size for each group; groups that are done, or that failed, stand still."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        device = plan.like.device
+        real = torch.float32 if device.type == "mps" else torch.float64
+
+        def full(value: float, dtype: torch.dtype = real) -> Tensor:
+            return torch.full(plan.groups, value, dtype=dtype, device=device)
+
+        self.running = plan.times[0] != plan.times[-1]
+        self.t = full(plan.times[0])
+        self.status = full(Status.SUCCESS, torch.int64)
+        self.stats = Stats(nfe=full(0, torch.int64), accepted=full(0, torch.int64), rejected=full(0, torch.int64))
+        self._active = full(self.running, torch.bool)
+        self._h: Number = None if plan.first_step is None else full(plan.first_step)
+        self._errors = (full(1.0), full(1.0))
+        self._last_error = full(0.0)
+        self._attempts = 0
+
+    def now(self) -> Tensor:
+        """The current times, as f sees them."""
+        time = spread(self.plan, self.t)
+        return Interval(self.plan, time, time + self.plan.direction).at(0.0)
+
+    def begin(self, f: Rate, y: Tensor, slope: Tensor) -> None:
+        """Choose the size of each first step, unless it was given."""
+        if self.plan.knots is None and self._h is None:
+            self._h = initial_step(self.plan, f, y, slope, spread(self.plan, self.t))
+            self.charge(1)
+
+    def propose(self) -> Interval | None:
+        """The next steps to try; ``None``, with statuses, if there can be none."""
+        plan = self.plan
+        if self._attempts >= plan.max_steps:
+            self._stop(self._active, Status.MAX_STEPS)
+            return None
+        self._attempts += 1
+        if plan.knots is not None:
+            (_, start), (knot, end) = plan.knots[self._attempts - 1 : self._attempts + 1]
+            return Interval(plan, *self._ends(torch.full_like(self.t, knot)), start, end)
+        self._h = self._h.clamp(plan.min_step, plan.max_step)
+        t1 = self.t + plan.direction * self._h
+        stuck = self._active & (t1 == self.t)
+        if stuck.any():
+            self._stop(stuck & self._last_error.isfinite(), Status.UNDERFLOW)
+            self._stop(stuck, Status.NON_FINITE)
+            if not self.running:
+                return None
+        return Interval(plan, *self._ends(t1))
+
+    def _ends(self, t1: Tensor) -> tuple[Tensor, Tensor]:
+        return spread(self.plan, self.t), spread(self.plan, torch.where(self._active, t1, self.t))
+
+    def _stop(self, groups: Tensor, status: Status) -> None:
+        self.status = torch.where(groups & self._active, int(status), self.status)
+        self._active = self._active & ~groups
+        self.running = bool(self._active.any())
+
+    def judge(self, step: Interval, error: Tensor | None, y: Tensor, y1: Tensor) -> Accepted:
+        """Which groups keep the step, ``None`` if none; otherwise as :meth:`JointClock.judge`."""
+        plan = self.plan
+        t1 = step.t1.detach().reshape(plan.groups)
+        if error is None:
+            accepted = self._active & y1.isfinite().flatten(plan.group_dims).all(-1)
+            rejected = self._active & ~accepted
+            self._stop(rejected, Status.NON_FINITE)
+        else:
+            h = (t1 - self.t).abs()
+            ratio = plan.error_ratio(error, y, y1).to(self.t.dtype) * h * abs(plan.tableau.error_row.scale)
+            accepted = self._active & ((ratio <= 1) | (self._h <= plan.min_step))
+            rejected = self._active & ~accepted
+            smallest = torch.where(accepted, 1.0, plan.controller.min_factor)
+            self._h = h * plan.controller.factor((ratio, *self._errors), plan.tableau.order, smallest)
+            self._last_error = ratio
+            self._errors = (
+                torch.where(accepted, ratio, self._errors[0]),
+                torch.where(accepted, self._errors[0], self._errors[1]),
+            )
+        self.stats.accepted += accepted
+        self.stats.rejected += rejected
+        self.t = torch.where(accepted, t1, self.t)
+        self._stop((self.t - plan.times[-1]) * plan.direction >= 0, Status.SUCCESS)
+        return accepted if accepted.any() else None
+
+    def emissions(self, step: Interval, accepted: Accepted) -> list[Emission]:
+        """The wanted times that the accepted steps have passed."""
+        plan, passed = self.plan, []
+        before, now = step.t.detach().reshape(plan.groups) * plan.direction, self.t * plan.direction
+        first, last = before[accepted].min(), now[accepted].max()
+        for index in plan.wanted:
+            time = plan.times[index] * plan.direction
+            if first < time <= last:
+                groups = spread(plan, accepted & (before < time) & (time <= now))
+                on_end = plan.knots is not None and index == step.end
+                passed.append(
+                    Emission(index, None if on_end else step.fraction(index).masked_fill(~groups, 0.0), groups)
+                )
+        return passed
+
+    def keep(self, step: Interval, accepted: Accepted) -> Interval:
+        """The part of a step that was accepted: the other groups stand still."""
+        stay = spread(self.plan, ~accepted)
+        if not (stay & (step.h != 0)).any():
+            return step
+        t, t1 = step.t.detach(), step.t1.detach()
+        return Interval(self.plan, t, torch.where(stay, t, t1), step.start, step.end)
+
+    def choose(self, accepted: Accepted, new: Tensor, old: Tensor) -> Tensor:
+        """The new value where the step was accepted, the old elsewhere."""
+        return torch.where(spread(self.plan, accepted), new, old)
+
+    def charge(self, calls: int, accepted: Accepted = None) -> None:
+        """Count some calls of f for the groups that are not done, or for those whose step has just been accepted."""
+        self.stats.nfe += calls * (self._active if accepted is None else accepted)
+        self.stats.calls += calls

@@ -1,0 +1,51 @@
+"""A solution at any time: the polynomials of its steps."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from anode.ode.integrate import Trace, state_inside
+from anode.ode.plan import Number, Plan
+
+
+class DenseOutput:
+    """Evaluates the dense output of a solve that kept its slopes."""
+
+    def __init__(self, plan: Plan, trace: Trace) -> None:
+        self._plan, self._trace = plan, trace
+        reached = trace.t.max() if isinstance(trace.t, Tensor) else trace.t
+        ends = sorted((plan.times[0], float(reached), plan.times[-1]), key=lambda t: t * plan.direction)
+        self._first, self._last = sorted((plan.times[0], ends[1]))
+
+    def __call__(self, t: Tensor) -> Tensor:
+        """The packed state at every element of ``t``."""
+        outside = (t < self._first) | (t > self._last)
+        if outside.any():
+            raise ValueError(
+                f"t: this solution was solved from {self._first:.6g} to {self._last:.6g}, "
+                f"got t = {t[outside].flatten()[0].item():.6g}"
+            )
+        times = t.to(self._plan.like.device).flatten()
+        states = [self._state_at(time) for time in times.unbind()]
+        return torch.stack(states).reshape(t.shape + self._plan.like.shape)
+
+    def _state_at(self, time: Tensor) -> Tensor:
+        plan = self._plan
+        if not self._trace.steps:
+            return self._trace.y
+        if plan.group_dims == 0:
+            inside = next(s for s in self._trace.steps if (s.interval.t1 - time) * plan.direction >= 0)
+            assert inside.slopes is not None
+            fraction = (time - inside.interval.t) / inside.interval.h
+            return state_inside(plan.tableau, inside.interval, inside.y, inside.slopes, fraction)
+        state = torch.full_like(plan.like, torch.nan)
+        for step in self._trace.steps:
+            interval: Number = step.interval
+            inside = ((time - interval.t) * plan.direction >= 0) & ((interval.t1 - time) * plan.direction >= 0)
+            inside = inside & (interval.h != 0)
+            if inside.any():
+                assert step.slopes is not None
+                fraction = torch.where(inside, (time - interval.t) / torch.where(inside, interval.h, 1.0), 0.0)
+                state = torch.where(inside, state_inside(plan.tableau, interval, step.y, step.slopes, fraction), state)
+        return state

@@ -1,0 +1,43 @@
+"""Stopping where something happens: the first time a function of time and state changes sign."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from anode.ode.plan import Interval
+
+
+class Event:
+    """A condition that ends a solve.
+
+    Args:
+        fn: ``fn(t, y)``; the solve ends at its first zero. A tensor result means several conditions, the first of
+            which ends the solve.
+        tol: How exactly the time of the zero is wanted.
+        t, y: The start, at which ``fn`` has the sign that it keeps until the event.
+    """
+
+    def __init__(self, fn: Callable[[Tensor, Tensor], Tensor], tol: float, t: Tensor, y: Tensor) -> None:
+        self._fn, self._tol = fn, tol
+        with torch.no_grad():
+            self._signs = torch.sign(fn(t, y))
+
+    def has_happened(self, t: Tensor, y: Tensor) -> bool:
+        """Whether any condition has left the sign it began with."""
+        with torch.no_grad():
+            return bool((self._fn(t, y) * self._signs).min() <= 0)
+
+    def locate(self, step: Interval, state_at: Callable[[float], Tensor]) -> float:
+        """The fraction of the step at which the event happens, by bisection on the dense output."""
+        before, after = 0.0, 1.0
+        for _ in range(max(1, math.ceil(math.log2(max(abs(float(step.h)) / self._tol, 2.0))))):
+            middle = (before + after) / 2
+            if self.has_happened(step.at(middle), state_at(middle)):
+                after = middle
+            else:
+                before = middle
+        return (before + after) / 2

@@ -1,0 +1,138 @@
+"""Right-hand sides and their derivatives."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Rate = Callable[[Tensor, Tensor], Tensor]
+"""f(t, y), the right-hand side of an ODE, on one tensor."""
+
+
+class Derivative(ABC):
+    """Evaluates f, and pulls cotangents back through evaluations.
+
+    An evaluation hangs what pulling it back will need onto the slope it returns, as ``slope.tape``, so that it lives
+    and dies with the slope. Gradients with respect to parameters add up until they are taken.
+    """
+
+    @abstractmethod
+    def rate(self, t: Tensor, y: Tensor) -> Tensor:
+        """f(t, y) and nothing else."""
+
+    @abstractmethod
+    def evaluate(self, t: Tensor, y: Tensor) -> Tensor:
+        """f(t, y), ready to be pulled back."""
+
+    @abstractmethod
+    def pull(self, slope: Tensor, cotangent: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The gradients for the y and the t of an evaluation, ``None`` for zero."""
+
+    @abstractmethod
+    def take_gradients(self) -> Sequence[Tensor]:
+        """The sums over all that was pulled since the last call, one for each parameter."""
+
+    def steps_to_keep(self, y: Tensor, stages: int) -> int:
+        """How many steps' evaluations take so little memory that they are better kept than made again."""
+        return 0
+
+
+class AutogradDerivative(Derivative):
+    """The derivative of any f, by autograd.
+
+    Args:
+        f: The right-hand side.
+        params: The tensors whose gradients are wanted.
+        time: Whether the gradient with respect to t is wanted.
+    """
+
+    def __init__(self, f: Rate, params: Sequence[Tensor], time: bool = False) -> None:
+        self._f, self._params, self._time = f, tuple(params), time
+        self._sums: list[Tensor] = []
+
+    def rate(self, t: Tensor, y: Tensor) -> Tensor:
+        return self._f(t, y)
+
+    def evaluate(self, t: Tensor, y: Tensor) -> Tensor:
+        with torch.enable_grad():
+            y = y.detach().requires_grad_()
+            t = t.detach().requires_grad_(self._time)
+            recorded = self._f(t, y)
+        slope = recorded.detach()
+        slope.tape = (t, y, recorded)  # type: ignore[attr-defined]
+        return slope
+
+    def pull(self, slope: Tensor, cotangent: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        t, y, recorded = slope.tape  # type: ignore[attr-defined]
+        if not recorded.requires_grad:
+            return None, None
+        inputs = (y, *((t,) if self._time else ()), *self._params)
+        grads = torch.autograd.grad(recorded, inputs, cotangent, allow_unused=True)
+        self._sums = self._sums or self._zeros()
+        for total, grad in zip(self._sums, grads[1 + self._time :], strict=True):
+            if grad is not None:
+                total.add_(grad)
+        return grads[0], grads[1] if self._time else None
+
+    def _zeros(self) -> list[Tensor]:
+        return [torch.zeros_like(p) for p in self._params]
+
+    def take_gradients(self) -> Sequence[Tensor]:
+        sums, self._sums = self._sums or self._zeros(), []
+        return sums
+
+
+class Field(nn.Module):
+    """A right-hand side that knows its own parameters and may bring a derivative faster than autograd's.
+
+    Subclasses define ``forward(t, y)``, use no tensor that needs a gradient other than their own parameters, and may
+    override :meth:`derivative` with something faster.
+    """
+
+    def derivative(self) -> Derivative:
+        """The derivative with respect to y and to every parameter, in the order of ``parameters()``."""
+        return AutogradDerivative(self, tuple(self.parameters()))
+
+
+def captured_tensors(f: Rate, t: Tensor, y: Tensor, known: Sequence[Tensor]) -> tuple[list[Tensor], bool, Tensor]:
+    """Find what f depends on besides its arguments, from the graph that autograd records of one evaluation.
+
+    Args:
+        f: The right-hand side.
+        t, y: Where to evaluate it.
+        known: Tensors already known.
+
+    Returns:
+        The leaves (parameters, mostly) that are not among ``known``, and whether f also uses results computed from
+        something that needs a gradient, which cannot be named from the outside; and the value of f.
+    """
+    with torch.enable_grad():
+        y = y.detach().requires_grad_().view_as(y)
+        slope = f(t.detach(), y)
+    if slope.grad_fn is None:
+        return [], False, slope
+    birth = y.grad_fn._sequence_nr()  # type: ignore[union-attr] # nodes of f itself are younger than this
+    seen = {id(tensor) for tensor in known}
+    closed = {tensor.grad_fn for tensor in known if tensor.grad_fn is not None} | {y.grad_fn}
+    leaves: list[Tensor] = []
+    computed = False
+    todo: list[Any] = [slope.grad_fn]
+    visited = set(closed)
+    while todo:
+        node = todo.pop()
+        if node is None or node in visited:
+            continue
+        visited.add(node)
+        if hasattr(node, "variable"):
+            if id(node.variable) not in seen:
+                seen.add(id(node.variable))
+                leaves.append(node.variable)
+        elif node._sequence_nr() < birth:
+            computed = True
+        else:
+            todo.extend(parent for parent, _ in node.next_functions)
+    return leaves, computed, slope.detach()

@@ -1,0 +1,301 @@
+"""How a solve is differentiated.
+
+* ``discrete``: the exact gradient of the steps that were taken, by walking back over them. Memory holds the state at
+  every accepted step; the slopes of one step at a time are computed again. (A field that brings its own derivative may
+  keep those of its first steps, as many as fit into some megabytes.)
+* ``stored``: the same gradient, with autograd recording the whole solve. More memory, no second evaluation of f, and
+  derivatives of any order.
+* ``continuous``: the adjoint ODE, solved backwards with tolerances of its own. Memory does not grow with the steps; the
+  gradient is that of the exact flow and agrees with the other two only as far as the tolerances say.
+
+Step sizes are not differentiated: they are decisions, not values.
+
+References:
+    Chen et al., *Neural Ordinary Differential Equations*, NeurIPS 2018 (the continuous adjoint).
+    Hager, *Runge-Kutta methods in optimal control and the transformed adjoint system*, Numer. Math. 87 (2000)
+    (the discrete adjoint of a Runge-Kutta step).
+    Kidger, Chen and Lyons, *"Hey, that's not an ODE": faster ODE adjoints via seminorms*, ICML 2021.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from anode.ode.field import AutogradDerivative, Derivative, Rate
+from anode.ode.integrate import Step, Trace, combine, dense_slope_weights, dense_weights, weighted_sum
+from anode.ode.plan import Emission, Number, Plan
+from anode.ode.solution import Stats
+from anode.ode.tableaus import Tableau
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """The exact gradient of the accepted steps, their slopes computed again: little memory. The default."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The exact gradient of the accepted steps, everything kept by autograd: fast, and differentiable again."""
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """The continuous adjoint.
+
+    Attributes:
+        rtol, atol: Tolerances of the backward solve; ``None`` for those of the forward solve.
+        method: Method of the backward solve; ``None`` for that of the forward solve.
+        seminorm: Leave the parameters' gradients out of the error estimate; they do not feed back into the solve, so
+            this saves steps at no loss of stability.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    method: str | None = None
+    seminorm: bool = False
+
+
+Gradient = Discrete | Stored | Continuous
+GRADIENTS: dict[str, Gradient] = {"discrete": Discrete(), "stored": Stored(), "continuous": Continuous()}
+
+
+# ------------------------------------------------------------------------------------------------------------ discrete
+
+
+class DiscreteSolve(torch.autograd.Function):
+    """A solve whose backward pass walks over its steps in reverse."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        run: Callable[[Tensor], Trace],
+        derivative: Derivative,
+        plan: Plan,
+        report: list[Trace],
+        y0: Tensor,
+        times: Tensor | None,
+        *params: Tensor,
+    ) -> tuple[Tensor, ...]:
+        """Run the solve and put its trace into ``report``; returns the wanted outputs and the last state.
+
+        ``times`` is ``None`` where no gradient is wanted for them.
+        """
+        trace = run(y0)
+        report.append(trace)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(y0, times, *params)  # so that autograd notices if they are changed in between
+        ctx.plan, ctx.derivative, ctx.steps, ctx.stats = plan, derivative, trace.steps, trace.stats
+        return (*trace.outputs, trace.y.clone())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
+        """Gradients for y0, the times and the parameters."""
+        _, times, *_ = ctx.saved_tensors
+        plan, derivative = ctx.plan, ctx.derivative
+        wanted = dict(zip(plan.wanted, cotangents[:-1], strict=True))
+        sweep = Sweep(plan.tableau, derivative, None if times is None else torch.zeros_like(times), ctx.stats)
+        adjoint = cotangents[-1]
+        for step in reversed(ctx.steps):
+            arriving = [(e, _masked(g, e.groups)) for e in step.emissions if (g := wanted[e.index]) is not None]
+            adjoint = sweep.back_over(step, adjoint, arriving)
+        at_start = [g for i, g in wanted.items() if g is not None and plan.times[i] == plan.times[0]]
+        if adjoint is not None:
+            at_start.append(adjoint)
+        at_y0 = plain_sum(at_start) if at_start else None
+        return (None, None, None, None, at_y0, sweep.times, *derivative.take_gradients())
+
+
+class Sweep:
+    """The adjoint of a Runge-Kutta step, step after step.
+
+    A step is ``x_i = y + h sum_j a_ij k_j``, ``k_i = f(t_i, x_i)``, ``y1 = y + h sum_i b_i k_i``. With ``v`` the
+    cotangent of y1 the chain rule reads, from the last stage to the first,
+
+        cotangent of k_i  =  h (b_i v + sum_{j > i} a_ji u_j),      u_i = (df/dy)^T (cotangent of k_i),
+
+    and ``v + sum_i u_i`` is the cotangent of y. Outputs inside the step enter like y1, with the weights of the dense
+    output in place of b.
+
+    Attributes:
+        times: Gradients for the plan's times.
+    """
+
+    def __init__(self, tableau: Tableau, derivative: Derivative, times: Tensor | None, stats: Stats) -> None:
+        self.tableau, self.derivative, self.times, self.stats = tableau, derivative, times, stats
+
+    def back_over(self, step: Step, adjoint: Tensor | None, arriving: list[tuple[Emission, Tensor]]) -> Tensor | None:
+        """The cotangent of the state at the start of a step.
+
+        Args:
+            step: The step.
+            adjoint: The cotangent of the state at its end; ``None`` for zero.
+            arriving: The outputs inside the step, each with its cotangent.
+        """
+        tableau = self.tableau
+        # Everything the step made of its slopes: their weights in it, and its cotangent.
+        made: list[tuple[dict[int, Number], Tensor]] = []
+        if adjoint is not None:
+            made.append((tableau.weights_by_slope, adjoint))
+        made += [(dict(dense_weights(tableau, e.fraction)), cotangent) for e, cotangent in arriving]
+        if not made:
+            return None
+
+        slopes = step.slopes or self._slopes_again(step, 1 + max(max(weights) for weights, _ in made))
+        h = step.interval.h
+        pulled: dict[int, Tensor] = {}
+        for i in reversed(range(len(slopes))):
+            parts = [(weights[i], cotangent) for weights, cotangent in made if i in weights]
+            parts += [(a, pulled[j]) for j, a in tableau.feeds[i] if j in pulled]
+            if not parts:
+                continue
+            at_state, at_time = self.derivative.pull(slopes[i], weighted_sum(parts, h))
+            if at_state is not None:
+                pulled[i] = at_state
+            if self.times is not None:
+                self._times_of_stage(step, i, at_time, weighted_sum(parts), slopes[i])
+        if self.times is not None:
+            for emission, cotangent in arriving:
+                self._times_of_output(step, emission, cotangent, slopes)
+        return plain_sum([*(cotangent for _, cotangent in made), *pulled.values()])
+
+    def _slopes_again(self, step: Step, count: int) -> list[Tensor]:
+        interval, evaluate = step.interval, self.derivative.evaluate
+        slopes = [evaluate(interval.at(0.0), step.y)]
+        for c, row in self.tableau.stages[: count - 1]:
+            slopes.append(evaluate(interval.at(c), interval.move(step.y, combine(row, slopes), row.scale)))
+        self.stats.nfe_backward += count
+        return slopes
+
+    def _times_of_stage(self, step: Step, i: int, at_time: Tensor | None, part: Tensor, slope: Tensor) -> None:
+        """A slope is evaluated at ``t + c h`` and enters everything multiplied by h."""
+        assert self.times is not None
+        interval, c = step.interval, (*self.tableau.c, 1.0)[i]
+        when = 0.0 if at_time is None else at_time.sum()
+        self.times[interval.start] += when
+        if interval.start != interval.end:
+            moved = part.masked_fill(interval.h == 0, 0.0) if isinstance(interval.h, Tensor) else part
+            size = c * when + dot(moved, slope)
+            self.times[interval.end] += size
+            self.times[interval.start] -= size
+
+    def _times_of_output(self, step: Step, emission: Emission, cotangent: Tensor, slopes: list[Tensor]) -> None:
+        """An output lies at the fraction ``(T - t) / h`` of its step."""
+        assert self.times is not None
+        interval, fraction = step.interval, emission.fraction
+        if fraction is None:
+            return  # it is the end of a step of given size, whatever that size
+        slope = weighted_sum([(weight, slopes[i]) for i, weight in dense_slope_weights(self.tableau, fraction)])
+        self.times[emission.index] += dot(slope, cotangent)
+        if interval.start == interval.end:
+            self.times[interval.start] -= dot(slope, cotangent)
+        else:
+            self.times[interval.start] -= dot(slope * (1 - fraction), cotangent)
+            self.times[interval.end] -= dot(slope * fraction, cotangent)
+
+
+def _masked(cotangent: Tensor, groups: Tensor | None) -> Tensor:
+    return cotangent if groups is None else cotangent.masked_fill(~groups, 0.0)
+
+
+def plain_sum(parts: Sequence[Tensor]) -> Tensor:
+    """The sum of some tensors."""
+    total = parts[0]
+    for n, part in enumerate(parts[1:]):
+        total = total.add_(part) if n else total + part
+    return total
+
+
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    """The real inner product over all elements."""
+    return (x.conj() * y).real.sum()
+
+
+# ---------------------------------------------------------------------------------------------------------- continuous
+
+
+class ContinuousSolve(torch.autograd.Function):
+    """A solve whose backward pass solves the adjoint ODE.
+
+    With ``a(t)`` the cotangent of y(t), ``da/dt = -(df/dy)^T a``, and the gradients for parameters and for the start
+    time are integrals of ``-(df/dp)^T a`` and ``-(df/dt)^T a``, solved for together with y itself, backwards from each
+    output time to the one before.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        f: Rate,
+        run: Callable[[], tuple[Tensor, Tensor | None, Stats]],
+        solve_back: Callable[[AdjointRate, tuple[Tensor, ...], Tensor, dict[str, Any]], tuple[Tensor, ...]],
+        options: dict[str, Any],
+        y0: Tensor,
+        times: Tensor,
+        *params: Tensor,
+    ) -> Any:
+        """Run the solve: the states at all times, preceded by the time of the event if there was one.
+
+        Args:
+            ctx: Autograd's.
+            f: The right-hand side.
+            run: Gives the states at all times, the event's time or ``None``, and the cost.
+            solve_back: Solves the adjoint ODE from the first to the second of two times, with the options.
+            options: Handed to ``solve_back`` as they are when the backward pass begins.
+            y0: Initial state.
+            times: The times of the outputs, the start first.
+            params: The parameters of f.
+        """
+        ys, event_time, stats = run()
+        ctx.f, ctx.solve_back, ctx.adjoint_options, ctx.stats = f, solve_back, options, stats
+        ctx.has_event = event_time is not None
+        at = times if event_time is None else torch.stack([times[0], event_time.to(times)])
+        ctx.save_for_backward(ys, at, times, *params)
+        return ys if event_time is None else (event_time, ys)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Any, ...]:
+        """Gradients for y0, the times and the parameters."""
+        ys, at, times, *params = ctx.saved_tensors
+        needs_time = ctx.needs_input_grad[5]
+        cotangent = cotangents[-1]
+        rate = AdjointRate(ctx.f, params, needs_time)
+        at_times = torch.zeros_like(at)
+        adjoint = (ys.new_zeros(()), ys[-1], cotangent[-1], *(torch.zeros_like(p, dtype=ys.dtype) for p in params))
+        for i in range(len(at) - 1, 0, -1):
+            if needs_time:
+                at_times[i] = dot(ctx.f(at[i].to(ys.real.dtype), ys[i]), cotangent[i])
+                adjoint = (adjoint[0] - at_times[i].to(adjoint[0]), *adjoint[1:])
+            adjoint = ctx.solve_back(rate, adjoint, at[[i, i - 1]], ctx.adjoint_options)
+            # Go on from what the forward solve found there, not from where the backward solve drifted.
+            adjoint = (adjoint[0], ys[i - 1], adjoint[2] + cotangent[i - 1], *adjoint[3:])
+        ctx.stats.nfe_backward += rate.calls
+        at_times[0] = adjoint[0].real
+        if ctx.has_event:  # only the start is a given time; the event's own time is not differentiated here
+            at_times = torch.cat([at_times[:1], torch.zeros_like(times[1:])])
+        at_params = (part.to(p.dtype) for part, p in zip(adjoint[3:], params, strict=True))
+        return (None, None, None, None, adjoint[2], at_times if needs_time else None, *at_params)
+
+
+class AdjointRate:
+    """The right-hand side of the adjoint ODE, on the tuple (cotangent of t, y, cotangent of y, *of the parameters)."""
+
+    def __init__(self, f: Rate, params: Sequence[Tensor], time: bool) -> None:
+        self.f, self.params, self.time = f, tuple(params), time
+        self.calls = 0
+
+    def __call__(self, t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        self.calls += 1
+        derivative = AutogradDerivative(self.f, self.params, self.time)
+        slope = derivative.evaluate(t, state[1])
+        at_state, at_time = derivative.pull(slope, -state[2])
+        if at_state is None:
+            at_state = torch.zeros_like(slope)
+        at_time = torch.zeros_like(state[0]) if at_time is None else at_time.to(state[0].dtype)
+        return (at_time, slope, at_state, *(g.to(slope.dtype) for g in derivative.take_gradients()))

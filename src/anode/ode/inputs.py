@@ -1,0 +1,119 @@
+"""Checks of what callers pass, with errors that name the argument, what it got and what it takes."""
+
+from __future__ import annotations
+
+import math
+from difflib import get_close_matches
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from anode.ode.packing import describe
+from anode.ode.solution import State
+
+Time = float | Tensor
+T = TypeVar("T")
+
+
+def require(condition: bool, name: str, got: Any, takes: str) -> None:
+    """Raise ``ValueError`` about an argument unless the condition holds."""
+    if not condition:
+        got = describe(got) if isinstance(got, Tensor) and got.numel() > 1 else repr(got)
+        raise ValueError(f"{name}: takes {takes}, got {got}")
+
+
+def lookup(name: str, key: Any, table: dict[str, T]) -> T:
+    """An entry of a table by its name, or ``ValueError`` with the nearest names."""
+    if isinstance(key, str) and key in table:
+        return table[key]
+    near = get_close_matches(str(key), table, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"{name}: takes one of {', '.join(table)}, got {key!r}{hint}")
+
+
+def state(y0: Any) -> State:
+    """Check an initial state."""
+    components = y0 if isinstance(y0, tuple | list) else (y0,)
+    if not components:
+        raise ValueError("y0: takes a tensor or a tuple of at least one tensor, got an empty tuple")
+    for component in components:
+        if not isinstance(component, Tensor):
+            raise TypeError(f"y0: takes a tensor or a tuple of tensors, got {describe(component)}")
+        if not (component.is_floating_point() or component.is_complex()):
+            raise TypeError(f"y0: takes floating point values, got {describe(component)}; convert it with .float()")
+        if component.dtype != components[0].dtype or component.device != components[0].device:
+            raise ValueError(
+                f"y0: takes tensors of one dtype and device, got {component.dtype} on {component.device} "
+                f"beside {components[0].dtype} on {components[0].device}"
+            )
+    if sum(component.numel() for component in components) == 0:
+        raise ValueError(f"y0: takes a state with at least one element, got {describe(components[0])}")
+    if not all(bool(component.isfinite().all()) for component in components):
+        raise ValueError("y0: takes finite values, got NaN or infinity")
+    return tuple(components) if isinstance(y0, tuple | list) else components[0]
+
+
+def group_dims(control: Any, y0: State) -> int:
+    """How many leading dimensions have a step size of their own."""
+    components = y0 if isinstance(y0, tuple) else (y0,)
+    smallest = min(component.ndim for component in components)
+    if isinstance(control, int) and not isinstance(control, bool):
+        dims = control
+    else:
+        # [batch], [batch, features], [members, batch, features], [batch, c, h, w], [members, batch, c, h, w]
+        sample = {0: 0, 1: 1, 2: 1, 3: 2, 4: 1, 5: 2}.get(components[0].ndim, 1)
+        dims = lookup("control", control, {"joint": 0, "member": 1, "sample": sample})
+    require(0 <= dims <= smallest, "control", control, f"at most {smallest} leading dimensions, as y0 has")
+    if len({component.shape[:dims] for component in components}) > 1:
+        shapes = ", ".join(str(tuple(component.shape)) for component in components)
+        raise ValueError(
+            f"control: {control!r} needs components that share their first {dims} dimensions, got {shapes}"
+        )
+    return dims
+
+
+def tolerance(name: str, value: Any) -> None:
+    """Check a tolerance: a number, a tensor or a tuple of either, all above zero."""
+    for part in value if isinstance(value, tuple | list) else (value,):
+        positive = bool((part > 0).all()) if isinstance(part, Tensor) else part > 0
+        require(positive, name, part, "numbers above 0")
+
+
+def times(t_span: Any, save_at: Any, device: torch.device) -> tuple[Tensor | None, list[float], list[int]]:
+    """Check the times of a solve.
+
+    Returns:
+        All of them, start first and end last, as a tensor that autograd follows (``None`` if it need not) and as
+        numbers; and the indices of those at which outputs are wanted, the end always being the last.
+    """
+    if len(t_span) != 2:
+        raise ValueError(f"t_span: takes a start and an end time, got {len(t_span)} values")
+    given = [t_span[0], *([] if save_at is None else save_at), t_span[1]]
+    values = [float(t.detach()) if isinstance(t, Tensor) else float(t) for t in given]
+    if not all(math.isfinite(t) for t in values[:-1]) or math.isnan(values[-1]):
+        raise ValueError(f"t_span, save_at: take finite times, got {values}")
+    direction = 1 if values[-1] >= values[0] else -1
+    saved = values[1:-1]
+    if any((b - a) * direction <= 0 for a, b in pairwise(saved)):
+        raise ValueError(f"save_at: takes times in the order of t_span, none twice, got {saved}")
+    if saved and ((saved[0] - values[0]) * direction < 0 or (values[-1] - saved[-1]) * direction < 0):
+        raise ValueError(f"save_at: takes times within t_span = ({values[0]}, {values[-1]}), got {saved}")
+    moving = any(isinstance(t, Tensor) and t.requires_grad for t in given)
+    together = None
+    if moving:
+        together = torch.stack([torch.as_tensor(t, dtype=torch.float64, device=device) for t in given])
+    wanted = list(range(1, len(values)))
+    if saved and saved[0] == values[0]:
+        wanted[0] = 0  # the start itself, which stays y0 wherever the start is moved
+    if saved and saved[-1] == values[-1] and not moving:
+        wanted.pop()
+    return together, values, wanted
+
+
+def even_steps(start: float, end: float, step_size: float) -> list[float]:
+    """Times from start to end, ``step_size`` apart; the last step may be shorter."""
+    count = max(1, math.ceil(abs(end - start) / step_size - 1e-9))
+    step = math.copysign(step_size, end - start)
+    return [start + i * step for i in range(count)] + [end]

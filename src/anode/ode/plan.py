@@ -1,0 +1,165 @@
+"""What a solve was asked to do, and the pieces of time it is cut into."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anode.ode.control import PID, Norm
+from anode.ode.tableaus import Tableau
+
+Rate = Callable[[Tensor, Tensor], Tensor]
+"""f(t, y) on one tensor."""
+
+Number = Any
+"""A float or a tensor: times and step sizes are either, see the two clocks."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a solve was asked to do, checked and in the solver's own terms.
+
+    Attributes:
+        tableau: The method.
+        times: The times the caller gave: the start, those of the outputs, the end.
+        wanted: The indices into ``times`` at which outputs are wanted, in order of time.
+        like: Any tensor with the state's shape, dtype and device.
+        group_dims: How many leading dimensions of the state index groups with a step size of their own.
+        norm: Maps a scaled error to one number, or to one a group.
+        knots: For steps of given size, their ends: (time, index of the given time it moves with). Else ``None``.
+        step_at: Times at which a step has to end, in order.
+        jump_at: Those of them where f jumps.
+        nudge: Evaluate f just inside the ends of a step, never on them.
+        times_move: Whether gradients with respect to ``times`` are wanted.
+        moving_times: ``times`` as a tensor that autograd follows, when the loop itself is recorded by autograd.
+    """
+
+    tableau: Tableau
+    times: list[float]
+    wanted: list[int]
+    like: Tensor
+    rtol: float | Tensor
+    atol: float | Tensor
+    norm: Norm
+    max_steps: int
+    controller: PID
+    group_dims: int = 0
+    first_step: float | None = None
+    min_step: float = 0.0
+    max_step: float = math.inf
+    knots: list[tuple[float, int]] | None = None
+    step_at: list[float] = field(default_factory=list)
+    jump_at: frozenset[float] = frozenset()
+    nudge: bool = False
+    times_move: bool = False
+    moving_times: Tensor | None = None
+
+    @cached_property
+    def time_type(self) -> dict[str, Any]:
+        """Dtype and device of the times that f sees."""
+        return {
+            "dtype": self.like.real.dtype if self.like.is_complex() else self.like.dtype,
+            "device": self.like.device,
+        }
+
+    @cached_property
+    def nudges(self) -> bool:
+        """Whether f is ever to be evaluated beside a time instead of at it."""
+        return self.nudge or bool(self.jump_at)
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """The shape of the groups; empty if there is one step size."""
+        return tuple(self.like.shape[: self.group_dims])
+
+    def is_jump(self, t: Number) -> bool:
+        """Whether f jumps at this time."""
+        return bool(self.jump_at) and float(t) in self.jump_at
+
+    @cached_property
+    def direction(self) -> float:
+        """1 forward in time, -1 backward."""
+        return 1.0 if self.times[-1] >= self.times[0] else -1.0
+
+    def error_ratio(self, error: Tensor, y: Tensor, y1: Tensor) -> Tensor:
+        """An error over what the tolerances allow. Overwrites the error."""
+        return self.norm(error.div_(torch.maximum(y.abs(), y1.abs()).mul_(self.rtol).add_(self.atol)))
+
+    def moving(self, time: Number, index: int) -> Number:
+        """``time`` as a function of the given time number ``index``, with which it moves."""
+        if self.moving_times is None:
+            return time
+        given = self.moving_times[index]
+        return time + (given - given.detach())
+
+
+class Interval:
+    """The stretch of time of one step, from ``t`` to ``t1 = t + h``.
+
+    ``t``, ``t1`` and ``h`` are floats, or tensors that broadcast against the state: one entry a group, zero ``h`` for
+    groups that stand still.
+
+    Attributes:
+        start: The index, among the plan's times, of the one that ``t`` moves with.
+        end: The same for ``t1``. Where it equals ``start`` the size of the step is a constant.
+    """
+
+    __slots__ = ("end", "h", "plan", "start", "t", "t1")
+
+    def __init__(self, plan: Plan, t: Number, t1: Number, start: int = 0, end: int = 0) -> None:
+        self.plan, self.start, self.end = plan, start, end
+        self.t, self.t1 = plan.moving(t, start), plan.moving(t1, end)
+        self.h = t1 - t
+        if start != end and plan.moving_times is not None:
+            moving = self.t1 - self.t
+            self.h = torch.where(t1 == t, 0.0, moving) if isinstance(t, Tensor) else moving
+
+    def at(self, c: float) -> Tensor:
+        """The time a fraction ``c`` into the step, as f sees it."""
+        plan = self.plan
+        time = self.t1 if c == 1 else self.t + c * self.h
+        time = time.to(**plan.time_type) if isinstance(time, Tensor) else torch.scalar_tensor(time, **plan.time_type)
+        if plan.nudges and (c == 0 or c == 1) and (plan.nudge or plan.is_jump(self.t1 if c == 1 else self.t)):
+            # Where f jumps, see the side that the step is on.
+            return torch.nextafter(time, time + (self.h if c == 0 else -self.h))
+        return time
+
+    def move(self, y: Tensor, slope: Tensor, scale: float = 1.0) -> Tensor:
+        """``y + h scale slope``."""
+        if isinstance(self.h, Tensor):
+            return torch.addcmul(y, slope, self.h.to(y.dtype), value=scale)
+        return torch.add(y, slope, alpha=self.h * scale)
+
+    def fraction(self, index: int) -> Number:
+        """How far into the step the given time number ``index`` lies; 0 for groups that stand still."""
+        ahead = self.plan.moving(self.plan.times[index], index) - self.t
+        if isinstance(self.h, Tensor):
+            still = self.h == 0
+            return (ahead / torch.where(still, 1.0, self.h)).masked_fill(still, 0.0)
+        return ahead / self.h
+
+
+@dataclass(frozen=True)
+class Emission:
+    """One of the wanted times, passed during a step.
+
+    Attributes:
+        index: Which of the plan's times.
+        fraction: How far into the step it lies, a number or one a group; ``None`` for the very end of the step.
+        groups: The groups it is wanted for in this step, shaped to broadcast against the state; ``None`` for all.
+    """
+
+    index: int
+    fraction: Number | None
+    groups: Tensor | None = None
+
+
+def spread(plan: Plan, value: Number) -> Number:
+    """A value per group, shaped to broadcast against the state."""
+    return value.reshape(value.shape + (1,) * (plan.like.ndim - plan.group_dims)) if plan.group_dims else value

@@ -1,0 +1,146 @@
+"""What a solve returns: the values, how it ended, what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+State = Tensor | tuple[Tensor, ...]
+"""A state is a tensor or a tuple of tensors."""
+
+
+class Status(IntEnum):
+    """How a solve ended. The members are integers, so a tensor of them compares as expected."""
+
+    SUCCESS = 0
+    MAX_STEPS = 1
+    UNDERFLOW = 2
+    NON_FINITE = 3
+    NO_EVENT = 4
+
+    @property
+    def help(self) -> str:
+        """What happened, and what to do about it."""
+        return _HELP[self]
+
+
+_HELP = {
+    Status.SUCCESS: "the solve reached its end time",
+    Status.MAX_STEPS: (
+        "the step budget was used up before the end time: raise max_steps, loosen rtol and atol, "
+        "or look at whether f has become stiff or chaotic (during training: lower the learning rate, add weight "
+        "decay or augment)"
+    ),
+    Status.UNDERFLOW: (
+        "the step size became too small to move time forward, as happens where a solution blows up in finite time "
+        "or jumps: shorten the span, loosen rtol and atol, solve in float64, or name the jumps in step_at"
+    ),
+    Status.NON_FINITE: (
+        "f gave NaN or infinity and no smaller step avoided it: look at f near the time and state that were reached, "
+        "and at its parameters"
+    ),
+    Status.NO_EVENT: "the end of the span was reached before the event: extend t_span or look at the event's sign",
+}
+
+
+class SolveError(RuntimeError, AssertionError):
+    """A solve that did not reach its end, raised by :meth:`Solution.check`.
+
+    It is also an ``AssertionError`` because that is what torchdiffeq raises, so that code which catches it goes on
+    working after a change of import.
+
+    Attributes:
+        solution: What was solved before the failure.
+    """
+
+    def __init__(self, message: str, solution: Solution) -> None:
+        super().__init__(message)
+        self.solution = solution
+
+
+@dataclass
+class Stats:
+    """The cost of a solve. Numbers, or a tensor with one entry a group when the step size is per group.
+
+    Attributes:
+        nfe: Evaluations of f in the forward solve; rejected steps included.
+        accepted: Steps taken.
+        rejected: Steps tried and taken back.
+        calls: Calls of f, which serve all groups at once; equal to ``nfe`` when there is one group.
+        nfe_backward: Evaluations of f made by the gradient; zero until ``backward`` has run, and zero for good with
+            ``gradient="stored"``, which makes none.
+    """
+
+    nfe: Any = 0
+    accepted: Any = 0
+    rejected: Any = 0
+    calls: int = 0
+    nfe_backward: int = 0
+
+
+@dataclass
+class Solution:
+    """The result of :func:`anode.solve`.
+
+    Attributes:
+        times: The times of the outputs: ``save_at`` if it was given, otherwise the two ends of the span.
+        outputs: The state at each of those times; NaN where a failed solve did not reach it.
+        y1: The state at the end: at the end time, or where a failed solve stopped.
+        t1: The time that ``y1`` belongs to; a tensor with one entry a group when the step size is per group.
+        status: A :class:`Status`, or a tensor of them with one entry a group.
+        stats: A :class:`Stats`.
+        gradient: How this solve is differentiated: ``"discrete"``, ``"stored"``, ``"continuous"`` or ``"none"``.
+    """
+
+    times: list[float]
+    outputs: list[State]
+    y1: State
+    t1: Any
+    status: Any
+    stats: Stats
+    gradient: str
+    interpolant: Callable[[Tensor], State] | None = None
+
+    @property
+    def ts(self) -> Tensor:
+        """The times of ``ys``, in the dtype and on the device of the state."""
+        y1 = self.y1[0] if isinstance(self.y1, tuple) else self.y1
+        return torch.tensor(self.times, dtype=y1.real.dtype, device=y1.device)
+
+    @property
+    def ys(self) -> State:
+        """The state at ``ts``, stacked along a new first dimension."""
+        if isinstance(self.y1, tuple):
+            return tuple(torch.stack(component) for component in zip(*self.outputs, strict=True))
+        return torch.stack(self.outputs)  # type: ignore[arg-type]
+
+    @property
+    def success(self) -> bool:
+        """Whether every group reached its end."""
+        return bool(torch.as_tensor(self.status == Status.SUCCESS).all())
+
+    def check(self) -> Solution:
+        """Return the solution itself, or raise :class:`SolveError` if any part of it failed."""
+        if self.success:
+            return self
+        status, reached = torch.as_tensor(self.status).flatten(), torch.as_tensor(self.t1).flatten()
+        failed = (status != Status.SUCCESS).nonzero().flatten()
+        worst = Status(int(status[failed[0]]))
+        where = f"t = {reached[failed[0]].item():.6g}"
+        who = "the solve" if len(status) == 1 else f"{len(failed)} of {len(status)} groups (first: {failed[0].item()})"
+        raise SolveError(f"{who} stopped at {where} with status {worst.name}: {worst.help}.", self)
+
+    def __call__(self, t: float | Tensor) -> State:
+        """The state at time ``t``, anywhere in the part that was solved; needs ``dense=True``.
+
+        Args:
+            t: A number or a tensor of any shape; the result has that shape followed by the state's.
+        """
+        if self.interpolant is None:
+            raise ValueError("this solution keeps no dense output: call solve(..., dense=True) to evaluate it at any t")
+        return self.interpolant(torch.as_tensor(t))
