@@ -92,7 +92,7 @@ def solve(
         >>> round(solution.y1[0].item(), 4)
         0.3679
         >>> solution.status.name, solution.stats.nfe
-        ('SUCCESS', 26)
+        ('SUCCESS', 32)
     """
     y0 = inputs.state(y0)
     group_dims = inputs.group_dims(control, y0)
