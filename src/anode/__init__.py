@@ -1,6 +1,7 @@
 """Augmented neural ODEs for PyTorch."""
 
 from anode.models.fields import MLPField
+from anode.ode.compat import odeint, odeint_adjoint, odeint_dense, odeint_event
 from anode.ode.control import PID
 from anode.ode.field import Field
 from anode.ode.solution import Solution, SolveError, Stats, Status
@@ -11,4 +12,18 @@ METHODS = tuple(TABLEAUS)
 """The names of all methods."""
 
 __version__ = "0.1.0"
-__all__ = ["METHODS", "PID", "Field", "MLPField", "Solution", "SolveError", "Stats", "Status", "solve"]
+__all__ = [
+    "METHODS",
+    "PID",
+    "Field",
+    "MLPField",
+    "Solution",
+    "SolveError",
+    "Stats",
+    "Status",
+    "odeint",
+    "odeint_adjoint",
+    "odeint_dense",
+    "odeint_event",
+    "solve",
+]

@@ -76,7 +76,8 @@ class JointClock:
 
     def now(self) -> Tensor:
         """The current time, as f sees it."""
-        return Interval(self.plan, self.t, self.t + self.plan.direction).at(0.0)
+        start = self.plan.knots[self.stats.accepted][1] if self.plan.knots else 0
+        return Interval(self.plan, self.t, self.t + self.plan.direction, start, start).at(0.0)
 
     def begin(self, f: Rate, y: Tensor, slope: Tensor) -> None:
         """Choose the size of the first step, unless it was given."""
@@ -188,7 +189,8 @@ class GroupClock:
     def now(self) -> Tensor:
         """The current times, as f sees them."""
         time = spread(self.plan, self.t)
-        return Interval(self.plan, time, time + self.plan.direction).at(0.0)
+        start = self.plan.knots[self._attempts][1] if self.plan.knots else 0
+        return Interval(self.plan, time, time + self.plan.direction, start, start).at(0.0)
 
     def begin(self, f: Rate, y: Tensor, slope: Tensor) -> None:
         """Choose the size of each first step, unless it was given."""

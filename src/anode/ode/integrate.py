@@ -183,9 +183,10 @@ def integrate(
             assert isinstance(clock, JointClock)
             if happened:
                 fraction = event.locate(step, partial(state_inside, tableau, step, y, slopes))
+                when = float(step.t + fraction * step.h)
                 emissions = [e for e in emissions if e.fraction is not None and e.fraction < fraction]
-                emissions.append(Emission(plan.wanted[-1], fraction))
-                clock.stop(Status.SUCCESS, float(step.t + fraction * step.h))
+                emissions.append(Emission(plan.wanted[-1], (when - step.t) / step.h))
+                clock.stop(Status.SUCCESS, when)
             elif not clock.running:
                 clock.stop(Status.NO_EVENT)
         for emission in emissions:

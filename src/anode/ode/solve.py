@@ -138,19 +138,32 @@ def solve(
         jump_at=frozenset(landings),
     )
     gradient = gradient if isinstance(gradient, Gradient) else inputs.lookup("gradient", gradient, GRADIENTS)
-    problem = Problem(f, y, times, plan, packing, event)
+    shown = [0, len(values) - 1] if save_at is None else wanted[: len(values) - 2]
+    problem = Problem(f, y, times, plan, packing, shown, event)
     return problem.solve(gradient, None if params is None else tuple(params), dense)
 
 
 @dataclass
 class Problem:
-    """A solve that has been checked: f, the packed initial state, the given times and the plan."""
+    """A solve that has been checked.
+
+    Attributes:
+        f: The right-hand side.
+        y0: The initial state, packed.
+        times: The plan's times as a tensor that autograd follows; ``None`` if it need not.
+        plan: What to do.
+        packing: How states are packed.
+        shown: The indices of the times whose states the solution is to show.
+        event: What ends the solve.
+        watch: Told of every step.
+    """
 
     f: Callable[[Tensor, Any], Any]
     y0: Tensor
     times: Tensor | None
     plan: Plan
     packing: Packing
+    shown: list[int]
     event: Callable[[Tensor, Any], Tensor] | None = None
     watch: Watch | None = None
 
@@ -294,11 +307,11 @@ class Problem:
         else:
             y1 = outputs[-1] if done else last
             t1 = plan.times[-1] if done and self.event is None else trace.t
-        saved = len(plan.times) > 2
+        values = {0: self.y0, **dict(zip(plan.wanted, outputs, strict=True))}
         interpolant = DenseOutput(plan, trace) if dense else None
         return Solution(
-            times=plan.times[1:-1] if saved else plan.times,
-            outputs=[unpack(y) for y in (outputs[: len(plan.times) - 2] if saved else (self.y0, y1))],
+            times=[plan.times[i] for i in self.shown],
+            outputs=[unpack(values[i]) for i in self.shown],
             y1=unpack(y1),
             t1=t1,
             status=trace.status,
