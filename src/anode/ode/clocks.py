@@ -95,10 +95,10 @@ class JointClock:
             (t, start), (t1, end) = plan.knots[stats.accepted : stats.accepted + 2]
             return Interval(plan, t, t1, start, end)
         self._h = min(max(self._h, plan.min_step), plan.max_step)
-        t1 = self.t + plan.direction * self._h
-        if t1 == self.t:
+        if self._h < math.ulp(self.t):  # then time would not move, or only by rounding up, again and again
             self.stop(Status.UNDERFLOW if math.isfinite(self._last_error) else Status.NON_FINITE)
             return None
+        t1 = self.t + plan.direction * self._h
         if self._landings and (t1 - self._landings[0]) * plan.direction > 0:
             t1 = self._landings[0]
         return Interval(plan, self.t, t1)
@@ -210,7 +210,8 @@ class GroupClock:
             return Interval(plan, *self._ends(torch.full_like(self.t, knot)), start, end)
         self._h = self._h.clamp(plan.min_step, plan.max_step)
         t1 = self.t + plan.direction * self._h
-        stuck = self._active & (t1 == self.t)
+        size = self.t.abs()
+        stuck = self._active & (self._h < torch.nextafter(size, size + 1) - size)
         if stuck.any():
             self._stop(stuck & self._last_error.isfinite(), Status.UNDERFLOW)
             self._stop(stuck, Status.NON_FINITE)
