@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anode.ode.plan import Emission, Interval, Number, Plan, Rate, spread
+from anode.ode.plan import Emission, Interval, Number, Plan, Rate, as_float, spread
 from anode.ode.solution import Stats, Status
 
 Accepted = Any
@@ -129,7 +129,7 @@ class JointClock:
             self.stats.rejected += 1
             return None
         self.stats.accepted += 1
-        self.t = step.t1 if plan.moving_times is None else float(step.t1)
+        self.t = as_float(step.t1)
         if self._landings and self.t == self._landings[0]:
             del self._landings[0]
         if (self.t - plan.times[-1]) * plan.direction >= 0:

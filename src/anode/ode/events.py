@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from anode.ode.plan import Interval
+from anode.ode.plan import Interval, as_float
 
 
 class Event:
@@ -34,7 +34,7 @@ class Event:
     def locate(self, step: Interval, state_at: Callable[[float], Tensor]) -> float:
         """The fraction of the step at which the event happens, by bisection on the dense output."""
         before, after = 0.0, 1.0
-        for _ in range(max(1, math.ceil(math.log2(max(abs(float(step.h)) / self._tol, 2.0))))):
+        for _ in range(max(1, math.ceil(math.log2(max(abs(as_float(step.h)) / self._tol, 2.0))))):
             middle = (before + after) / 2
             if self.has_happened(step.at(middle), state_at(middle)):
                 after = middle

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anode.ode.clocks import JointClock, clock_for
 from anode.ode.events import Event
-from anode.ode.plan import Emission, Interval, Number, Plan, Rate
+from anode.ode.plan import Emission, Interval, Number, Plan, Rate, as_float
 from anode.ode.solution import Stats, Status
 from anode.ode.tableaus import Row, Tableau
 
@@ -183,7 +183,7 @@ def integrate(
             assert isinstance(clock, JointClock)
             if happened:
                 fraction = event.locate(step, partial(state_inside, tableau, step, y, slopes))
-                when = float(step.t + fraction * step.h)
+                when = as_float(step.t + fraction * step.h)
                 emissions = [e for e in emissions if e.fraction is not None and e.fraction < fraction]
                 emissions.append(Emission(plan.wanted[-1], (when - step.t) / step.h))
                 clock.stop(Status.SUCCESS, when)

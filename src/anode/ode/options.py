@@ -146,6 +146,7 @@ def _fixed_settings(
     options: dict[str, Any], tableau: Tableau, times: list[float], func: Any, y0: State, t: Tensor
 ) -> dict[str, Any]:
     step_size, constructor = options.get("step_size"), options.get("grid_constructor")
+    moves_with = {times[-1]: len(times) - 1}  # all other knots move with the start
     inputs.require(
         step_size is None or constructor is None, "options", options, "step_size or grid_constructor, not both"
     )
@@ -155,17 +156,17 @@ def _fixed_settings(
         )
         step = math.copysign(float(step_size), times[-1])  # type: ignore[arg-type]
         grid = [times[0] + i * step for i in range(MAX_FIXED_STEPS + 1)]
-    elif step_size is not None and len(times) > 1:
-        grid = inputs.even_steps(times[0], times[-1], float(step_size))
+    elif step_size is not None:
+        grid = inputs.even_steps(times[0], times[-1], float(step_size)) if len(times) > 1 else times
     else:
         grid = times if constructor is None else constructor(func, y0, t.detach()).tolist()
+        moves_with |= {time: i for i, time in enumerate(times)}
     ends = (grid[0], grid[-1]) == (times[0], times[-1]) or math.isinf(times[-1])
     inputs.require(ends, "grid_constructor", grid, f"times from {times[0]} to {times[-1]}")
     interp = options.get("interp", "linear")
-    given = {time: i for i, time in enumerate(times)}
     return {
         "tableau": inputs.lookup("interp", interp, {"linear": tableau.linear(), "cubic": tableau}),
-        "knots": [(time, given.get(time, 0)) for time in grid],
+        "knots": [(time, moves_with.get(time, 0)) for time in grid],
         "max_steps": max(len(grid) - 1, 1),
         "controller": PID(),
         "nudge": bool(options.get("perturb", False)),

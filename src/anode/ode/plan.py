@@ -80,7 +80,7 @@ class Plan:
 
     def is_jump(self, t: Number) -> bool:
         """Whether f jumps at this time."""
-        return bool(self.jump_at) and float(t) in self.jump_at
+        return bool(self.jump_at) and as_float(t) in self.jump_at
 
     @cached_property
     def direction(self) -> float:
@@ -158,6 +158,11 @@ class Emission:
     index: int
     fraction: Number | None
     groups: Tensor | None = None
+
+
+def as_float(value: Number) -> float:
+    """A number, whatever autograd knows about it."""
+    return float(value.detach()) if isinstance(value, Tensor) else value
 
 
 def spread(plan: Plan, value: Number) -> Number:

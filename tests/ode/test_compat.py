@@ -1,0 +1,366 @@
+import pytest
+import torch
+import torchdiffeq
+from torch import nn
+
+import anode
+from anode.ode.options import UNSUPPORTED
+
+BOTH = pytest.mark.parametrize("library", [torchdiffeq, anode])
+SAME_STEPS = ["dopri5", "bosh3", "dopri8"]
+FIXED = ["euler", "midpoint", "heun2", "heun3", "rk4"]
+FORWARD = torch.linspace(0, 3, 7, dtype=torch.float64)
+BACKWARD = torch.linspace(2, -1, 4, dtype=torch.float64)
+
+
+class Field(nn.Module):
+    """Non-autonomous and nonlinear; counts its evaluations and notes its steps."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.weight = nn.Parameter(torch.randn(3, 3, dtype=torch.float64, generator=generator))
+        self.nfe, self.tried, self.accepted, self.rejected = 0, [], [], []
+
+    def forward(self, t, y):
+        self.nfe += 1
+        return torch.tanh(y @ self.weight) * torch.cos(3 * t) - 0.1 * y
+
+    def callback_step(self, t, y, dt):
+        self.tried.append((t.item(), dt.item()))
+
+
+class Noting(Field):
+    def callback_accept_step(self, t, y, dt):
+        self.accepted.append((t.item(), dt.item()))
+
+    def callback_reject_step(self, t, y, dt):
+        self.rejected.append((t.item(), dt.item()))
+
+
+def start():
+    return torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def solve_and_differentiate(odeint, field, y0, t, **arguments):
+    y0, t = y0.clone().requires_grad_(), t.clone().requires_grad_()
+    ys = odeint(field, y0, t, **arguments)
+    nfe = field.nfe
+    ys.square().sum().backward()
+    return ys.detach(), y0.grad, field.weight.grad, t.grad, nfe
+
+
+@pytest.mark.parametrize("t", [FORWARD, BACKWARD], ids=["forward", "backward"])
+@pytest.mark.parametrize("method", SAME_STEPS)
+def test_adaptive_methods_take_the_steps_that_torchdiffeq_takes(method, t):
+    fields = []
+    for library in (torchdiffeq, anode):
+        fields.append(Noting())
+        library.odeint(fields[-1], start(), t, method=method, rtol=1e-5, atol=1e-7)
+    theirs, ours = fields
+    assert len(ours.tried) == len(ours.accepted) + len(ours.rejected)
+    for name in ("tried", "accepted", "rejected"):
+        torch.testing.assert_close(
+            torch.tensor(getattr(ours, name)), torch.tensor(getattr(theirs, name)), rtol=1e-5, atol=0
+        )
+
+
+@pytest.mark.parametrize("t", [FORWARD, BACKWARD], ids=["forward", "backward"])
+def test_dopri5_agrees_with_torchdiffeq_in_values_gradients_and_evaluations(t):
+    theirs, ours = (
+        solve_and_differentiate(library.odeint, Field(), start(), t, rtol=1e-8, atol=1e-10)
+        for library in (torchdiffeq, anode)
+    )
+    assert ours[-1] == theirs[-1]
+    torch.testing.assert_close(ours[0], theirs[0], rtol=1e-12, atol=1e-12)
+    # torchdiffeq also differentiates the size of the first step, which moves gradients by about the tolerance
+    torch.testing.assert_close(ours[1:4], theirs[1:4], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("t", [FORWARD, BACKWARD], ids=["forward", "backward"])
+@pytest.mark.parametrize("method", FIXED)
+def test_fixed_steps_agree_with_torchdiffeq_to_rounding(method, t):
+    theirs, ours = (
+        solve_and_differentiate(library.odeint, Field(), start(), t, method=method) for library in (torchdiffeq, anode)
+    )
+    assert ours[-1] == theirs[-1]
+    torch.testing.assert_close(ours[:4], theirs[:4], rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("options", [{"step_size": 0.37}, {"step_size": 0.37, "interp": "cubic"}, {"perturb": True}])
+@pytest.mark.parametrize("method", FIXED)
+def test_options_of_fixed_steps_mean_what_they_mean_in_torchdiffeq(method, options):
+    theirs, ours = (
+        solve_and_differentiate(library.odeint, Field(), start(), FORWARD, method=method, options=dict(options))
+        for library in (torchdiffeq, anode)
+    )
+    torch.testing.assert_close(ours[:4], theirs[:4], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"first_step": 0.02},
+        {"safety": 0.8, "ifactor": 3.0, "dfactor": 0.4},
+        {"step_t": torch.tensor([0.7, 1.9])},
+        {"jump_t": torch.tensor([1.1])},
+        {"min_step": 0.02, "max_step": 0.1},
+        {"norm": lambda error: error.abs().max()},
+        {"dtype": torch.float64},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_options_of_adaptive_steps_mean_what_they_mean_in_torchdiffeq(options):
+    fields, results = [], []
+    for library in (torchdiffeq, anode):
+        fields.append(Field())
+        results.append(library.odeint(fields[-1], start(), FORWARD, rtol=1e-6, atol=1e-8, options=dict(options)))
+    assert fields[0].nfe == fields[1].nfe
+    torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("rtol", "atol"), [((1e-4, 1e-7), (1e-5, 1e-8)), (torch.tensor(1e-6), torch.tensor(1e-8)), (1e-6, 1e-8)]
+)
+def test_tuples_of_tensors_and_their_tolerances_agree_with_torchdiffeq(rtol, atol):
+    def f(t, state):
+        x, v = state
+        return v, -x * torch.cos(t)[None]
+
+    y0 = (torch.ones(3, 2, dtype=torch.float64), torch.zeros(3, 2, dtype=torch.float64))
+    theirs, ours = (library.odeint(f, y0, FORWARD, rtol=rtol, atol=atol) for library in (torchdiffeq, anode))
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_gradients_of_the_adjoint_agree_with_torchdiffeq():
+    for options in ({}, {"adjoint_options": {"norm": "seminorm"}}, {"adjoint_rtol": 1e-9, "adjoint_method": "dopri8"}):
+        theirs, ours = (
+            solve_and_differentiate(library.odeint_adjoint, Field(), start(), FORWARD, rtol=1e-7, atol=1e-9, **options)
+            for library in (torchdiffeq, anode)
+        )
+        torch.testing.assert_close(ours[:4], theirs[:4], rtol=1e-5, atol=1e-5)
+
+
+def test_the_adjoint_takes_as_many_backward_evaluations_as_torchdiffeq():
+    # Without a gradient for the times torchdiffeq lets their cotangent, which nobody asked for, limit the steps.
+    counts = []
+    for library in (torchdiffeq, anode):
+        field = Field()
+        solve_and_differentiate(library.odeint_adjoint, field, start(), FORWARD, rtol=1e-6, atol=1e-8)
+        counts.append(field.nfe)
+    assert counts[0] == counts[1]
+
+
+def test_an_adjoint_without_a_module_asks_for_its_parameters():
+    with pytest.raises(ValueError, match="adjoint_params"):
+        anode.odeint_adjoint(lambda t, y: -y, torch.ones(2), torch.tensor([0.0, 1.0]))
+    weight = torch.tensor(2.0, requires_grad=True)
+    anode.odeint_adjoint(lambda t, y: -weight * y, torch.ones(1), torch.tensor([0.0, 1.0]), adjoint_params=(weight,))[
+        -1
+    ].backward()
+    torch.testing.assert_close(weight.grad, -torch.exp(torch.tensor(-2.0)), rtol=1e-4, atol=1e-4)
+
+
+def test_custom_adjoint_norms_see_the_components_of_a_tuple():
+    seen = []
+
+    def norm(parts):
+        seen.append([tuple(part.shape) for part in parts])
+        return torch.stack([part.abs().max() for part in parts]).max()
+
+    weight = torch.ones(7, requires_grad=True)
+    y0 = (torch.tensor(1.0), torch.ones(2, 2, requires_grad=True))
+    ys = anode.odeint_adjoint(
+        lambda t, y: y, y0, torch.tensor([0.0, 1.0]), adjoint_params=(weight,), adjoint_options={"norm": norm}
+    )
+    ys[1].sum().backward()
+    assert seen[0] == [(), (), (2, 2), (), (2, 2), (7,)]
+    assert weight.grad.shape == (7,)
+    assert not weight.grad.any()
+
+
+def test_adjoint_callbacks_are_called_in_the_backward_solve():
+    class Watched(Field):
+        def callback_step_adjoint(self, t, state, dt):
+            self.rejected.append(len(state))
+
+    field = Watched()
+    ys = anode.odeint_adjoint(field, start(), FORWARD)
+    assert not field.rejected
+    ys.sum().backward()
+    assert set(field.rejected) == {4}  # the cotangents of t and y, y itself, and one parameter
+
+
+@BOTH
+def test_callbacks_that_a_method_lacks_are_warned_about(library):
+    with pytest.warns(UserWarning, match="callback"):
+        library.odeint(Noting(), start(), FORWARD, method="rk4")
+
+
+@BOTH
+def test_unknown_options_are_warned_about(library):
+    with pytest.warns(UserWarning, match="colour"):
+        library.odeint(Field(), start(), FORWARD, options={"colour": "blue"})
+
+
+def test_grid_points_are_jumps():
+    evaluations = []
+    for options in ({}, {"grid_points": torch.tensor([0.5])}, {"jump_t": torch.tensor([0.5])}):
+        calls = []
+
+        def f(t, y, calls=calls):
+            calls.append(float(t))
+            return -0.5 * y if t < 0.5 else y**2
+
+        anode.odeint(f, torch.tensor([1.0, 2.0]), torch.tensor([0.0, 0.6]), options=options)
+        evaluations.append(len(calls))
+    assert evaluations[1] == evaluations[2] < evaluations[0]
+
+
+def test_a_grid_may_be_constructed():
+    grid = torch.linspace(0, 1, 11)
+    y = anode.odeint(
+        lambda t, y: y, torch.ones(1), grid[[0, -1]], method="euler", options={"grid_constructor": lambda f, y, t: grid}
+    )
+    torch.testing.assert_close(y[-1], torch.tensor([1.1**10]))
+
+
+@pytest.mark.parametrize("interface", [anode.odeint, anode.odeint_adjoint])
+def test_one_time_returns_the_initial_state(interface):
+    y0 = start()
+    torch.testing.assert_close(interface(Field(), y0, FORWARD[:1]), y0[None])
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_states_rotate(dtype):
+    y = anode.odeint(
+        lambda t, y: 1j * y, torch.ones(2, dtype=dtype), torch.tensor([0.0, torch.pi]), rtol=1e-6, atol=1e-6
+    )
+    torch.testing.assert_close(y[-1], torch.full((2,), -1.0, dtype=dtype), rtol=1e-4, atol=1e-4)
+
+
+# --------------------------------------------------------------------------------------------------------------- events
+
+
+def falling(t, state):
+    speed = state[1]
+    return speed, torch.full_like(speed, -9.81)
+
+
+def on_the_ground(t, state):
+    return state[0]
+
+
+@BOTH
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_the_time_of_an_event_has_the_right_gradient(library, adjoint):
+    height = torch.tensor([2.0], dtype=torch.float64, requires_grad=True)
+    interface = library.odeint_adjoint if adjoint else library.odeint
+    arguments = {"adjoint_params": ()} if adjoint else {}
+    t, (heights, speeds) = library.odeint_event(
+        falling,
+        (height, torch.zeros(1, dtype=torch.float64)),
+        torch.tensor(0.0, dtype=torch.float64),
+        event_fn=on_the_ground,
+        odeint_interface=interface,
+        **arguments,
+    )
+    exact = (2 * height.detach() / 9.81).sqrt()
+    torch.testing.assert_close(t.detach(), exact[0], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(speeds[-1], -9.81 * exact, rtol=1e-6, atol=1e-6)
+    (gradient,) = torch.autograd.grad(t, height, retain_graph=True)
+    torch.testing.assert_close(gradient, 1 / (9.81 * exact), rtol=1e-5, atol=1e-5)
+    (gradient,) = torch.autograd.grad(speeds[-1].sum(), height)
+    torch.testing.assert_close(gradient, -1 / exact, rtol=1e-5, atol=1e-5)
+    assert heights.shape == (2, 1)
+
+
+def test_events_are_found_backward_in_time_and_among_several_conditions():
+    start_time = torch.tensor(0.0, dtype=torch.float64, requires_grad=True)
+    t, ys = anode.odeint_event(
+        lambda t, y: torch.ones_like(y),
+        torch.zeros(1, dtype=torch.float64),
+        start_time,
+        event_fn=lambda t, y: torch.cat([y + 2.0, y + 0.5]),
+        reverse_time=True,
+    )
+    torch.testing.assert_close(t.item(), -0.5, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(ys[-1].item(), -0.5, rtol=1e-6, atol=1e-6)
+    assert torch.autograd.grad(t, start_time)[0].item() == pytest.approx(1.0)
+
+
+def test_the_parameters_of_an_event_get_gradients():
+    level = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    t, _ = anode.odeint_event(
+        lambda t, y: -y, torch.ones(1, dtype=torch.float64), torch.tensor(0.0), event_fn=lambda t, y: y[0] - level
+    )
+    t.backward()
+    assert t.item() == pytest.approx(0.6931472, abs=1e-6)
+    assert level.grad.item() == pytest.approx(-2.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("method", FIXED)
+def test_events_work_with_fixed_steps(method):
+    t, ys = anode.odeint(
+        lambda t, y: torch.ones_like(y),
+        torch.zeros(1),
+        torch.tensor([0.0, 1.0]),
+        method=method,
+        options={"step_size": 0.3},
+        event_fn=lambda t, y: y[0] - 2.0,
+    )
+    assert t.item() == pytest.approx(2.0, abs=1e-5)
+    assert ys.shape == (2, 1)
+
+
+def test_dense_solutions_can_be_evaluated_anywhere():
+    solution = anode.odeint_dense(lambda t, y: -y, torch.ones(2), torch.tensor(0.0), torch.tensor(1.0))
+    torch.testing.assert_close(solution(torch.tensor([0.25, 0.5]))[:, 0], torch.exp(-torch.tensor([0.25, 0.5])))
+
+
+# ------------------------------------------------------------------------------------------------------- what can fail
+
+
+@pytest.mark.parametrize("method", UNSUPPORTED)
+def test_unsupported_methods_are_refused_by_name(method):
+    with pytest.raises(ValueError, match=rf"'{method}' is not an explicit"):
+        anode.odeint(Field(), start(), FORWARD, method=method)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": "dopri55"}, "did you mean 'dopri5'"),
+        ({"t": torch.tensor([0.0, 1.0, 0.5])}, "^t: "),
+        ({"t": torch.tensor([[0.0, 1.0]])}, "^t: "),
+        ({"rtol": -1.0}, "^rtol: "),
+        ({"atol": (1e-3,)}, "^atol: "),
+        ({"method": "rk4", "options": {"step_size": 0.1, "grid_constructor": print}}, "step_size"),
+        ({"method": "rk4", "options": {"interp": "quintic"}}, "^interp: "),
+        ({"options": {"step_t": torch.tensor([0.5]), "jump_t": torch.tensor([0.5])}}, "step_t, jump_t"),
+        ({"event_fn": lambda t, y: y.sum()}, "event_fn"),
+        ({"method": "rk4", "event_fn": lambda t, y: y.sum(), "t": FORWARD[:2]}, "step_size"),
+    ],
+)
+def test_mistakes_are_named(arguments, message):
+    t = arguments.pop("t", FORWARD)
+    with pytest.raises(ValueError, match=message):
+        anode.odeint(Field(), start(), t, **arguments)
+
+
+def test_integer_times_are_refused():
+    with pytest.raises(TypeError, match=r"^t: "):
+        anode.odeint(Field(), start(), torch.tensor([0, 1]))
+
+
+@BOTH
+def test_a_failed_solve_is_an_assertion_error(library):
+    with pytest.raises(AssertionError):
+        library.odeint(Field(), start(), FORWARD[[0, -1]], options={"max_num_steps": 3})
+
+
+def test_a_failed_solve_carries_what_was_solved():
+    with pytest.raises(anode.SolveError, match="max_steps") as caught:
+        anode.odeint(Field(), start(), FORWARD, options={"max_num_steps": 3})
+    assert caught.value.solution.stats.accepted == 3
+    assert caught.value.solution.ys[0].isfinite().all()
