@@ -45,8 +45,10 @@ def initial_step(plan: Plan, f: Rate, y: Tensor, slope: Tensor, t: Number) -> Nu
         return torch.tensor(values, dtype=t.dtype, device=y.device).reshape(plan.groups)
 
     speeds = norm(slope)
+    # Not even the probe may pass a time where a step has to end.
+    limit = min((abs(end - t) for end in plan.step_at if (end - t) * plan.direction > 0), default=math.inf)
     probes = [
-        0.01 * size / speed if size >= 1e-5 and speed >= 1e-5 and math.isfinite(speed) else tiny
+        min(0.01 * size / speed, limit) if size >= 1e-5 and speed >= 1e-5 and math.isfinite(speed) else tiny
         for size, speed in zip(norm(y), speeds, strict=True)
     ]
     probe = Interval(plan, t, t + plan.direction * spread(plan, per_group(probes)))
@@ -69,6 +71,7 @@ class JointClock:
         self.status = Status.SUCCESS
         self.running = plan.times[0] != plan.times[-1]
         self._h: Number = plan.first_step
+        self._start: int | None = 0
         self._errors = (1.0, 1.0)
         self._last_error = 0.0
         self._pending = [i for i in plan.wanted if plan.times[i] != self.t]
@@ -76,7 +79,7 @@ class JointClock:
 
     def now(self) -> Tensor:
         """The current time, as f sees it."""
-        start = self.plan.knots[self.stats.accepted][1] if self.plan.knots else 0
+        start = self.plan.knots[self.stats.accepted][1] if self.plan.knots else self._start
         return Interval(self.plan, self.t, self.t + self.plan.direction, start, start).at(0.0)
 
     def begin(self, f: Rate, y: Tensor, slope: Tensor) -> None:
@@ -89,19 +92,21 @@ class JointClock:
         """The next step to try; ``None``, with a status, if there can be none."""
         plan, stats = self.plan, self.stats
         if stats.accepted + stats.rejected >= plan.max_steps:
-            self.stop(Status.MAX_STEPS)
+            self._stop(Status.MAX_STEPS)
             return None
         if plan.knots is not None:
             (t, start), (t1, end) = plan.knots[stats.accepted : stats.accepted + 2]
             return Interval(plan, t, t1, start, end)
         self._h = min(max(self._h, plan.min_step), plan.max_step)
         if self._h < math.ulp(self.t):  # then time would not move, or only by rounding up, again and again
-            self.stop(Status.UNDERFLOW if math.isfinite(self._last_error) else Status.NON_FINITE)
+            self._stop(Status.UNDERFLOW if math.isfinite(self._last_error) else Status.NON_FINITE)
             return None
         t1 = self.t + plan.direction * self._h
         if self._landings and (t1 - self._landings[0]) * plan.direction > 0:
             t1 = self._landings[0]
-        return Interval(plan, self.t, t1)
+            self._h = abs(t1 - self.t)
+            return Interval(plan, self.t, t1, self._start, None)  # lands there wherever it comes from
+        return Interval(plan, self.t, t1, self._start, self._start)
 
     def judge(self, step: Interval, error: Tensor | None, y: Tensor, y1: Tensor) -> Accepted:
         """True if the step is kept, else ``None``; moves time on and chooses the size of the next step.
@@ -115,14 +120,17 @@ class JointClock:
         if error is None:
             accepted = bool(y1.isfinite().all())
             if not accepted:
-                self.stop(Status.NON_FINITE)
+                self._stop(Status.NON_FINITE)
         else:
-            h = abs(step.h)
-            ratio = plan.error_ratio(error, y, y1).item() * h * abs(plan.tableau.error_row.scale)
+            ratio = plan.error_ratio(error, y, y1).item() * self._h * abs(plan.tableau.error_row.scale)
             self._last_error = ratio
-            accepted = ratio <= 1 or self._h <= plan.min_step
+            accepted = ratio <= 1
+            if not accepted and self._h <= plan.min_step:
+                accepted = math.isfinite(ratio)
+                if not accepted:
+                    self._stop(Status.NON_FINITE)
             smallest = 1.0 if accepted else plan.controller.min_factor
-            self._h = h * plan.controller.factor((ratio, *self._errors), plan.tableau.order, smallest)
+            self._h *= plan.controller.factor((ratio, *self._errors), plan.tableau.order, smallest)
             if accepted:
                 self._errors = (ratio, self._errors[0])
         if not accepted:
@@ -132,14 +140,13 @@ class JointClock:
         self.t = as_float(step.t1)
         if self._landings and self.t == self._landings[0]:
             del self._landings[0]
+            self._start = None
         if (self.t - plan.times[-1]) * plan.direction >= 0:
             self.running = False
         return True
 
-    def stop(self, status: Status, t: float | None = None) -> None:
-        """End the solve now, or at an earlier time ``t`` within the last step."""
+    def _stop(self, status: Status) -> None:
         self.status, self.running = status, False
-        self.t = self.t if t is None else t
 
     def keep(self, step: Interval, accepted: Accepted) -> Interval:
         """The part of a step that was accepted: all of it."""
@@ -159,10 +166,14 @@ class JointClock:
         """The new value where the step was accepted, the old elsewhere."""
         return new
 
-    def charge(self, calls: int, accepted: Accepted = None) -> None:
+    def charge(self, calls: int, groups: Accepted = None) -> None:
         """Count some calls of f."""
         self.stats.nfe += calls
         self.stats.calls += calls
+
+    def charge_first_slope(self) -> None:
+        """Count the call of f at the start of a step."""
+        self.charge(1)
 
 
 class GroupClock:
@@ -171,7 +182,7 @@ class GroupClock:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         device = plan.like.device
-        real = torch.float32 if device.type == "mps" else torch.float64
+        real = plan.time_dtype
 
         def full(value: float, dtype: torch.dtype = real) -> Tensor:
             return torch.full(plan.groups, value, dtype=dtype, device=device)
@@ -180,7 +191,7 @@ class GroupClock:
         self.t = full(plan.times[0])
         self.status = full(Status.SUCCESS, torch.int64)
         self.stats = Stats(nfe=full(0, torch.int64), accepted=full(0, torch.int64), rejected=full(0, torch.int64))
-        self._active = full(self.running, torch.bool)
+        self._active = self._moved = full(self.running, torch.bool)
         self._h: Number = None if plan.first_step is None else full(plan.first_step)
         self._errors = (full(1.0), full(1.0))
         self._last_error = full(0.0)
@@ -227,26 +238,36 @@ class GroupClock:
         self._active = self._active & ~groups
         self.running = bool(self._active.any())
 
+    def fail_without_slope(self, slope: Tensor) -> Tensor | None:
+        """Give up the groups whose slope is not finite where they are; which, or ``None`` if there are none."""
+        unusable = self._active & ~slope.isfinite().reshape(*self.plan.groups, -1).all(-1)
+        if not unusable.any():
+            return None
+        self._stop(unusable, Status.NON_FINITE)
+        return spread(self.plan, unusable)
+
     def judge(self, step: Interval, error: Tensor | None, y: Tensor, y1: Tensor) -> Accepted:
         """Which groups keep the step, ``None`` if none; otherwise as :meth:`JointClock.judge`."""
         plan = self.plan
         t1 = step.t1.detach().reshape(plan.groups)
         if error is None:
-            accepted = self._active & y1.isfinite().flatten(plan.group_dims).all(-1)
+            accepted = self._active & y1.isfinite().reshape(*plan.groups, -1).all(-1)
             rejected = self._active & ~accepted
             self._stop(rejected, Status.NON_FINITE)
         else:
-            h = (t1 - self.t).abs()
-            ratio = plan.error_ratio(error, y, y1).to(self.t.dtype) * h * abs(plan.tableau.error_row.scale)
-            accepted = self._active & ((ratio <= 1) | (self._h <= plan.min_step))
+            ratio = plan.error_ratio(error, y, y1).to(self.t.dtype) * self._h * abs(plan.tableau.error_row.scale)
+            smallest_size = self._h <= plan.min_step
+            accepted = self._active & ((ratio <= 1) | (smallest_size & ratio.isfinite()))
             rejected = self._active & ~accepted
+            self._stop(rejected & smallest_size, Status.NON_FINITE)
             smallest = torch.where(accepted, 1.0, plan.controller.min_factor)
-            self._h = h * plan.controller.factor((ratio, *self._errors), plan.tableau.order, smallest)
+            self._h = self._h * plan.controller.factor((ratio, *self._errors), plan.tableau.order, smallest)
             self._last_error = ratio
             self._errors = (
                 torch.where(accepted, ratio, self._errors[0]),
                 torch.where(accepted, self._errors[0], self._errors[1]),
             )
+        self._moved = accepted
         self.stats.accepted += accepted
         self.stats.rejected += rejected
         self.t = torch.where(accepted, t1, self.t)
@@ -262,11 +283,17 @@ class GroupClock:
             time = plan.times[index] * plan.direction
             if first < time <= last:
                 groups = spread(plan, accepted & (before < time) & (time <= now))
-                on_end = plan.knots is not None and index == step.end
+                on_end = self._is_knot(index, step)
                 passed.append(
                     Emission(index, None if on_end else step.fraction(index).masked_fill(~groups, 0.0), groups)
                 )
         return passed
+
+    def _is_knot(self, index: int, step: Interval) -> bool:
+        plan = self.plan
+        if plan.knots is None:
+            return False
+        return index == step.end or (not plan.times_move and plan.times[index] == plan.knots[self._attempts][0])
 
     def keep(self, step: Interval, accepted: Accepted) -> Interval:
         """The part of a step that was accepted: the other groups stand still."""
@@ -280,7 +307,11 @@ class GroupClock:
         """The new value where the step was accepted, the old elsewhere."""
         return torch.where(spread(self.plan, accepted), new, old)
 
-    def charge(self, calls: int, accepted: Accepted = None) -> None:
-        """Count some calls of f for the groups that are not done, or for those whose step has just been accepted."""
-        self.stats.nfe += calls * (self._active if accepted is None else accepted)
+    def charge(self, calls: int, groups: Accepted = None) -> None:
+        """Count some calls of f, for the groups that are not done unless told otherwise."""
+        self.stats.nfe += calls * (self._active if groups is None else groups)
         self.stats.calls += calls
+
+    def charge_first_slope(self) -> None:
+        """Count the call of f at the start of a step, for the groups that did not have that slope already."""
+        self.charge(1, self._active & self._moved)

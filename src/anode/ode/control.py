@@ -66,14 +66,14 @@ class PID:
             factor = self.safety * errors[0].clamp_min(_TINY) ** now
             for error, exponent in zip(errors[1:], before, strict=True):
                 if exponent:
-                    factor = factor * error**exponent
+                    factor = factor * error.clamp_min(_TINY) ** exponent
             return factor.nan_to_num(nan=0.0, posinf=self.max_factor).clamp_max(self.max_factor).maximum(smallest)
         if not math.isfinite(errors[0]):
-            return self.min_factor
+            return smallest
         factor = self.safety * max(errors[0], _TINY) ** now
         for error, exponent in zip(errors[1:], before, strict=True):
             if exponent:
-                factor *= error**exponent
+                factor *= max(error, _TINY) ** exponent
         return max(min(factor, self.max_factor), smallest)
 
 
@@ -90,12 +90,12 @@ def rms(group_dims: int, size: int) -> Norm:
         group_dims: How many leading dimensions index groups; 0 for one number in all.
         size: How many elements a group has.
     """
-    scale = 1 / math.sqrt(size)
+    scale = 1 / math.sqrt(max(size, 1))
     if group_dims == 0:
         return lambda x: torch.linalg.vector_norm(x).mul_(scale)
 
     def norm(x: Tensor) -> Tensor:
-        return torch.linalg.vector_norm(x.flatten(group_dims), dim=-1).mul_(scale)
+        return torch.linalg.vector_norm(x.reshape(*x.shape[:group_dims], -1), dim=-1).mul_(scale)
 
     return norm
 

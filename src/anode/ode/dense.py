@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import torch
 from torch import Tensor
 
 from anode.ode.integrate import Trace, state_inside
-from anode.ode.plan import Number, Plan
+from anode.ode.plan import Number, Plan, as_float
 
 
 class DenseOutput:
@@ -14,19 +16,21 @@ class DenseOutput:
 
     def __init__(self, plan: Plan, trace: Trace) -> None:
         self._plan, self._trace = plan, trace
-        reached = trace.t.max() if isinstance(trace.t, Tensor) else trace.t
-        ends = sorted((plan.times[0], float(reached), plan.times[-1]), key=lambda t: t * plan.direction)
-        self._first, self._last = sorted((plan.times[0], ends[1]))
+        reached = (torch.as_tensor(trace.t, dtype=plan.time_dtype) * plan.direction).max().item() * plan.direction
+        end = min(reached, plan.times[-1], key=lambda t: t * plan.direction)
+        self._first, self._last = sorted((plan.times[0], end))
+        self._ends = [] if plan.group_dims else [as_float(step.interval.t1) * plan.direction for step in trace.steps]
 
     def __call__(self, t: Tensor) -> Tensor:
         """The packed state at every element of ``t``."""
-        outside = (t < self._first) | (t > self._last)
-        if outside.any():
+        slack = torch.finfo(t.dtype).eps * max(abs(self._first), abs(self._last)) if t.is_floating_point() else 0.0
+        inside = (t >= self._first - slack) & (t <= self._last + slack)
+        if not inside.all():
             raise ValueError(
                 f"t: this solution was solved from {self._first:.6g} to {self._last:.6g}, "
-                f"got t = {t[outside].flatten()[0].item():.6g}"
+                f"got t = {t[~inside].flatten()[0].item():.6g}"
             )
-        times = t.to(self._plan.like.device).flatten()
+        times = t.to(self._plan.like.device, self._plan.time_dtype).clamp(self._first, self._last).flatten()
         states = [self._state_at(time) for time in times.unbind()]
         return torch.stack(states).reshape(t.shape + self._plan.like.shape)
 
@@ -35,7 +39,7 @@ class DenseOutput:
         if not self._trace.steps:
             return self._trace.y
         if plan.group_dims == 0:
-            inside = next(s for s in self._trace.steps if (s.interval.t1 - time) * plan.direction >= 0)
+            inside = self._trace.steps[bisect_left(self._ends, time.item() * plan.direction)]
             assert inside.slopes is not None
             fraction = (time - inside.interval.t) / inside.interval.h
             return state_inside(plan.tableau, inside.interval, inside.y, inside.slopes, fraction)

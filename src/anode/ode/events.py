@@ -25,6 +25,7 @@ class Event:
         self._fn, self._tol = fn, tol
         with torch.no_grad():
             self._signs = torch.sign(fn(t, y))
+        self.at_start = bool((self._signs == 0).any())
 
     def has_happened(self, t: Tensor, y: Tensor) -> bool:
         """Whether any condition has left the sign it began with."""
@@ -32,7 +33,7 @@ class Event:
             return bool((self._fn(t, y) * self._signs).min() <= 0)
 
     def locate(self, step: Interval, state_at: Callable[[float], Tensor]) -> float:
-        """The fraction of the step at which the event happens, by bisection on the dense output."""
+        """The time within the step at which the event happens, by bisection on the dense output."""
         before, after = 0.0, 1.0
         for _ in range(max(1, math.ceil(math.log2(max(abs(as_float(step.h)) / self._tol, 2.0))))):
             middle = (before + after) / 2
@@ -40,4 +41,4 @@ class Event:
                 after = middle
             else:
                 before = middle
-        return (before + after) / 2
+        return as_float(step.t + (before + after) / 2 * step.h)

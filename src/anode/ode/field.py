@@ -48,10 +48,11 @@ class AutogradDerivative(Derivative):
         f: The right-hand side.
         params: The tensors whose gradients are wanted.
         time: Whether the gradient with respect to t is wanted.
+        complete: Refuse to lose the gradient of a tensor that is not among ``params``.
     """
 
-    def __init__(self, f: Rate, params: Sequence[Tensor], time: bool = False) -> None:
-        self._f, self._params, self._time = f, tuple(params), time
+    def __init__(self, f: Rate, params: Sequence[Tensor], time: bool = False, complete: bool = False) -> None:
+        self._f, self._params, self._time, self._complete = f, tuple(params), time, complete
         self._sums: list[Tensor] = []
 
     def rate(self, t: Tensor, y: Tensor) -> Tensor:
@@ -62,6 +63,11 @@ class AutogradDerivative(Derivative):
             y = y.detach().requires_grad_()
             t = t.detach().requires_grad_(self._time)
             recorded = self._f(t, y)
+        if self._complete and dependencies(recorded, (t, y, *self._params))[0]:
+            raise RuntimeError(
+                "params: during the solve f came to depend on a tensor that it did not use at the start, and its "
+                'gradient would be lost; pass all such tensors in params=, or use gradient="stored"'
+            )
         slope = recorded.detach()
         slope.tape = (t, y, recorded)  # type: ignore[attr-defined]
         return slope
@@ -111,28 +117,33 @@ def captured_tensors(f: Rate, t: Tensor, y: Tensor, known: Sequence[Tensor]) -> 
         something that needs a gradient, which cannot be named from the outside; and the value of f.
     """
     with torch.enable_grad():
-        y = y.detach().requires_grad_().view_as(y)
-        slope = f(t.detach(), y)
-    if slope.grad_fn is None:
-        return [], False, slope
-    birth = y.grad_fn._sequence_nr()  # type: ignore[union-attr] # nodes of f itself are younger than this
+        birth = torch.ones((), requires_grad=True).clone().grad_fn._sequence_nr()  # type: ignore[union-attr]
+        slope = f(t, y)
+    leaves, computed = dependencies(slope, [t, y, *known], birth)
+    return leaves, computed, slope
+
+
+def dependencies(slope: Tensor, known: Sequence[Tensor], birth: int = -1) -> tuple[list[Tensor], bool]:
+    """The leaves a result depends on that are not known, and whether it depends on results older than ``birth``."""
     seen = {id(tensor) for tensor in known}
-    closed = {tensor.grad_fn for tensor in known if tensor.grad_fn is not None} | {y.grad_fn}
+    if slope.grad_fn is None:
+        return ([slope], False) if slope.requires_grad and id(slope) not in seen else ([], False)
     leaves: list[Tensor] = []
     computed = False
+    visited = {tensor.grad_fn for tensor in known}
     todo: list[Any] = [slope.grad_fn]
-    visited = set(closed)
     while todo:
         node = todo.pop()
         if node is None or node in visited:
             continue
         visited.add(node)
-        if hasattr(node, "variable"):
-            if id(node.variable) not in seen:
-                seen.add(id(node.variable))
-                leaves.append(node.variable)
+        leaf = getattr(node, "variable", None)  # only the nodes of leaves have it
+        if leaf is not None:
+            if id(leaf) not in seen:
+                seen.add(id(leaf))
+                leaves.append(leaf)
         elif node._sequence_nr() < birth:
             computed = True
         else:
             todo.extend(parent for parent, _ in node.next_functions)
-    return leaves, computed, slope.detach()
+    return leaves, computed

@@ -21,11 +21,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from anode.ode.field import AutogradDerivative, Derivative, Rate
 from anode.ode.integrate import Step, Trace, combine, dense_slope_weights, dense_weights, weighted_sum
@@ -65,6 +65,41 @@ Gradient = Discrete | Stored | Continuous
 GRADIENTS: dict[str, Gradient] = {"discrete": Discrete(), "stored": Stored(), "continuous": Continuous()}
 
 
+class NoSecondDerivative(torch.autograd.Function):
+    """The identity on gradients, which says so when they are to be differentiated again."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: int, *inputs_and_gradients: Tensor) -> Any:
+        """The first ``inputs`` tensors are what the gradients are functions of."""
+        return tuple(gradient.clone() for gradient in inputs_and_gradients[inputs:])
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> Any:
+        """Always an error."""
+        raise RuntimeError('only gradient="stored" can be differentiated twice; this solve used another gradient')
+
+
+def only_once(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """Let a backward pass compute without autograd, and its gradients refuse to be differentiated.
+
+    torch's ``once_differentiable`` refuses only where the cotangents need a gradient, and else is silently wrong.
+    """
+
+    @wraps(backward)
+    def once(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
+        recording = torch.is_grad_enabled()
+        with torch.no_grad():
+            gradients = backward(ctx, *cotangents)
+        if not recording:
+            return gradients
+        inputs = [x for x in ctx.saved_tensors if x is not None and x.requires_grad]
+        found = [g for g in gradients if g is not None]
+        rest = iter(NoSecondDerivative.apply(len(inputs), *inputs, *found))  # type: ignore[no-untyped-call]
+        return tuple(None if g is None else next(rest) for g in gradients)
+
+    return once
+
+
 # ------------------------------------------------------------------------------------------------------------ discrete
 
 
@@ -94,7 +129,7 @@ class DiscreteSolve(torch.autograd.Function):
         return (*trace.outputs, trace.y.clone())
 
     @staticmethod
-    @once_differentiable
+    @only_once
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
         """Gradients for y0, the times and the parameters."""
         _, times, *_ = ctx.saved_tensors
@@ -175,29 +210,33 @@ class Sweep:
 
     def _times_of_stage(self, step: Step, i: int, at_time: Tensor | None, part: Tensor, slope: Tensor) -> None:
         """A slope is evaluated at ``t + c h`` and enters everything multiplied by h."""
-        assert self.times is not None
         interval, c = step.interval, (*self.tableau.c, 1.0)[i]
         when = 0.0 if at_time is None else at_time.sum()
-        self.times[interval.start] += when
+        self._add(interval.start, when)
         if interval.start != interval.end:
             moved = part.masked_fill(interval.h == 0, 0.0) if isinstance(interval.h, Tensor) else part
             size = c * when + dot(moved, slope)
-            self.times[interval.end] += size
-            self.times[interval.start] -= size
+            self._add(interval.end, size)
+            self._add(interval.start, -size)
 
     def _times_of_output(self, step: Step, emission: Emission, cotangent: Tensor, slopes: list[Tensor]) -> None:
         """An output lies at the fraction ``(T - t) / h`` of its step."""
-        assert self.times is not None
         interval, fraction = step.interval, emission.fraction
         if fraction is None:
             return  # it is the end of a step of given size, whatever that size
         slope = weighted_sum([(weight, slopes[i]) for i, weight in dense_slope_weights(self.tableau, fraction)])
-        self.times[emission.index] += dot(slope, cotangent)
+        self._add(emission.index, dot(slope, cotangent))
         if interval.start == interval.end:
-            self.times[interval.start] -= dot(slope, cotangent)
+            self._add(interval.start, -dot(slope, cotangent))
         else:
-            self.times[interval.start] -= dot(slope * (1 - fraction), cotangent)
-            self.times[interval.end] -= dot(slope * fraction, cotangent)
+            self._add(interval.start, -dot(slope * (1 - fraction), cotangent))
+            self._add(interval.end, -dot(slope * fraction, cotangent))
+
+    def _add(self, index: int | None, gradient: Number) -> None:
+        """Add to the gradient of one of the times; ``None`` for a time that does not move."""
+        if index is not None:
+            assert self.times is not None
+            self.times[index] += gradient
 
 
 def _masked(cotangent: Tensor, groups: Tensor | None) -> Tensor:
@@ -223,9 +262,9 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
 class ContinuousSolve(torch.autograd.Function):
     """A solve whose backward pass solves the adjoint ODE.
 
-    With ``a(t)`` the cotangent of y(t), ``da/dt = -(df/dy)^T a``, and the gradients for parameters and for the start
-    time are integrals of ``-(df/dp)^T a`` and ``-(df/dt)^T a``, solved for together with y itself, backwards from each
-    output time to the one before.
+    With ``a(t)`` the cotangent of y(t), ``da/dt = -(df/dy)^T a``, and the gradients for parameters are integrals of
+    ``-(df/dp)^T a``, solved for together with y itself, backwards from each output time to the one before. Moving an
+    output time changes its state by f, and moving the start is like moving y0 by -f.
     """
 
     @staticmethod
@@ -255,28 +294,28 @@ class ContinuousSolve(torch.autograd.Function):
         ctx.f, ctx.solve_back, ctx.adjoint_options, ctx.stats = f, solve_back, options, stats
         ctx.has_event = event_time is not None
         at = times if event_time is None else torch.stack([times[0], event_time.to(times)])
-        ctx.save_for_backward(ys, at, times, *params)
+        ctx.save_for_backward(ys, at, y0, times, *params)
         return ys if event_time is None else (event_time, ys)
 
     @staticmethod
-    @once_differentiable
+    @only_once
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Any, ...]:
         """Gradients for y0, the times and the parameters."""
-        ys, at, times, *params = ctx.saved_tensors
+        ys, at, _, times, *params = ctx.saved_tensors
         needs_time = ctx.needs_input_grad[5]
         cotangent = cotangents[-1]
-        rate = AdjointRate(ctx.f, params, needs_time)
+        rate = AdjointRate(ctx.f, params)
         at_times = torch.zeros_like(at)
         adjoint = (ys.new_zeros(()), ys[-1], cotangent[-1], *(torch.zeros_like(p, dtype=ys.dtype) for p in params))
         for i in range(len(at) - 1, 0, -1):
             if needs_time:
-                at_times[i] = dot(ctx.f(at[i].to(ys.real.dtype), ys[i]), cotangent[i])
-                adjoint = (adjoint[0] - at_times[i].to(adjoint[0]), *adjoint[1:])
+                at_times[i] = rate.along(at[i], ys[i], cotangent[i])
             adjoint = ctx.solve_back(rate, adjoint, at[[i, i - 1]], ctx.adjoint_options)
+            if needs_time and i == 1:
+                at_times[0] = -rate.along(at[0], ys[0], adjoint[2])
             # Go on from what the forward solve found there, not from where the backward solve drifted.
             adjoint = (adjoint[0], ys[i - 1], adjoint[2] + cotangent[i - 1], *adjoint[3:])
         ctx.stats.nfe_backward += rate.calls
-        at_times[0] = adjoint[0].real
         if ctx.has_event:  # only the start is a given time; the event's own time is not differentiated here
             at_times = torch.cat([at_times[:1], torch.zeros_like(times[1:])])
         at_params = (part.to(p.dtype) for part, p in zip(adjoint[3:], params, strict=True))
@@ -284,18 +323,26 @@ class ContinuousSolve(torch.autograd.Function):
 
 
 class AdjointRate:
-    """The right-hand side of the adjoint ODE, on the tuple (cotangent of t, y, cotangent of y, *of the parameters)."""
+    """The right-hand side of the adjoint ODE, on the tuple (0, y, cotangent of y, *cotangents of the parameters).
 
-    def __init__(self, f: Rate, params: Sequence[Tensor], time: bool) -> None:
-        self.f, self.params, self.time = f, tuple(params), time
+    The first component is where torchdiffeq keeps a cotangent of time; norms written for it expect one.
+    """
+
+    def __init__(self, f: Rate, params: Sequence[Tensor]) -> None:
+        self.f, self.params = f, tuple(params)
         self.calls = 0
 
     def __call__(self, t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         self.calls += 1
-        derivative = AutogradDerivative(self.f, self.params, self.time)
+        derivative = AutogradDerivative(self.f, self.params)
         slope = derivative.evaluate(t, state[1])
-        at_state, at_time = derivative.pull(slope, -state[2])
+        at_state, _ = derivative.pull(slope, -state[2])
         if at_state is None:
             at_state = torch.zeros_like(slope)
-        at_time = torch.zeros_like(state[0]) if at_time is None else at_time.to(state[0].dtype)
-        return (at_time, slope, at_state, *(g.to(slope.dtype) for g in derivative.take_gradients()))
+        at_params = (gradient.to(slope.dtype) for gradient in derivative.take_gradients())
+        return (torch.zeros_like(state[0]), slope, at_state, *at_params)
+
+    def along(self, t: Tensor, y: Tensor, cotangent: Tensor) -> Tensor:
+        """The gradient for moving the time of a state along with the solution."""
+        self.calls += 1
+        return dot(self.f(t.to(y.real.dtype), y), cotangent)

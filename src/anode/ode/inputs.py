@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -74,20 +75,42 @@ def group_dims(control: Any, y0: State) -> int:
     return dims
 
 
-def tolerance(name: str, value: Any) -> None:
-    """Check a tolerance: a number, a tensor or a tuple of either, all above zero."""
-    for part in value if isinstance(value, tuple | list) else (value,):
-        positive = bool((part > 0).all()) if isinstance(part, Tensor) else part > 0
-        require(positive, name, part, "numbers above 0")
+def tolerance(name: str, value: Any, y0: State) -> None:
+    """Check a tolerance: a number, a tensor that broadcasts against the state, or one of either for each component."""
+    is_tuple = isinstance(y0, tuple) and isinstance(value, tuple | list)
+    for part, y in zip(value, y0, strict=False) if is_tuple else [(value, y0)]:
+        if not isinstance(part, int | float | Tensor):
+            raise TypeError(f"{name}: takes a number, a tensor, or one of either for each component, got {part!r}")
+        require(bool((torch.as_tensor(part) > 0).all()), name, part, "numbers above 0")
+        if isinstance(part, Tensor) and isinstance(y, Tensor):
+            fits = part.ndim <= y.ndim and all(
+                n in (1, m) for n, m in zip(part.shape[::-1], y.shape[::-1], strict=False)
+            )
+            require(fits, name, part, f"a shape that broadcasts to the state's, {tuple(y.shape)}")
 
 
-def times(t_span: Any, save_at: Any, device: torch.device) -> tuple[Tensor | None, list[float], list[int]]:
+def number(name: str, value: Any, *, whole: bool = False, optional: bool = False, zero: bool = False) -> None:
+    """Check a number above zero, or from zero."""
+    if optional and value is None:
+        return
+    right_type = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    takes = f"a {'whole ' if whole else ''}number {'from' if zero else 'above'} 0"
+    require(right_type and (value >= 0 if zero else value > 0), name, value, takes)
+
+
+def times(
+    t_span: Any, save_at: Any, device: torch.device, has_event: bool
+) -> tuple[Tensor | None, list[float], list[int]]:
     """Check the times of a solve.
 
     Returns:
         All of them, start first and end last, as a tensor that autograd follows (``None`` if it need not) and as
         numbers; and the indices of those at which outputs are wanted, the end always being the last.
     """
+    for name, value in (("t_span", t_span), ("save_at", () if save_at is None else save_at)):
+        if not isinstance(value, Iterable) or (isinstance(value, Tensor) and value.ndim != 1):
+            raise TypeError(f"{name}: takes a sequence of times, got {value!r}")
+    t_span = tuple(t_span)
     if len(t_span) != 2:
         raise ValueError(f"t_span: takes a start and an end time, got {len(t_span)} values")
     given = [t_span[0], *([] if save_at is None else save_at), t_span[1]]
@@ -107,13 +130,20 @@ def times(t_span: Any, save_at: Any, device: torch.device) -> tuple[Tensor | Non
     wanted = list(range(1, len(values)))
     if saved and saved[0] == values[0]:
         wanted[0] = 0  # the start itself, which stays y0 wherever the start is moved
-    if saved and saved[-1] == values[-1] and not moving:
-        wanted.pop()
+    if saved and saved[-1] == values[-1] and not moving and not has_event:
+        wanted.pop()  # one output serves both
     return together, values, wanted
 
 
-def even_steps(start: float, end: float, step_size: float) -> list[float]:
-    """Times from start to end, ``step_size`` apart; the last step may be shorter."""
-    count = max(1, math.ceil(abs(end - start) / step_size - 1e-9))
+def even_steps(start: float, end: float, step_size: float, most: int) -> list[float]:
+    """Times from start to end, ``step_size`` apart, of which the last step may be shorter; at most so many steps."""
+    steps = abs(end - start) / step_size
+    count = min(max(1.0, math.ceil(steps - 1e-9) if math.isfinite(steps) else math.inf), most + 1)
     step = math.copysign(step_size, end - start)
-    return [start + i * step for i in range(count)] + [end]
+    times = [start + i * step for i in range(int(count))]
+    return times if count > most else [*times, end]
+
+
+def between(t: float, times: Sequence[float]) -> bool:
+    """Whether a time lies between the first and the last of some."""
+    return min(times[0], times[-1]) <= t <= max(times[0], times[-1])

@@ -9,9 +9,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from anode.ode.clocks import JointClock, clock_for
+from anode.ode.clocks import GroupClock, clock_for
 from anode.ode.events import Event
-from anode.ode.plan import Emission, Interval, Number, Plan, Rate, as_float
+from anode.ode.plan import Emission, Interval, Number, Plan, Rate
 from anode.ode.solution import Stats, Status
 from anode.ode.tableaus import Row, Tableau
 
@@ -147,12 +147,26 @@ def integrate(
     tableau, clock = plan.tableau, clock_for(plan)
     outputs = {i: y.clone() if plan.times[i] == plan.times[0] else torch.full_like(y, torch.nan) for i in plan.wanted}
     steps: list[Step] = []
+    event_time: float | None = None
+    if event is not None and event.at_start:
+        event_time, clock.running = plan.times[0], False
+        outputs[plan.wanted[-1]] = y.clone()
     if slope is not None and clock.running:
         clock.charge(1)
+    aside: list[tuple[Tensor, Tensor]] = []
+    known = None
     while clock.running:
         if slope is None:
             slope = f(clock.now(), y)
-            clock.charge(1)
+            clock.charge_first_slope()
+        if isinstance(clock, GroupClock) and slope is not known:
+            unusable = clock.fail_without_slope(slope)
+            if unusable is not None:
+                aside.append((unusable, y))
+                y = _stand_in(unusable, y)
+                slope = f(clock.now(), y)
+                clock.stats.calls += 1
+                continue
         clock.begin(f, y, slope)
         step = clock.propose()
         if step is None:
@@ -173,22 +187,19 @@ def integrate(
         if step is not attempted and torch.is_grad_enabled() and not y1.isfinite().all():
             # Autograd would multiply a rejected group's infinities by zero and get NaN: take the step without it.
             y1, slopes = take_step(f, tableau, step, y, slope)
+            clock.stats.calls += len(slopes) - 1
         emissions = clock.emissions(step, accepted)
         happened = event is not None and event.has_happened(step.at(1.0), y1)
         inside = dense or happened or any(e.fraction is not None for e in emissions)
         if inside and tableau.dense_needs_end_slope and not tableau.fsal:
             slopes.append(f(step.at(1.0), y1))
             clock.charge(1, accepted)
-        if event is not None:
-            assert isinstance(clock, JointClock)
-            if happened:
-                fraction = event.locate(step, partial(state_inside, tableau, step, y, slopes))
-                when = as_float(step.t + fraction * step.h)
-                emissions = [e for e in emissions if e.fraction is not None and e.fraction < fraction]
+        if event is not None and happened:
+            when = event.locate(step, partial(state_inside, tableau, step, y, slopes))
+            if (plan.times[-1] - when) * plan.direction >= 0:
+                emissions = [e for e in emissions if (when - plan.times[e.index]) * plan.direction > 0]
                 emissions.append(Emission(plan.wanted[-1], (when - step.t) / step.h))
-                clock.stop(Status.SUCCESS, when)
-            elif not clock.running:
-                clock.stop(Status.NO_EVENT)
+                event_time, clock.running = when, False
         for emission in emissions:
             value = state_inside(tableau, step, y, slopes, emission.fraction)
             if emission.groups is not None:
@@ -199,5 +210,19 @@ def integrate(
 
         y = clock.choose(accepted, y1, y)
         has_end_slope = len(slopes) > len(tableau.b) and not plan.is_jump(step.t1)
-        slope = clock.choose(accepted, slopes[-1], slope) if has_end_slope else None
-    return Trace([outputs[i] for i in plan.wanted], y, clock.t, clock.status, clock.stats, steps)
+        slope = known = clock.choose(accepted, slopes[-1], slope) if has_end_slope else None
+    for groups, state in aside:
+        y = torch.where(groups, state, y)
+    t, status = clock.t, clock.status
+    if event is not None and status == Status.SUCCESS:
+        t, status = (plan.times[-1], Status.NO_EVENT) if event_time is None else (event_time, status)
+    return Trace([outputs[i] for i in plan.wanted], y, t, status, clock.stats, steps)
+
+
+def _stand_in(groups: Tensor, x: Tensor) -> Tensor:
+    """Give some groups the values of another, so that f stays finite and autograd is not fed NaN for them."""
+    healthy = (~groups.flatten()).nonzero().flatten()
+    if len(healthy) == 0:
+        return x
+    each = x.reshape(groups.numel(), -1)
+    return torch.where(groups.reshape(-1, 1), each[healthy[0]], each).reshape(x.shape)

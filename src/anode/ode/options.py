@@ -154,10 +154,11 @@ def _fixed_settings(
         inputs.require(
             step_size is not None, "options", options, "step_size beside event_fn and a method of fixed steps"
         )
-        step = math.copysign(float(step_size), times[-1])  # type: ignore[arg-type]
-        grid = [times[0] + i * step for i in range(MAX_FIXED_STEPS + 1)]
+    if step_size is not None and len(times) > 1:
+        most = MAX_FIXED_STEPS if math.isinf(times[-1]) else 2**31 - 1
+        grid = inputs.even_steps(times[0], times[-1], float(step_size), most)
     elif step_size is not None:
-        grid = inputs.even_steps(times[0], times[-1], float(step_size)) if len(times) > 1 else times
+        grid = times
     else:
         grid = times if constructor is None else constructor(func, y0, t.detach()).tolist()
         moves_with |= {time: i for i, time in enumerate(times)}

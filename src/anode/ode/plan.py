@@ -32,7 +32,7 @@ class Plan:
         like: Any tensor with the state's shape, dtype and device.
         group_dims: How many leading dimensions of the state index groups with a step size of their own.
         norm: Maps a scaled error to one number, or to one a group.
-        knots: For steps of given size, their ends: (time, index of the given time it moves with). Else ``None``.
+        knots: For steps of given size, their ends: (time, index of the given time it moves with or ``None``).
         step_at: Times at which a step has to end, in order.
         jump_at: Those of them where f jumps.
         nudge: Evaluate f just inside the ends of a step, never on them.
@@ -53,7 +53,7 @@ class Plan:
     first_step: float | None = None
     min_step: float = 0.0
     max_step: float = math.inf
-    knots: list[tuple[float, int]] | None = None
+    knots: list[tuple[float, int | None]] | None = None
     step_at: list[float] = field(default_factory=list)
     jump_at: frozenset[float] = frozenset()
     nudge: bool = False
@@ -67,6 +67,11 @@ class Plan:
             "dtype": self.like.real.dtype if self.like.is_complex() else self.like.dtype,
             "device": self.like.device,
         }
+
+    @property
+    def time_dtype(self) -> torch.dtype:
+        """The most exact dtype for time that the device has."""
+        return torch.float32 if self.like.device.type == "mps" else torch.float64
 
     @cached_property
     def nudges(self) -> bool:
@@ -91,9 +96,9 @@ class Plan:
         """An error over what the tolerances allow. Overwrites the error."""
         return self.norm(error.div_(torch.maximum(y.abs(), y1.abs()).mul_(self.rtol).add_(self.atol)))
 
-    def moving(self, time: Number, index: int) -> Number:
-        """``time`` as a function of the given time number ``index``, with which it moves."""
-        if self.moving_times is None:
+    def moving(self, time: Number, index: int | None) -> Number:
+        """``time`` as a function of the given time number ``index``, with which it moves; ``None`` if with none."""
+        if self.moving_times is None or index is None:
             return time
         given = self.moving_times[index]
         return time + (given - given.detach())
@@ -106,13 +111,13 @@ class Interval:
     groups that stand still.
 
     Attributes:
-        start: The index, among the plan's times, of the one that ``t`` moves with.
+        start: The index, among the plan's times, of the one that ``t`` moves with; ``None`` if it does not move.
         end: The same for ``t1``. Where it equals ``start`` the size of the step is a constant.
     """
 
     __slots__ = ("end", "h", "plan", "start", "t", "t1")
 
-    def __init__(self, plan: Plan, t: Number, t1: Number, start: int = 0, end: int = 0) -> None:
+    def __init__(self, plan: Plan, t: Number, t1: Number, start: int | None = 0, end: int | None = 0) -> None:
         self.plan, self.start, self.end = plan, start, end
         self.t, self.t1 = plan.moving(t, start), plan.moving(t1, end)
         self.h = t1 - t

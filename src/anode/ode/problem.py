@@ -19,7 +19,7 @@ from anode.ode.gradients import AdjointRate, Continuous, ContinuousSolve, Discre
 from anode.ode.integrate import Trace, Watch, integrate
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
-from anode.ode.solution import Solution, Stats, Status
+from anode.ode.solution import Solution, Status
 from anode.ode.tableaus import TABLEAUS
 
 
@@ -49,6 +49,8 @@ class Problem:
 
     def __post_init__(self) -> None:
         self.rate = self.packing.rate(self.f)
+        is_field = isinstance(self.f, Field) and not self.packing.is_tuple
+        self.has_own_derivative = is_field and type(self.f).derivative is not Field.derivative  # type: ignore[attr-defined]
 
     def solve(self, gradient: Gradient, params: tuple[Tensor, ...] | None, dense: bool) -> Solution:
         """Run the solve so that autograd can differentiate it in the way asked for, if it has to at all."""
@@ -56,32 +58,35 @@ class Problem:
             return self.solve_plain("none", dense)
         if isinstance(gradient, Stored):
             return self.solve_plain("stored", dense)
-        slope, computed = None, False
+        if dense and not isinstance(gradient, Continuous):
+            return self.solve_plain("stored", dense)
+        inputs.require(not dense, "dense", dense, 'False beside gradient="continuous", which keeps no steps')
+        slope, computed, found = None, False, params is None
         if params is None:
             params, computed, slope = self.dependencies()
-            if computed and isinstance(gradient, Continuous):
-                raise ValueError(
-                    "params: f uses tensors that were computed from others which need a gradient, and the continuous "
-                    'adjoint cannot find them by itself; pass them in params=, or use gradient="discrete"'
-                )
         params = tuple(p for p in params if p.requires_grad)
         if not (params or computed or self.y0.requires_grad or self.times is not None):
             with torch.no_grad():
                 return self.solve_plain("none", dense, slope)
         if isinstance(gradient, Continuous):
-            inputs.require(not dense, "dense", dense, 'False beside gradient="continuous", which keeps no steps')
             inputs.require(self.event is None, "event", self.event, 'None beside gradient="continuous"')
-            return self.solve_continuous(gradient, params)
-        if computed or dense:
-            return self.solve_plain("stored", dense)
-        return self.solve_discrete(params, slope)
+            if computed:
+                raise ValueError(
+                    "params: f uses tensors that were computed from others which need a gradient, and the continuous "
+                    'adjoint cannot find them by itself; pass them in params=, or use gradient="discrete"'
+                )
+            return self.solve_continuous(gradient, params, slope)
+        if computed:
+            return self.solve_plain("stored", dense, slope)
+        return self.solve_discrete(params, slope, found and not isinstance(self.f, nn.Module))
 
     def dependencies(self) -> tuple[tuple[Tensor, ...], bool, Tensor | None]:
         """What f depends on: its tensors, whether some could not be named, and f at the start if it was evaluated."""
         known = tuple(self.f.parameters()) if isinstance(self.f, nn.Module) else ()
         if isinstance(self.f, Field):
             return known, False, None
-        leaves, computed, slope = captured_tensors(self.rate, clock_for(self.plan).now(), self.y0, known)
+        now = clock_for(replace(self.plan, moving_times=self.times)).now()
+        leaves, computed, slope = captured_tensors(self.rate, now, self.y0, known)
         return (*known, *leaves), computed, slope
 
     def integrate(self, y0: Tensor, *, rate: Rate | None = None, **keep: Any) -> Trace:
@@ -93,32 +98,33 @@ class Problem:
             event = Event(lambda t, y: fn(t, unpack(y)), tol, clock_for(self.plan).now(), y0)
         if rate is None:
             rate = self.rate
-            if isinstance(self.f, Field) and not self.packing.is_tuple and not torch.is_grad_enabled():
-                rate = self.f.derivative().rate
+            if self.has_own_derivative and not torch.is_grad_enabled():
+                rate = self.f.derivative().rate  # type: ignore[attr-defined]
         return integrate(rate, y0, self.plan, event=event, watch=self.watch, **keep)
 
-    def derivative(self, params: tuple[Tensor, ...]) -> Derivative:
+    def derivative(self, params: tuple[Tensor, ...], complete: bool) -> Derivative:
         """F's own derivative if it is the one that is wanted, otherwise autograd's."""
-        if isinstance(self.f, Field) and not self.packing.is_tuple and self.times is None:
-            own = tuple(self.f.parameters())
+        if self.has_own_derivative and self.times is None:
+            own = tuple(self.f.parameters())  # type: ignore[attr-defined]
             if len(own) == len(params) and all(a is b for a, b in zip(own, params, strict=True)):
-                return self.f.derivative()
-        return AutogradDerivative(self.rate, params, time=self.times is not None)
+                return self.f.derivative()  # type: ignore[attr-defined]
+        return AutogradDerivative(self.rate, params, self.times is not None, complete)
 
     def solve_plain(self, gradient: str, dense: bool, slope: Tensor | None = None) -> Solution:
         """The loop as it is, recorded by autograd if that is on."""
         if self.times is not None and torch.is_grad_enabled():
             self.plan = replace(self.plan, moving_times=self.times)
         trace = self.integrate(self.y0, slope=slope, dense=dense)
-        if not trace.y.requires_grad:
+        if not any(y.requires_grad for y in (trace.y, *trace.outputs)):
             gradient = "none"
         return self.solution(trace, trace.outputs, trace.y, gradient, dense)
 
-    def solve_discrete(self, params: tuple[Tensor, ...], slope: Tensor | None) -> Solution:
+    def solve_discrete(self, params: tuple[Tensor, ...], slope: Tensor | None, complete: bool) -> Solution:
         """The loop unrecorded, with a backward pass that walks over its steps."""
         report: list[Trace] = []
 
-        derivative = self.derivative(params)
+        derivative = self.derivative(params, complete)
+        slope = None if slope is None else slope.detach()
         kept = 0 if self.plan.group_dims else derivative.steps_to_keep(self.y0, len(self.plan.tableau.stages))
 
         def run(y0: Tensor) -> Trace:
@@ -130,16 +136,22 @@ class Problem:
         )
         return self.solution(report[0], outputs, last, "discrete")
 
-    def solve_continuous(self, gradient: Continuous, params: tuple[Tensor, ...]) -> Solution:
+    def solve_continuous(self, gradient: Continuous, params: tuple[Tensor, ...], slope: Tensor | None) -> Solution:
         """The loop unrecorded, with a backward pass that solves the adjoint ODE with one step size for everybody."""
         plan = self.plan
-        report: list[Trace] = []
-        later = [0, *(i for i in plan.wanted if i)]
-
-        def run() -> tuple[Tensor, None, Stats]:
-            trace = self.integrate(self.y0.detach())
-            report.append(trace)
-            return torch.stack([self.y0, *(trace.outputs[plan.wanted.index(i)] for i in later[1:])]), None, trace.stats
+        with torch.no_grad():
+            trace = self.integrate(self.y0.detach(), slope=slope)
+        done = bool(torch.as_tensor(trace.status == Status.SUCCESS).all())
+        if plan.group_dims and not done:
+            return self.solution(trace, trace.outputs, trace.y, "none")  # there is no one end to go back from
+        outputs = dict(zip(plan.wanted, trace.outputs, strict=True))
+        reached = [0, *(i for i in plan.wanted if i and (done or (trace.t - plan.times[i]) * plan.direction >= 0))]
+        states = [self.y0.detach(), *(outputs[i] for i in reached[1:])]
+        times = torch.tensor(plan.times, dtype=torch.float64) if self.times is None else self.times
+        times = times[reached]
+        if not done:
+            states.append(trace.y)
+            times = torch.cat([times, times.new_tensor([trace.t])])
 
         def rate(t: Tensor, y: Tensor) -> Tensor:
             return self.rate(t.reshape((1,) * y.ndim).expand(*plan.groups, *(1,) * (y.ndim - plan.group_dims)), y)
@@ -150,11 +162,17 @@ class Problem:
             solution = self.adjoint_problem(gradient, rate, state, span).solve_plain("none", dense=False).check()
             return solution.y1  # type: ignore[return-value]
 
-        times = torch.tensor(plan.times, dtype=torch.float64) if self.times is None else self.times
         ys = ContinuousSolve.apply(  # type: ignore[no-untyped-call]
-            rate if plan.group_dims else self.rate, run, solve_back, {}, self.y0, times[later], *params
+            rate if plan.group_dims else self.rate,
+            lambda: (torch.stack(states), None, trace.stats),
+            solve_back,
+            {},
+            self.y0,
+            times,
+            *params,
         )
-        return self.solution(report[0], [ys[later.index(i)] for i in plan.wanted], report[0].y, "continuous")
+        outputs |= {index: ys[n] for n, index in enumerate(reached) if index in outputs}
+        return self.solution(trace, list(outputs.values()), ys[-1], "continuous")
 
     def adjoint_problem(
         self, gradient: Continuous, rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor
@@ -199,7 +217,7 @@ class Problem:
     ) -> Solution:
         """Put the result together for the caller."""
         plan, unpack = self.plan, self.packing.unpack
-        done = trace.status == Status.SUCCESS
+        done = (trace.status == Status.SUCCESS) | (trace.status == Status.NO_EVENT)
         if isinstance(done, Tensor):
             shaped = done.reshape(done.shape + (1,) * (last.ndim - plan.group_dims))
             y1 = outputs[-1] if done.all() else torch.where(shaped, outputs[-1], last)

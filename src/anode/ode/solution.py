@@ -116,8 +116,8 @@ class Solution:
     def ys(self) -> State:
         """The state at ``ts``, stacked along a new first dimension."""
         if isinstance(self.y1, tuple):
-            return tuple(torch.stack(component) for component in zip(*self.outputs, strict=True))
-        return torch.stack(self.outputs)  # type: ignore[arg-type]
+            return tuple(_stack([y[i] for y in self.outputs], y1) for i, y1 in enumerate(self.y1))
+        return _stack(self.outputs, self.y1)
 
     @property
     def success(self) -> bool:
@@ -143,4 +143,8 @@ class Solution:
         """
         if self.interpolant is None:
             raise ValueError("this solution keeps no dense output: call solve(..., dense=True) to evaluate it at any t")
-        return self.interpolant(torch.as_tensor(t))
+        return self.interpolant(t if isinstance(t, Tensor) else torch.tensor(t, dtype=torch.float64))
+
+
+def _stack(tensors: list[Any], like: Tensor) -> Tensor:
+    return torch.stack(tensors) if tensors else like.new_empty(0, *like.shape)

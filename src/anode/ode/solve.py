@@ -93,25 +93,31 @@ def solve(
     packing = Packing(y0, group_dims)
     y = packing.pack(y0)
     tableau = inputs.lookup("method", method, TABLEAUS)
-    times, values, wanted = inputs.times(t_span, save_at, y.device)
+    times, values, wanted = inputs.times(t_span, save_at, y.device, has_event=event is not None)
     inputs.require(math.isfinite(values[-1]) or event is not None, "t_span", values[-1], "a finite end time")
-    inputs.tolerance("rtol", rtol)
-    inputs.tolerance("atol", atol)
-    inputs.require(max_steps > 0, "max_steps", max_steps, "a whole number above 0")
-    inputs.require(first_step is None or first_step > 0, "first_step", first_step, "a number above 0")
-    inputs.require(0 <= min_step <= max_step, "min_step", min_step, "a number from 0 to max_step")
-    inputs.require(step_size is None or step_size > 0, "step_size", step_size, "a number above 0")
+    inputs.tolerance("rtol", rtol, y0)
+    inputs.tolerance("atol", atol, y0)
+    inputs.number("max_steps", max_steps, whole=True)
+    inputs.number("first_step", first_step, optional=True)
+    inputs.number("max_step", max_step)
+    inputs.number("min_step", min_step, zero=True)
+    inputs.require(min_step <= max_step, "min_step", min_step, f"at most max_step = {max_step}")
+    inputs.number("step_size", step_size, optional=True)
+    inputs.require(step_size is None or math.isfinite(step_size), "step_size", step_size, "a finite number")
     if step_size is None and not tableau.adaptive:
         raise ValueError(
             f"step_size: method {method!r} has no error estimate to choose its steps by; pass step_size=..."
         )
     landings = [float(t) for t in step_at]
+    inputs.require(all(map(math.isfinite, landings)), "step_at", landings, "finite times")
     for name, given in (("norm", norm is not None), ("event", event is not None), ("step_at", bool(landings))):
         inputs.require(group_dims == 0 or not given, name, control, 'control="joint" beside it')
     knots = None
     if step_size is not None:
-        *steps, end = inputs.even_steps(values[0], values[-1], step_size)
-        knots = [*((t, 0) for t in steps), (end, len(values) - 1)]
+        grid = {*inputs.even_steps(values[0], values[-1], step_size, max_steps), *landings}
+        order = sorted(grid, reverse=values[-1] < values[0])
+        moves_with = {**dict.fromkeys(landings), values[0]: 0, values[-1]: len(values) - 1}
+        knots = [(t, moves_with.get(t, 0)) for t in order if inputs.between(t, values)]
     plan = Plan(
         tableau=tableau,
         times=values,
@@ -128,7 +134,7 @@ def solve(
         max_step=max_step,
         knots=knots,
         times_move=times is not None,
-        step_at=sorted(landings, reverse=values[-1] < values[0]),
+        step_at=sorted(set(landings), reverse=values[-1] < values[0]),
         jump_at=frozenset(landings),
     )
     gradient = gradient if isinstance(gradient, Gradient) else inputs.lookup("gradient", gradient, GRADIENTS)
