@@ -1,0 +1,210 @@
+import pytest
+import torch
+from torch import nn
+
+import anode
+from anode.models.fields import ACTIVATIONS
+
+MODULES = {"relu": nn.ReLU, "softplus": nn.Softplus, "tanh": nn.Tanh, "silu": nn.SiLU, "gelu": nn.GELU}
+
+
+def field_of(activation: str = "tanh", time: bool = True, layers: int = 2, dtype=torch.float64) -> anode.MLPField:
+    torch.manual_seed(0)
+    return anode.MLPField(3, hidden=7, layers=layers, time=time, activation=activation).to(dtype)
+
+
+def normal(*shape: int, seed: int = 1, dtype=torch.float64) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def sequential_of(field: anode.MLPField) -> nn.Sequential:
+    """The same network out of torch's own layers, for an input with time appended."""
+    layers: list[nn.Module] = []
+    for i, (weight, bias) in enumerate(zip(field.weights, field.biases, strict=True)):
+        if i == 0 and field.time:
+            weight = torch.cat([weight, field.time_weight.unsqueeze(-1)], -1)
+        linear = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
+        linear.load_state_dict({"weight": weight, "bias": bias})
+        layers += [linear, MODULES[field.activation]()]
+    return nn.Sequential(*layers[:-1])
+
+
+def time_of(kind: str, shape: tuple[int, ...], dtype=torch.float64) -> torch.Tensor:
+    """A time for everybody, one for each member or one for each sample."""
+    groups = {"scalar": 0, "member": 1, "sample": len(shape) - 1}[kind]
+    return 0.7 * normal(*shape[:groups], *(1,) * (len(shape) - groups if groups else 0), seed=5, dtype=dtype)
+
+
+each_activation = pytest.mark.parametrize("activation", ACTIVATIONS)
+each_time = pytest.mark.parametrize("time", [True, False])
+each_shape = pytest.mark.parametrize(
+    ("shape", "clock"),
+    [
+        ((3,), "scalar"),
+        ((5, 3), "scalar"),
+        ((5, 3), "sample"),
+        ((2, 5, 3), "scalar"),
+        ((2, 5, 3), "member"),
+        ((2, 5, 3), "sample"),
+    ],
+    ids=str,
+)
+
+
+def test_every_activation_has_a_module_to_be_compared_with():
+    assert set(MODULES) == set(ACTIVATIONS)
+
+
+@each_activation
+@each_time
+@each_shape
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_field_is_the_sequential_network_with_time_appended_to_its_input(activation, time, shape, clock, layers):
+    field = field_of(activation, time, layers)
+    network = sequential_of(field)
+    t, h = time_of(clock, shape), normal(*shape).requires_grad_()
+    appended = torch.cat([h, t.expand(*shape[:-1], 1)], -1) if time else h
+    expected, result = network(appended), field(t, h)
+    torch.testing.assert_close(result, expected)
+
+    cotangent = normal(*shape, seed=2)
+    at_h, *at_layers = torch.autograd.grad(expected, (h, *network.parameters()), cotangent)
+    names, parameters = zip(*field.named_parameters(), strict=True)
+    own_at_h, *own = torch.autograd.grad(result, (h, *parameters), cotangent)
+    by_name = dict(zip(names, own, strict=True))
+    torch.testing.assert_close(own_at_h, at_h)
+    for i, (weight, bias) in enumerate(zip(at_layers[::2], at_layers[1::2], strict=True)):
+        if i == 0 and time:
+            torch.testing.assert_close(by_name["time_weight"], weight[:, -1])
+            weight = weight[:, :-1]
+        torch.testing.assert_close(by_name[f"weights.{i}"], weight)
+        torch.testing.assert_close(by_name[f"biases.{i}"], bias)
+
+
+@each_time
+@pytest.mark.parametrize(("dim", "hidden", "layers"), [(1, 4, 1), (3, 7, 2), (2, 32, 4)])
+def test_the_number_of_parameters_is_that_of_the_sequential_network(dim, hidden, layers, time):
+    field = anode.MLPField(dim, hidden, layers=layers, time=time)
+    expected = (dim + time) * hidden + hidden + (layers - 1) * (hidden * hidden + hidden) + hidden * dim + dim
+    assert sum(p.numel() for p in field.parameters()) == expected
+
+
+@each_activation
+@each_time
+@each_shape
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_fields_own_derivative_is_autograds(activation, time, shape, clock, dtype):
+    field = field_of(activation, time, dtype=dtype)
+    derivative = field.derivative()
+    parameters = tuple(field.parameters())
+    total = [torch.zeros_like(p) for p in parameters]
+    for seed in range(3):  # gradients add up until they are taken
+        t, h = time_of(clock, shape, dtype) + seed, normal(*shape, seed=seed, dtype=dtype).requires_grad_()
+        cotangent = normal(*shape, seed=seed + 10, dtype=dtype)
+        expected = field(t, h)
+        at_h, *rest = torch.autograd.grad(expected, (h, *parameters), cotangent)
+        total = [a + b for a, b in zip(total, rest, strict=True)]
+        slope = derivative.evaluate(t, h.detach())
+        torch.testing.assert_close(slope, expected)
+        torch.testing.assert_close(derivative.rate(t, h.detach()), expected.detach())
+        assert not slope.requires_grad
+        at_state, _ = derivative.pull(slope, cotangent)
+        torch.testing.assert_close(at_state, at_h)
+    taken = derivative.take_gradients()
+    assert [g.shape for g in taken] == [p.shape for p in parameters]
+    torch.testing.assert_close(list(taken), total)
+    assert all(not g.any() for g in derivative.take_gradients())
+
+
+@each_activation
+def test_a_fields_own_derivative_survives_large_inputs(activation):
+    field, h = field_of(activation), (200 * normal(5, 3)).requires_grad_()
+    (expected,) = torch.autograd.grad(field(torch.tensor(0.5), h).sum(), h)
+    derivative = field.derivative()
+    slope = derivative.evaluate(torch.tensor(0.5, dtype=torch.float64), h.detach())
+    torch.testing.assert_close(derivative.pull(slope, torch.ones_like(slope))[0], expected)
+
+
+def test_gradients_add_up_the_same_however_many_stages_fit_into_memory(monkeypatch):
+    field, y0 = field_of(), normal(5, 3)
+
+    def gradients():
+        solution = anode.solve(field, y0, (0.0, 2.0), rtol=1e-6)
+        return torch.autograd.grad((solution.y1**2).sum(), tuple(field.parameters()))
+
+    roomy = gradients()
+    monkeypatch.setattr("anode.models.fields.ELEMENTS_KEPT", 500)
+    torch.testing.assert_close(gradients(), roomy)
+
+
+@each_time
+def test_a_state_dict_makes_an_equal_field(time):
+    field, other = field_of(time=time), anode.MLPField(3, hidden=7, time=time, activation="tanh").double()
+    t, h = torch.tensor(0.3, dtype=torch.float64), normal(5, 3)
+    assert not torch.equal(field(t, h), other(t, h))
+    assert other.load_state_dict(field.state_dict()) == ([], [])
+    assert torch.equal(field(t, h), other(t, h))
+
+
+def test_reset_parameters_draws_new_ones_within_the_bounds_of_linear_layers():
+    field = anode.MLPField(3, hidden=50)
+    before = [p.clone() for p in field.parameters()]
+    field.reset_parameters()
+    assert all(not torch.equal(a, b) for a, b in zip(before, field.parameters(), strict=True))
+    assert field.weights[0].abs().max() <= 4**-0.5
+    assert field.time_weight.abs().max() <= 4**-0.5
+    assert field.weights[1].abs().max() <= 50**-0.5
+
+
+def test_a_field_shows_its_settings():
+    shown = repr(anode.MLPField(2, hidden=5, layers=3, time=False, activation="tanh"))
+    assert all(part in shown for part in ("MLPField(", "2", "hidden=5", "layers=3", "time=False", "'tanh'"))
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, "2", None])
+@pytest.mark.parametrize("name", ["dim", "hidden", "layers"])
+def test_a_bad_size_is_an_error_that_names_it(name, size):
+    with pytest.raises(ValueError, match=f"{name}: takes a whole number above 0"):
+        anode.MLPField(**{"dim": 2, name: size})
+
+
+@pytest.mark.parametrize(("wrong", "near"), [("rleu", "relu"), ("soft_plus", "softplus"), ("Tanh", "tanh")])
+def test_an_unknown_activation_is_an_error_that_suggests_the_nearest(wrong, near):
+    with pytest.raises(ValueError, match=f"activation: .*{wrong}.*did you mean '{near}'"):
+        anode.MLPField(2, activation=wrong)
+
+
+@pytest.mark.parametrize("features", [1, 4])
+def test_a_wrong_number_of_features_is_an_error_that_names_h(features):
+    with pytest.raises(ValueError, match=rf"h: .*3 features.*got .*{features}"):
+        field_of()(torch.tensor(0.0), normal(5, features))
+
+
+@pytest.mark.parametrize("gradient", ["discrete", "stored", "continuous"])
+@pytest.mark.parametrize("frozen", ["time_weight", "weights", "biases", "everything"])
+def test_frozen_parameters_stay_out_of_the_gradient(frozen, gradient):
+    field, y0 = field_of(), normal(5, 3).requires_grad_()
+    options = {"rtol": 1e-8, "atol": 1e-10}
+    names = [name for name, _ in field.named_parameters()]
+    full = anode.solve(field, y0, (0.0, 1.0), **options)
+    at_y0, *rest = torch.autograd.grad((full.y1**2).sum(), (y0, *field.parameters()))
+    expected = dict(zip(names, rest, strict=True))
+
+    for name, parameter in field.named_parameters():
+        parameter.requires_grad_(not (frozen == "everything" or name.startswith(frozen)))
+    solution = anode.solve(field, y0, (0.0, 1.0), gradient=gradient, **options)
+    assert solution.gradient == gradient
+    (solution.y1**2).sum().backward()
+    torch.testing.assert_close(y0.grad, at_y0, rtol=1e-5, atol=1e-6)
+    for name, parameter in field.named_parameters():
+        if parameter.requires_grad:
+            torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-5, atol=1e-6)
+        else:
+            assert parameter.grad is None
+
+
+def test_a_frozen_field_with_a_fixed_start_is_solved_without_gradients():
+    field = field_of().requires_grad_(False)
+    solution = anode.solve(field, normal(5, 3), (0.0, 1.0))
+    assert solution.gradient == "none"
+    assert not solution.y1.requires_grad

@@ -1,0 +1,185 @@
+import math
+
+import pytest
+import torch
+from problems import PROBLEMS
+
+import anode
+from anode.ode.control import CONTROLLERS, PID, largest_rms, rms
+
+DOUBLE = torch.float64
+ORDERS = [2, 3, 5, 8]
+REJECTED, ACCEPTED = 0.2, 1.0
+
+
+def relaxing(t, y):
+    """Pulled towards cos(t) two hundred times faster than that moves."""
+    return -200 * (y - torch.cos(t)) - torch.sin(t)
+
+
+def integral(ratio, order, smallest):
+    return PID().factor((ratio, 1.0, 1.0), order, smallest)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("ratio", [1.01, 2.0, 30.0])
+def test_a_rejected_step_shrinks_by_the_integral_rule(ratio, order):
+    assert integral(ratio, order, REJECTED) == pytest.approx(max(0.9 * ratio ** (-1 / order), 0.2), rel=1e-15)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("ratio", [1e-3, 0.1, 0.5])
+def test_an_accepted_step_grows_by_the_integral_rule(ratio, order):
+    assert integral(ratio, order, ACCEPTED) == pytest.approx(
+        min(max(0.9 * ratio ** (-1 / order), 1.0), 10.0), rel=1e-15
+    )
+
+
+def test_an_accepted_step_is_never_followed_by_a_smaller_one():
+    assert 0.9 * 0.99 ** (-1 / 5) < 1
+    assert integral(0.99, 5, ACCEPTED) == 1.0
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_no_error_at_all_asks_for_the_largest_factor(order):
+    assert integral(0.0, order, ACCEPTED) == 10.0
+    assert integral(1e-300, order, ACCEPTED) == 10.0
+
+
+@pytest.mark.parametrize("ratio", [1e9, math.inf, math.nan])
+def test_an_error_beyond_measure_shrinks_a_rejected_step_as_far_as_allowed(ratio):
+    assert integral(ratio, 5, REJECTED) == 0.2
+    assert PID(min_factor=0.05).factor((ratio, 1.0, 1.0), 5, 0.05) == 0.05
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS.values(), ids=CONTROLLERS)
+def test_remembered_errors_enter_with_the_exponents_of_the_pid_rule(controller):
+    now, last, before = 0.02, 0.5, 0.1
+    p, i, d = controller.p, controller.i, controller.d
+    expected = 0.9 * now ** (-(p + i + d) / 5) * last ** ((p + 2 * d) / 5) * before ** (-d / 5)
+    assert 1 < expected < 10
+    assert controller.factor((now, last, before), 5, ACCEPTED) == pytest.approx(expected, rel=1e-14)
+
+
+def assert_same_factor(controller, errors, smallest):
+    tensors = tuple(torch.tensor([error], dtype=DOUBLE) for error in errors)
+    together = controller.factor(tensors, 5, torch.tensor([smallest], dtype=DOUBLE)).item()
+    assert controller.factor(errors, 5, smallest) == pytest.approx(together, rel=1e-14)
+    return together
+
+
+ERRORS = [0.0, 1e-12, 0.3, 1.0, 1.7, 1e6]
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS.values(), ids=CONTROLLERS)
+@pytest.mark.parametrize("order", ORDERS)
+def test_numbers_and_tensors_get_the_same_factor(controller, order):
+    cases = [(now, last, before) for now in ERRORS for last in ERRORS[1:4] for before in ERRORS[1:4]]
+    errors = tuple(torch.tensor(column, dtype=DOUBLE) for column in zip(*cases, strict=True))
+    smallest = [ACCEPTED if now <= 1 else REJECTED for now, _, _ in cases]
+    together = controller.factor(errors, order, torch.tensor(smallest, dtype=DOUBLE))
+    alone = [controller.factor(case, order, bound) for case, bound in zip(cases, smallest, strict=True)]
+    torch.testing.assert_close(together, torch.tensor(alone, dtype=DOUBLE), rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS.values(), ids=CONTROLLERS)
+@pytest.mark.parametrize("history", [(0.0, 0.3), (0.3, 0.0), (0.0, 0.0)])
+def test_numbers_and_tensors_get_the_same_factor_after_steps_without_error(controller, history):
+    for ratio, smallest in ((0.0, ACCEPTED), (0.3, ACCEPTED), (3.0, REJECTED)):
+        assert_same_factor(controller, (ratio, *history), smallest)
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS.values(), ids=CONTROLLERS)
+@pytest.mark.parametrize("smallest", [ACCEPTED, REJECTED])
+def test_numbers_and_tensors_keep_the_bound_when_an_error_is_beyond_measure(controller, smallest):
+    for ratio in (math.inf, math.nan):
+        assert assert_same_factor(controller, (ratio, 1.0, 1.0), smallest) == smallest
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("control", ["joint", "sample"])
+def test_steps_without_any_error_are_no_obstacle(controller, control):
+    y0 = torch.ones(2, 1, dtype=DOUBLE)
+    solution = anode.solve(
+        lambda t, y: torch.zeros_like(y), y0, (0.0, 1.0), controller=controller, control=control, first_step=1e-3
+    )
+    assert torch.equal(solution.y1, y0)
+    assert torch.as_tensor(solution.stats.accepted == 4).all()
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+def test_an_unreadable_region_is_approached_with_the_smallest_factor(controller):
+    sizes = []
+
+    def f(t, y):
+        sizes.append(t.item())
+        return torch.where(t < 0.5, torch.ones_like(y), torch.nan)
+
+    solution = anode.solve(f, torch.ones(1, dtype=DOUBLE), (0.0, 1.0), controller=controller, first_step=1.0)
+    first, second = (sizes[1 + 6 * i] for i in range(2))
+    assert second == pytest.approx(0.2 * first, rel=1e-12)
+    assert solution.status == anode.Status.NON_FINITE
+    assert solution.t1 == pytest.approx(0.5, abs=1e-12)
+
+
+@pytest.mark.parametrize("controller", ["pi", "pid", anode.PID(p=0.1, i=0.5)], ids=str)
+@pytest.mark.parametrize("name", ["van der Pol", "stiff van der Pol", "rotation backward"])
+def test_controllers_that_remember_reach_the_accuracy_asked_for(controller, name):
+    problem = PROBLEMS[name]
+    solution = anode.solve(
+        problem, problem.start(), problem.span, controller=controller, save_at=problem.times(8), rtol=1e-7, atol=1e-8
+    )
+    torch.testing.assert_close(solution.ys, problem.reference(8), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("controller", ["pi", "pid"])
+@pytest.mark.parametrize("method", ["dopri5", "tsit5", "bosh3"])
+def test_controllers_that_remember_reject_far_less_where_stability_limits_the_step(controller, method):
+    y0 = torch.ones(1, dtype=DOUBLE)
+    plain, remembering = (
+        anode.solve(relaxing, y0, (0.0, 3.0), method=method, controller=c) for c in ("integral", controller)
+    )
+    assert plain.stats.rejected > 20
+    assert remembering.stats.rejected < plain.stats.rejected / 2
+    assert remembering.stats.nfe < plain.stats.nfe
+    assert remembering.y1.item() == pytest.approx(math.cos(3.0), abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"min_factor": 0.0},
+        {"min_factor": 1.0},
+        {"min_factor": -0.5},
+        {"max_factor": 0.9},
+        {"safety": 0.0},
+        {"safety": 1.1},
+        {"safety": math.nan},
+    ],
+    ids=str,
+)
+def test_bounds_that_contradict_themselves_are_refused(arguments):
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        PID(**arguments)
+
+
+def test_a_controllers_own_bounds_are_kept():
+    controller = PID(safety=0.5, min_factor=0.4, max_factor=2.0)
+    assert controller.factor((1e-9, 1.0, 1.0), 5, ACCEPTED) == 2.0
+    assert controller.factor((1e9, 1.0, 1.0), 5, 0.4) == 0.4
+    assert controller.factor((0.25, 1.0, 1.0), 1, ACCEPTED) == pytest.approx(2.0)
+
+
+def test_rms_is_the_root_mean_square_of_everything_or_of_each_group():
+    x = torch.arange(24, dtype=DOUBLE).reshape(2, 3, 4)
+    assert rms(0, 24)(x).item() == pytest.approx(x.pow(2).mean().sqrt().item())
+    torch.testing.assert_close(rms(1, 12)(x), x.pow(2).mean((1, 2)).sqrt())
+    torch.testing.assert_close(rms(2, 4)(x), x.pow(2).mean(2).sqrt())
+
+
+@pytest.mark.parametrize("dims", [0, 1])
+def test_largest_rms_is_that_of_the_worst_component(dims):
+    x = torch.arange(10, dtype=DOUBLE).reshape(2, 5)[: 1 + dims]
+    x = x if dims else x[0]
+    parts = [part.pow(2).mean(-1).sqrt() for part in x.split([2, 3], -1)]
+    torch.testing.assert_close(largest_rms(dims, [2, 3])(x), torch.stack(parts).amax(0))
