@@ -144,21 +144,14 @@ def toy_rows(seconds: float) -> list[Row]:
 
         return run
 
-    rival = with_odeint(torchdiffeq.odeint)
     own = "toy training step, your nn.Module"
-    return [
-        compare("toy training step, anode.MLPField", rival, with_solve(as_field(network), "discrete"), seconds),
-        compare(f"{own}, odeint", rival, with_odeint(anode.odeint), seconds),
-        compare(
-            f"toy training step, {own}, solve (discrete: least memory)", rival, with_solve(fresh(), "discrete"), seconds
-        ),
-        compare(
-            f"{own}, odeint_adjoint",
-            with_odeint(torchdiffeq.odeint_adjoint),
-            with_odeint(anode.odeint_adjoint),
-            seconds,
-        ),
+    pairs = [
+        ("toy training step, anode.MLPField", torchdiffeq.odeint, with_solve(as_field(network), "discrete")),
+        (f"{own}, odeint", torchdiffeq.odeint, with_odeint(anode.odeint)),
+        (f"{own}, solve", torchdiffeq.odeint, with_solve(fresh(), "discrete")),
+        (f"{own}, odeint_adjoint", torchdiffeq.odeint_adjoint, with_odeint(anode.odeint_adjoint)),
     ]
+    return [compare(name, with_odeint(rival), ours, seconds) for name, rival, ours in pairs]
 
 
 def small_rows(seconds: float) -> list[Row]:

@@ -96,7 +96,6 @@ class MLPField(Field):
         return h @ last.t() + self.biases[-1]
 
     def check(self, h: Tensor) -> None:
-        """Raise ``ValueError`` if h is no state of this field."""
         if h.ndim == 0 or h.shape[-1] != self.dim:
             raise ValueError(
                 f"h: this field takes {self.dim} features in the last dimension, got shape {tuple(h.shape)}"
@@ -121,7 +120,6 @@ class MLPDerivative(Derivative):
         self._weights = [weight.detach() for weight in field.weights]
         self._biases = [bias.detach() for bias in field.biases]
         self._time_weight = None if field.time_weight is None else field.time_weight.detach()
-        self._check = field.check
         *self._hidden, self._last = zip(self._biases, [weight.t() for weight in self._weights], strict=True)
         self._width = sum(weight.shape[1] for weight in self._weights)
         self._act = IN_PLACE.get(field.activation, ACTIVATIONS[field.activation])
@@ -143,7 +141,6 @@ class MLPDerivative(Derivative):
         return slope
 
     def _layer_inputs(self, t: Tensor, y: Tensor) -> list[Tensor]:
-        self._check(y)
         x = _rows(y)
         inputs = [x]
         for bias, weight in self._hidden:

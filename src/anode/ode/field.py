@@ -99,6 +99,9 @@ class Field(nn.Module):
     override :meth:`derivative` with something faster.
     """
 
+    def check(self, y: Tensor) -> None:
+        """Raise ``ValueError`` if y is no state of this field; called once a solve."""
+
     def derivative(self) -> Derivative:
         """The derivative with respect to y and to every parameter, in the order of ``parameters()``."""
         return AutogradDerivative(self, tuple(self.parameters()))

@@ -81,7 +81,8 @@ def tolerance(name: str, value: Any, y0: State) -> None:
     for part, y in zip(value, y0, strict=False) if is_tuple else [(value, y0)]:
         if not isinstance(part, int | float | Tensor):
             raise TypeError(f"{name}: takes a number, a tensor, or one of either for each component, got {part!r}")
-        require(bool((torch.as_tensor(part) > 0).all()), name, part, "numbers above 0")
+        positive = bool((part > 0).all()) if isinstance(part, Tensor) else part > 0
+        require(positive, name, part, "numbers above 0")
         if isinstance(part, Tensor) and isinstance(y, Tensor):
             fits = part.ndim <= y.ndim and all(
                 n in (1, m) for n, m in zip(part.shape[::-1], y.shape[::-1], strict=False)

@@ -50,6 +50,8 @@ class Problem:
     def __post_init__(self) -> None:
         self.rate = self.packing.rate(self.f)
         is_field = isinstance(self.f, Field) and not self.packing.is_tuple
+        if is_field:
+            self.f.check(self.y0)  # type: ignore[attr-defined]
         self.has_own_derivative = is_field and type(self.f).derivative is not Field.derivative  # type: ignore[attr-defined]
 
     def solve(self, gradient: Gradient, params: tuple[Tensor, ...] | None, dense: bool) -> Solution:
