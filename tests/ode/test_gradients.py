@@ -393,9 +393,12 @@ def test_an_f_that_returns_a_leaf_as_it_is_is_differentiated(gradient):
     assert_same(gradients_of(solution.y1.sum(), (slope,)), (torch.full_like(slope, 2.0),))
 
 
-def test_a_leaf_that_only_a_later_branch_uses_is_not_lost_silently():
+@pytest.mark.parametrize("gradient", ["discrete", "continuous"])
+def test_a_leaf_that_only_a_later_branch_uses_is_not_lost_silently(gradient):
     early, late = double(-1.0), double(-2.0)
-    solution = anode.solve(lambda t, y: (early if t < 0.5 else late) * y, double(1.0), (0.0, 1.0), rtol=1e-6)
+    solution = anode.solve(
+        lambda t, y: (early if t < 0.5 else late) * y, double(1.0), (0.0, 1.0), rtol=1e-6, gradient=gradient
+    )
     with pytest.raises(RuntimeError, match="params"):
         solution.y1.sum().backward()
 

@@ -82,6 +82,9 @@ class JointClock:
         start = self.plan.knots[self.stats.accepted][1] if self.plan.knots else self._start
         return Interval(self.plan, self.t, self.t + self.plan.direction, start, start).at(0.0)
 
+    def fail_without_slope(self, slope: Tensor) -> None:
+        """There are no groups to give up; a slope that is not finite will fail with the step."""
+
     def begin(self, f: Rate, y: Tensor, slope: Tensor) -> None:
         """Choose the size of the first step, unless it was given."""
         if self.plan.knots is None and self._h is None:

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from anode.ode.clocks import GroupClock, clock_for
+from anode.ode.clocks import Accepted, clock_for
 from anode.ode.events import Event
 from anode.ode.plan import Emission, Interval, Number, Plan, Rate
 from anode.ode.solution import Stats, Status
@@ -119,19 +119,8 @@ class Trace:
     steps: list[Step] = field(default_factory=list)
 
 
-def integrate(
-    f: Rate,
-    y: Tensor,
-    plan: Plan,
-    *,
-    slope: Tensor | None = None,
-    keep_steps: bool = False,
-    keep_slopes: int = 0,
-    dense: bool = False,
-    event: Event | None = None,
-    watch: Watch | None = None,
-) -> Trace:
-    """Solve dy/dt = f(t, y) over the plan's times.
+class Integration:
+    """One solve of dy/dt = f(t, y) over the plan's times.
 
     Args:
         f: The right-hand side.
@@ -144,79 +133,117 @@ def integrate(
         event: End the solve where this happens; the last of the plan's times is then the event's.
         watch: Told of every step.
     """
-    tableau, clock = plan.tableau, clock_for(plan)
-    outputs = {i: y.clone() if plan.times[i] == plan.times[0] else torch.full_like(y, torch.nan) for i in plan.wanted}
-    steps: list[Step] = []
-    event_time: float | None = None
-    if event is not None and event.at_start:
-        event_time, clock.running = plan.times[0], False
-        outputs[plan.wanted[-1]] = y.clone()
-    if slope is not None and clock.running:
-        clock.charge(1)
-    aside: list[tuple[Tensor, Tensor]] = []
-    known = None
-    while clock.running:
-        if slope is None:
-            slope = f(clock.now(), y)
+
+    def __init__(
+        self,
+        f: Rate,
+        y: Tensor,
+        plan: Plan,
+        *,
+        slope: Tensor | None = None,
+        keep_steps: bool = False,
+        keep_slopes: int = 0,
+        dense: bool = False,
+        event: Event | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        self.f, self.y, self.slope, self.plan, self.clock = f, y, slope, plan, clock_for(plan)
+        self.keep_steps, self.keep_slopes, self.dense = keep_steps or dense, keep_slopes, dense
+        self.event, self.watch = event, watch
+        self.event_time: float | None = None
+        self.steps: list[Step] = []
+        self.set_aside: list[tuple[Tensor, Tensor]] = []
+        start = plan.times[0]
+        self.outputs = {i: y.clone() if plan.times[i] == start else torch.full_like(y, torch.nan) for i in plan.wanted}
+
+    def run(self) -> Trace:
+        """The loop over steps."""
+        clock = self.clock
+        if self.event is not None and self.event.at_start:
+            self.outputs[self.plan.wanted[-1]] = self.y.clone()
+            self.event_time, clock.running = self.plan.times[0], False
+        elif self.slope is not None and clock.running:
+            self._check_slope(self.slope)
             clock.charge_first_slope()
-        if isinstance(clock, GroupClock) and slope is not known:
-            unusable = clock.fail_without_slope(slope)
-            if unusable is not None:
-                aside.append((unusable, y))
-                y = _stand_in(unusable, y)
-                slope = f(clock.now(), y)
-                clock.stats.calls += 1
+        while clock.running:
+            if self.slope is None:
+                clock.charge_first_slope()
+                self._check_slope(self.f(clock.now(), self.y))
                 continue
-        clock.begin(f, y, slope)
-        step = clock.propose()
-        if step is None:
-            break
-        if watch:
-            watch("try", step, y)
-        y1, slopes = take_step(f, tableau, step, y, slope)
+            clock.begin(self.f, self.y, self.slope)
+            step = clock.propose()
+            if step is not None:
+                self._try(step, self.slope)
+        return self._trace()
+
+    def _check_slope(self, slope: Tensor) -> None:
+        """Begin with this slope, without the groups for which it is not finite."""
+        self.slope = slope
+        unusable = self.clock.fail_without_slope(slope)
+        if unusable is not None:
+            self.set_aside.append((unusable, self.y))
+            self.y = _stand_in(unusable, self.y)
+            self.slope = self.f(self.clock.now(), self.y)
+            self.clock.stats.calls += 1
+
+    def _try(self, step: Interval, slope: Tensor) -> None:
+        """Take a step, and keep it if it is good enough."""
+        tableau, clock = self.plan.tableau, self.clock
+        self._tell("try", step)
+        y1, slopes = take_step(self.f, tableau, step, self.y, slope)
         clock.charge(len(slopes) - 1)
         with torch.no_grad():
-            error = combine(tableau.error_row, slopes) if plan.knots is None else None
-            accepted = clock.judge(step, error, y, y1)
-        if watch:
-            watch("reject" if accepted is None else "accept", step, y)
+            error = combine(tableau.error_row, slopes) if self.plan.knots is None else None
+            accepted = clock.judge(step, error, self.y, y1)
+        self._tell("reject" if accepted is None else "accept", step)
         if accepted is None:
-            continue
-
-        step, attempted = clock.keep(step, accepted), step
-        if step is not attempted and torch.is_grad_enabled() and not y1.isfinite().all():
+            return
+        kept = clock.keep(step, accepted)
+        if kept is not step and torch.is_grad_enabled() and not y1.isfinite().all():
             # Autograd would multiply a rejected group's infinities by zero and get NaN: take the step without it.
-            y1, slopes = take_step(f, tableau, step, y, slope)
+            y1, slopes = take_step(self.f, tableau, kept, self.y, slope)
             clock.stats.calls += len(slopes) - 1
-        emissions = clock.emissions(step, accepted)
-        happened = event is not None and event.has_happened(step.at(1.0), y1)
-        inside = dense or happened or any(e.fraction is not None for e in emissions)
+        self._emit(kept, accepted, y1, slopes)
+        self.y = clock.choose(accepted, y1, self.y)
+        has_end_slope = len(slopes) > len(tableau.b) and not self.plan.is_jump(kept.t1)
+        self.slope = clock.choose(accepted, slopes[-1], slope) if has_end_slope else None
+
+    def _emit(self, step: Interval, accepted: Accepted, y1: Tensor, slopes: list[Tensor]) -> None:
+        """Put out the states that were wanted inside an accepted step, and keep what has to be kept of it."""
+        plan, tableau = self.plan, self.plan.tableau
+        emissions = self.clock.emissions(step, accepted)
+        happened = self.event is not None and self.event.has_happened(step.at(1.0), y1)
+        inside = self.dense or happened or any(emission.fraction is not None for emission in emissions)
         if inside and tableau.dense_needs_end_slope and not tableau.fsal:
-            slopes.append(f(step.at(1.0), y1))
-            clock.charge(1, accepted)
-        if event is not None and happened:
-            when = event.locate(step, partial(state_inside, tableau, step, y, slopes))
+            slopes.append(self.f(step.at(1.0), y1))
+            self.clock.charge(1, accepted)
+        if self.event is not None and happened:
+            when = self.event.locate(step, partial(state_inside, tableau, step, self.y, slopes))
             if (plan.times[-1] - when) * plan.direction >= 0:
                 emissions = [e for e in emissions if (when - plan.times[e.index]) * plan.direction > 0]
                 emissions.append(Emission(plan.wanted[-1], (when - step.t) / step.h))
-                event_time, clock.running = when, False
+                self.event_time, self.clock.running = when, False
         for emission in emissions:
-            value = state_inside(tableau, step, y, slopes, emission.fraction)
+            value = state_inside(tableau, step, self.y, slopes, emission.fraction)
             if emission.groups is not None:
-                value = torch.where(emission.groups, value, outputs[emission.index])
-            outputs[emission.index] = value
-        if keep_steps or dense:
-            steps.append(Step(step, y, emissions, slopes if dense or len(steps) < keep_slopes else None))
+                value = torch.where(emission.groups, value, self.outputs[emission.index])
+            self.outputs[emission.index] = value
+        if self.keep_steps:
+            keep_slopes = self.dense or len(self.steps) < self.keep_slopes
+            self.steps.append(Step(step, self.y, emissions, slopes if keep_slopes else None))
 
-        y = clock.choose(accepted, y1, y)
-        has_end_slope = len(slopes) > len(tableau.b) and not plan.is_jump(step.t1)
-        slope = known = clock.choose(accepted, slopes[-1], slope) if has_end_slope else None
-    for groups, state in aside:
-        y = torch.where(groups, state, y)
-    t, status = clock.t, clock.status
-    if event is not None and status == Status.SUCCESS:
-        t, status = (plan.times[-1], Status.NO_EVENT) if event_time is None else (event_time, status)
-    return Trace([outputs[i] for i in plan.wanted], y, t, status, clock.stats, steps)
+    def _tell(self, what: str, step: Interval) -> None:
+        if self.watch is not None:
+            self.watch(what, step, self.y)
+
+    def _trace(self) -> Trace:
+        y, t, status = self.y, self.clock.t, self.clock.status
+        for groups, state in self.set_aside:
+            y = torch.where(groups, state, y)
+        if self.event is not None and status == Status.SUCCESS:
+            t = self.event_time if self.event_time is not None else self.plan.times[-1]
+            status = Status.NO_EVENT if self.event_time is None else status
+        return Trace([self.outputs[i] for i in self.plan.wanted], y, t, status, self.clock.stats, self.steps)
 
 
 def _stand_in(groups: Tensor, x: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from anode.ode.dense import DenseOutput
 from anode.ode.events import Event
 from anode.ode.field import AutogradDerivative, Derivative, Field, Rate, captured_tensors
 from anode.ode.gradients import AdjointRate, Continuous, ContinuousSolve, DiscreteSolve, Gradient, Stored
-from anode.ode.integrate import Trace, Watch, integrate
+from anode.ode.integrate import Integration, Trace, Watch
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
 from anode.ode.solution import Solution, Status
@@ -102,7 +102,7 @@ class Problem:
             rate = self.rate
             if self.has_own_derivative and not torch.is_grad_enabled():
                 rate = self.f.derivative().rate  # type: ignore[attr-defined]
-        return integrate(rate, y0, self.plan, event=event, watch=self.watch, **keep)
+        return Integration(rate, y0, self.plan, event=event, watch=self.watch, **keep).run()
 
     def derivative(self, params: tuple[Tensor, ...], complete: bool) -> Derivative:
         """F's own derivative if it is the one that is wanted, otherwise autograd's."""
