@@ -308,7 +308,47 @@ def test_dense_solutions_can_be_evaluated_anywhere():
     torch.testing.assert_close(solution(torch.tensor([0.25, 0.5]))[:, 0], torch.exp(-torch.tensor([0.25, 0.5])))
 
 
+def test_the_time_of_an_event_keeps_its_precision():
+    oscillate = lambda t, y: torch.stack([y[1], -y[0]])  # noqa: E731
+    t, _ = anode.odeint(
+        oscillate,
+        torch.tensor([1.0, 0.0], dtype=torch.float64),
+        torch.tensor([0.0, 1.0], dtype=torch.float64),
+        rtol=1e-10,
+        atol=1e-12,
+        event_fn=lambda t, y: y[0],
+    )
+    assert t.item() == pytest.approx(torch.pi / 2, abs=1e-9)
+
+
 # ------------------------------------------------------------------------------------------------------- what can fail
+
+
+def test_a_slope_that_f_overwrites_later_is_refused():
+    buffer = torch.empty(2)
+    with pytest.raises(ValueError, match="new tensor"):
+        anode.odeint(lambda t, y: torch.mul(y, -1.0, out=buffer), torch.ones(2), torch.tensor([0.0, 1.0]))
+
+
+def test_a_constant_slope_may_be_one_tensor():
+    slope = torch.ones(2)
+    torch.testing.assert_close(anode.odeint(lambda t, y: slope, torch.zeros(2), torch.tensor([0.0, 1.0]))[-1], slope)
+
+
+def test_options_of_none_and_tolerances_as_lists_are_taken():
+    options = {"step_t": None, "jump_t": torch.tensor(0.5)}
+    y = anode.odeint(lambda t, y: -y, torch.ones(2), torch.tensor([0.0, 1.0]), rtol=[1e-5, 1e-6], options=options)
+    torch.testing.assert_close(y[-1], torch.exp(-torch.ones(2)), rtol=1e-4, atol=1e-4)
+
+
+def test_a_scalar_component_takes_a_tolerance_of_its_own():
+    y0 = (torch.tensor(1.0), torch.ones(3))
+    y, _ = anode.odeint(lambda t, y: (-y[0], -y[1]), y0, torch.tensor([0.0, 1.0]), rtol=(1e-5, 1e-6), atol=(1e-6, 1e-6))
+    torch.testing.assert_close(y[-1], torch.exp(torch.tensor(-1.0)), rtol=1e-4, atol=1e-4)
+
+
+def test_many_outputs_do_not_use_up_the_step_budget():
+    anode.odeint(Field(), start(), torch.linspace(0, 3, 100, dtype=torch.float64), options={"max_num_steps": 20})
 
 
 @pytest.mark.parametrize("method", UNSUPPORTED)
@@ -324,7 +364,7 @@ def test_unsupported_methods_are_refused_by_name(method):
         ({"t": torch.tensor([0.0, 1.0, 0.5])}, "^t: "),
         ({"t": torch.tensor([[0.0, 1.0]])}, "^t: "),
         ({"rtol": -1.0}, "^rtol: "),
-        ({"atol": (1e-3,)}, "^atol: "),
+        ({"atol": [1e-3, 1e-3]}, "^atol: "),
         ({"method": "rk4", "options": {"step_size": 0.1, "grid_constructor": print}}, "step_size"),
         ({"method": "rk4", "options": {"interp": "quintic"}}, "^interp: "),
         ({"options": {"step_t": torch.tensor([0.5]), "jump_t": torch.tensor([0.5])}}, "step_t, jump_t"),
@@ -351,6 +391,6 @@ def test_a_failed_solve_is_an_assertion_error(library):
 
 def test_a_failed_solve_carries_what_was_solved():
     with pytest.raises(anode.SolveError, match="max_steps") as caught:
-        anode.odeint(Field(), start(), FORWARD, options={"max_num_steps": 3})
+        anode.odeint(Field(), start(), FORWARD[[0, -1]], options={"max_num_steps": 3})
     assert caught.value.solution.stats.accepted == 3
     assert caught.value.solution.ys[0].isfinite().all()

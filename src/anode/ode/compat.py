@@ -1,14 +1,8 @@
 """torchdiffeq's door: its functions, with its arguments, on this solver.
 
 ``from torchdiffeq import odeint, odeint_adjoint, odeint_event, odeint_dense`` becomes ``from anode import ...`` and
-nothing else changes. The same methods take the same steps; what differs:
-
-* ``odeint`` is differentiated exactly, through the accepted steps, as torchdiffeq's is except that it also
-  differentiates the size of the first step.
-* ``adaptive_heun`` and ``fehlberg2`` evaluate f at the start of a step, where torchdiffeq takes the last stage for it.
-* ``max_num_steps`` is a budget for the whole solve, not for each output time.
-* A failed solve raises :class:`anode.SolveError`, which is an ``AssertionError`` too and carries what was solved.
-* ``odeint_event`` also differentiates with respect to what ``event_fn`` depends on.
+nothing else changes: dopri5, bosh3, dopri8 and the fixed-step methods take the same steps. What differs is listed in
+``docs/torchdiffeq.md``.
 """
 
 from __future__ import annotations
@@ -62,7 +56,7 @@ def odeint(
     """
     problem = problem_from(func, y0, t, rtol, atol, method, options, event_fn)
     solution = problem.solve_plain("stored", dense=False).check()
-    return solution.ys if event_fn is None else (torch.as_tensor(solution.t1).to(t), solution.ys)
+    return solution.ys if event_fn is None else (torch.tensor(solution.t1, dtype=torch.float64).to(t), solution.ys)
 
 
 def odeint_adjoint(
@@ -111,7 +105,7 @@ def odeint_adjoint(
     def run() -> tuple[Tensor, Tensor | None, Stats]:
         solution = problem.solve_plain("none", dense=False).check()
         ys = torch.stack([problem.packing.pack(y) for y in solution.outputs])
-        return ys, None if event_fn is None else torch.as_tensor(solution.t1).to(t), solution.stats
+        return ys, None if event_fn is None else torch.tensor(solution.t1, dtype=torch.float64).to(t), solution.stats
 
     def solve_back(
         rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor, options: dict[str, Any]

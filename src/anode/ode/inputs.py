@@ -84,10 +84,14 @@ def tolerance(name: str, value: Any, y0: State) -> None:
         positive = bool((part > 0).all()) if isinstance(part, Tensor) else part > 0
         require(positive, name, part, "numbers above 0")
         if isinstance(part, Tensor) and isinstance(y, Tensor):
-            fits = part.ndim <= y.ndim and all(
-                n in (1, m) for n, m in zip(part.shape[::-1], y.shape[::-1], strict=False)
-            )
-            require(fits, name, part, f"a shape that broadcasts to the state's, {tuple(y.shape)}")
+            broadcasts(name, part, y.shape)
+
+
+def broadcasts(name: str, value: Tensor, shape: Sequence[int]) -> None:
+    """Check that a tensor broadcasts to a shape."""
+    sizes = zip(value.shape[::-1], shape[::-1], strict=False)
+    fits = value.ndim <= len(shape) and all(n in (1, m) for n, m in sizes)
+    require(fits, name, value, f"a shape that broadcasts to the state's, {tuple(shape)}")
 
 
 def number(name: str, value: Any, *, whole: bool = False, optional: bool = False, zero: bool = False) -> None:

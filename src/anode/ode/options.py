@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -112,8 +113,12 @@ def _checked_method(method: str | None) -> Tableau:
 
 
 def _checked_tolerance(name: str, tolerance: Any, packing: Packing) -> float | Tensor:
-    if packing.is_tuple and isinstance(tolerance, Tensor) and tolerance.ndim > 0:
-        tolerance = tuple(tolerance)
+    if not isinstance(tolerance, int | float):
+        if packing.is_tuple and np.ndim(tolerance) > 0:
+            tolerance = tuple(tolerance)
+        elif not packing.is_tuple:
+            tolerance = torch.as_tensor(tolerance)
+            inputs.broadcasts(name, tolerance, packing.shapes[0])
     packed = packing.pack_tolerance(name, tolerance)
     inputs.require(bool((torch.as_tensor(packed) >= 0).all()), name, tolerance, "numbers from 0")
     return packed.detach() if isinstance(packed, Tensor) else packed
@@ -121,7 +126,8 @@ def _checked_tolerance(name: str, tolerance: Any, packing: Packing) -> float | T
 
 def _adaptive_settings(options: dict[str, Any], times: list[float]) -> dict[str, Any]:
     def numbers(name: str) -> list[float]:
-        return [float(value) for value in options.get(name, ())]
+        values = options.get(name)
+        return [] if values is None else torch.as_tensor(values, dtype=torch.float64).reshape(-1).tolist()
 
     jumps = numbers("jump_t") + numbers("grid_points")
     landings = numbers("step_t") + jumps
@@ -133,7 +139,8 @@ def _adaptive_settings(options: dict[str, Any], times: list[float]) -> dict[str,
             min_factor=float(options.get("dfactor", 0.2)),
             max_factor=float(options.get("ifactor", 10.0)),
         ),
-        "max_steps": int(options.get("max_num_steps", 2**31 - 1)),
+        # torchdiffeq's budget is for each interval between outputs; this is never stricter
+        "max_steps": int(options.get("max_num_steps", 2**31 - 1)) * max(1, len(times) - 1),
         "first_step": None if first_step is None else float(first_step),
         "min_step": float(options.get("min_step", 0.0)),
         "max_step": float(options.get("max_step", math.inf)),

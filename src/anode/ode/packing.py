@@ -55,7 +55,7 @@ class Packing:
             )
         return self.pack(
             tuple(
-                torch.as_tensor(part).expand(*self.groups, *shape)
+                torch.as_tensor(part).expand((*self.groups, *shape))
                 for part, shape in zip(tolerance, self.shapes, strict=True)
             )
         )
@@ -67,11 +67,15 @@ class Packing:
 
     def rate(self, f: Callable[[Tensor, Any], Any]) -> Callable[[Tensor, Tensor], Tensor]:
         """F on packed states, with its result checked."""
+        last: list[Any] = [None, 0]
 
         def evaluate(t: Tensor, y: Tensor) -> Tensor:
             slope = f(t, y)
             if not isinstance(slope, Tensor) or slope.shape != y.shape or slope.dtype != y.dtype:
                 raise bad_slope(slope, y)
+            if slope is last[0] and slope._version != last[1]:
+                raise ValueError("f must return a new tensor each time, but it overwrote the one it returned before")
+            last[:] = slope, 0 if slope.is_inference() else slope._version
             return slope
 
         def evaluate_tuple(t: Tensor, y: Tensor) -> Tensor:
