@@ -48,11 +48,10 @@ class AutogradDerivative(Derivative):
         f: The right-hand side.
         params: The tensors whose gradients are wanted.
         time: Whether the gradient with respect to t is wanted.
-        complete: Refuse to lose the gradient of a tensor that is not among ``params``.
     """
 
-    def __init__(self, f: Rate, params: Sequence[Tensor], time: bool = False, complete: bool = False) -> None:
-        self._f, self._params, self._time, self._complete = f, tuple(params), time, complete
+    def __init__(self, f: Rate, params: Sequence[Tensor], time: bool = False) -> None:
+        self._f, self._params, self._time = f, tuple(params), time
         self._sums: list[Tensor] = []
 
     def rate(self, t: Tensor, y: Tensor) -> Tensor:
@@ -63,11 +62,6 @@ class AutogradDerivative(Derivative):
             y = y.detach().requires_grad_()
             t = t.detach().requires_grad_(self._time)
             recorded = self._f(t, y)
-        if self._complete and dependencies(recorded, (t, y, *self._params))[0]:
-            raise RuntimeError(
-                "params: during the solve f came to depend on a tensor that it did not use at the start, and its "
-                'gradient would be lost; pass all such tensors in params=, or use gradient="stored"'
-            )
         slope = recorded.detach()
         slope.tape = (t, y, recorded)  # type: ignore[attr-defined]
         return slope
@@ -124,6 +118,21 @@ def captured_tensors(f: Rate, t: Tensor, y: Tensor, known: Sequence[Tensor]) -> 
         slope = f(t, y)
     leaves, computed = dependencies(slope, [t, y, *known], birth)
     return leaves, computed, slope
+
+
+def refuse_others(f: Rate, params: Sequence[Tensor]) -> Rate:
+    """f, with an error where autograd records that it depends on a leaf that is not among ``params``."""
+
+    def checked(t: Tensor, y: Tensor) -> Tensor:
+        slope = f(t, y)
+        if torch.is_grad_enabled() and dependencies(slope, (t, y, *params))[0]:
+            raise RuntimeError(
+                "params: during the solve f came to depend on a tensor that it did not use at the start, and its "
+                'gradient would be lost; pass all such tensors in params=, or use gradient="stored"'
+            )
+        return slope
+
+    return checked
 
 
 def dependencies(slope: Tensor, known: Sequence[Tensor], birth: int = -1) -> tuple[list[Tensor], bool]:

@@ -33,18 +33,15 @@ def combine(row: Row, slopes: Sequence[Tensor]) -> Tensor:
 def weighted_sum(parts: Sequence[tuple[Number, Tensor]], factor: Number = 1.0) -> Tensor:
     """``factor`` times a sum of (weight, tensor) pairs; weights are numbers, or tensors that broadcast."""
     weight, part = parts[0]
-    total = part * _like(weight * factor, part)
+    weight = weight * factor
+    total = part * (weight.to(part.dtype) if isinstance(weight, Tensor) else weight)
     for weight, part in parts[1:]:
-        weight = _like(weight * factor, part)
+        weight = weight * factor
         if isinstance(weight, Tensor):
-            total = torch.addcmul(total, part, weight)
+            total = torch.addcmul(total, part, weight.to(part.dtype))
         else:
             total.add_(part, alpha=weight)
     return total
-
-
-def _like(weight: Number, part: Tensor) -> Number:
-    return weight.to(part.dtype) if isinstance(weight, Tensor) else weight
 
 
 def take_step(f: Rate, tableau: Tableau, step: Interval, y: Tensor, slope: Tensor) -> tuple[Tensor, list[Tensor]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from anode.ode.clocks import clock_for
 from anode.ode.control import rms
 from anode.ode.dense import DenseOutput
 from anode.ode.events import Event
-from anode.ode.field import AutogradDerivative, Derivative, Field, Rate, captured_tensors
+from anode.ode.field import AutogradDerivative, Derivative, Field, Rate, captured_tensors, refuse_others
 from anode.ode.gradients import AdjointRate, Continuous, ContinuousSolve, DiscreteSolve, Gradient, Stored
 from anode.ode.integrate import Integration, Trace, Watch
 from anode.ode.packing import Packing
@@ -67,6 +68,8 @@ class Problem:
         if params is None:
             params, computed, slope = self.dependencies()
         params = tuple(p for p in params if p.requires_grad)
+        if found and not computed and not isinstance(self.f, nn.Module):
+            self.rate = refuse_others(self.rate, params)
         if not (params or computed or self.y0.requires_grad or self.times is not None):
             with torch.no_grad():
                 return self.solve_plain("none", dense, slope)
@@ -80,11 +83,16 @@ class Problem:
             return self.solve_continuous(gradient, params, slope)
         if computed:
             return self.solve_plain("stored", dense, slope)
-        return self.solve_discrete(params, slope, found and not isinstance(self.f, nn.Module))
+        return self.solve_discrete(params, slope)
+
+    @cached_property
+    def module_parameters(self) -> tuple[Tensor, ...]:
+        """The parameters of f, if it is a module."""
+        return tuple(self.f.parameters()) if isinstance(self.f, nn.Module) else ()
 
     def dependencies(self) -> tuple[tuple[Tensor, ...], bool, Tensor | None]:
         """What f depends on: its tensors, whether some could not be named, and f at the start if it was evaluated."""
-        known = tuple(self.f.parameters()) if isinstance(self.f, nn.Module) else ()
+        known = self.module_parameters
         if isinstance(self.f, Field):
             return known, False, None
         now = clock_for(replace(self.plan, moving_times=self.times)).now()
@@ -104,13 +112,13 @@ class Problem:
                 rate = self.f.derivative().rate  # type: ignore[attr-defined]
         return Integration(rate, y0, self.plan, event=event, watch=self.watch, **keep).run()
 
-    def derivative(self, params: tuple[Tensor, ...], complete: bool) -> Derivative:
+    def derivative(self, params: tuple[Tensor, ...]) -> Derivative:
         """F's own derivative if it is the one that is wanted, otherwise autograd's."""
         if self.has_own_derivative and self.times is None:
-            own = tuple(self.f.parameters())  # type: ignore[attr-defined]
+            own = self.module_parameters
             if len(own) == len(params) and all(a is b for a, b in zip(own, params, strict=True)):
                 return self.f.derivative()  # type: ignore[attr-defined]
-        return AutogradDerivative(self.rate, params, self.times is not None, complete)
+        return AutogradDerivative(self.rate, params, time=self.times is not None)
 
     def solve_plain(self, gradient: str, dense: bool, slope: Tensor | None = None) -> Solution:
         """The loop as it is, recorded by autograd if that is on."""
@@ -121,11 +129,11 @@ class Problem:
             gradient = "none"
         return self.solution(trace, trace.outputs, trace.y, gradient, dense)
 
-    def solve_discrete(self, params: tuple[Tensor, ...], slope: Tensor | None, complete: bool) -> Solution:
+    def solve_discrete(self, params: tuple[Tensor, ...], slope: Tensor | None) -> Solution:
         """The loop unrecorded, with a backward pass that walks over its steps."""
         report: list[Trace] = []
 
-        derivative = self.derivative(params, complete)
+        derivative = self.derivative(params)
         slope = None if slope is None else slope.detach()
         kept = 0 if self.plan.group_dims else derivative.steps_to_keep(self.y0, len(self.plan.tableau.stages))
 
