@@ -137,7 +137,7 @@ class MLPDerivative(Derivative):
     def evaluate(self, t: Tensor, y: Tensor) -> Tensor:
         inputs = self._layer_inputs(t, y)
         slope = self._last_layer(inputs, y)
-        slope.tape = (t.view(1) if t.ndim == 0 else _time_rows(t, y), inputs)  # type: ignore[attr-defined]
+        slope.tape = (t if t.ndim == 0 else _time_rows(t, y), inputs)  # type: ignore[attr-defined]
         return slope
 
     def _layer_inputs(self, t: Tensor, y: Tensor) -> list[Tensor]:
@@ -163,7 +163,7 @@ class MLPDerivative(Derivative):
             g = self._pull_act(torch.mm(g, self._weights[i]), inputs[i])
             cotangents.append(g)
         self._pulled.append((time, inputs, cotangents[::-1]))
-        self._rows_pulled += len(g)
+        self._rows_pulled += g.shape[0]
         if self._rows_pulled * self._width > ELEMENTS_KEPT:
             self._add_up()
         return _shaped(torch.mm(g, self._weights[0]), cotangent), None
@@ -185,8 +185,8 @@ class MLPDerivative(Derivative):
             bias.add_(g.sum(0))
             if i == 0 and of_time:
                 rows = len(g) // len(times)
-                each = torch.stack(times).expand(-1, rows) if times[0].ndim == 1 else torch.cat(times)
-                of_time[0].addmv_(g.t(), each.reshape(-1))
+                each = torch.stack(times).repeat_interleave(rows) if times[0].ndim == 0 else torch.cat(times)[:, 0]
+                of_time[0].addmv_(g.t(), each)
 
     def take_gradients(self) -> Sequence[Tensor]:
         self._add_up()
