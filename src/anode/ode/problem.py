@@ -50,10 +50,11 @@ class Problem:
 
     def __post_init__(self) -> None:
         self.rate = self.packing.rate(self.f)
-        is_field = isinstance(self.f, Field) and not self.packing.is_tuple
-        if is_field:
-            self.f.check(self.y0)  # type: ignore[attr-defined]
-        self.has_own_derivative = is_field and type(self.f).derivative is not Field.derivative  # type: ignore[attr-defined]
+        self.field: Field | None = None  # f, if it brings a derivative of its own
+        if isinstance(self.f, Field) and not self.packing.is_tuple:
+            self.f.check(self.y0)
+            if type(self.f).derivative is not Field.derivative:
+                self.field = self.f
 
     def solve(self, gradient: Gradient, params: tuple[Tensor, ...] | None, dense: bool) -> Solution:
         """Run the solve so that autograd can differentiate it in the way asked for, if it has to at all."""
@@ -108,16 +109,16 @@ class Problem:
             event = Event(lambda t, y: fn(t, unpack(y)), tol, clock_for(self.plan).now(), y0)
         if rate is None:
             rate = self.rate
-            if self.has_own_derivative and not torch.is_grad_enabled():
-                rate = self.f.derivative().rate  # type: ignore[attr-defined]
+            if self.field is not None and not torch.is_grad_enabled():
+                rate = self.field.derivative().rate
         return Integration(rate, y0, self.plan, event=event, watch=self.watch, **keep).run()
 
     def derivative(self, params: tuple[Tensor, ...]) -> Derivative:
-        """F's own derivative if it is the one that is wanted, otherwise autograd's."""
-        if self.has_own_derivative and self.times is None:
+        """The derivative that f brings, if it is the one that is wanted; otherwise autograd's."""
+        if self.field is not None and self.times is None:
             own = self.module_parameters
             if len(own) == len(params) and all(a is b for a, b in zip(own, params, strict=True)):
-                return self.f.derivative()  # type: ignore[attr-defined]
+                return self.field.derivative()
         return AutogradDerivative(self.rate, params, time=self.times is not None)
 
     def solve_plain(self, gradient: str, dense: bool, slope: Tensor | None = None) -> Solution:
