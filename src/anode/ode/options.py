@@ -22,24 +22,41 @@ from anode.ode.solution import State
 from anode.ode.tableaus import TABLEAUS, Tableau
 
 UNSUPPORTED = (
-    *(
-        "explicit_adams",
-        "implicit_adams",
-        "fixed_adams",
-        "adams",
-        "scipy_solver",
-        "implicit_euler",
-        "implicit_midpoint",
-    ),
-    *("trapezoid", "radauIIA3", "radauIIA5", "gl2", "gl4", "gl6", "sdirk2", "trbdf2", "yoshida4th"),
+    "explicit_adams",
+    "implicit_adams",
+    "fixed_adams",
+    "adams",
+    "scipy_solver",
+    "implicit_euler",
+    "implicit_midpoint",
+    "trapezoid",
+    "radauIIA3",
+    "radauIIA5",
+    "gl2",
+    "gl4",
+    "gl6",
+    "sdirk2",
+    "trbdf2",
+    "yoshida4th",
 )
 """Methods of torchdiffeq that are not explicit Runge-Kutta methods."""
 
 CALLBACKS = {"try": "callback_step", "accept": "callback_accept_step", "reject": "callback_reject_step"}
 
 ADAPTIVE_OPTIONS = {
-    *("norm", "dtype", "first_step", "min_step", "max_step", "safety", "ifactor", "dfactor", "max_num_steps"),
-    *("step_t", "jump_t", "grid_points", "eps"),
+    "norm",
+    "dtype",
+    "first_step",
+    "min_step",
+    "max_step",
+    "safety",
+    "ifactor",
+    "dfactor",
+    "max_num_steps",
+    "step_t",
+    "jump_t",
+    "grid_points",
+    "eps",
 }
 FIXED_OPTIONS = {"norm", "step_size", "grid_constructor", "interp", "perturb"}
 MAX_FIXED_STEPS = 20_000  # towards an event, which may never happen
