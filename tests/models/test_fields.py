@@ -208,3 +208,46 @@ def test_a_frozen_field_with_a_fixed_start_is_solved_without_gradients():
     solution = anode.solve(field, normal(5, 3), (0.0, 1.0))
     assert solution.gradient == "none"
     assert not solution.y1.requires_grad
+
+
+class Decay(anode.MLPField):
+    def forward(self, t, h):
+        return -h + 0 * super().forward(t, h)
+
+
+def test_a_subclass_may_change_what_the_field_does():
+    y1 = anode.solve(Decay(3).double(), torch.ones(2, 3, dtype=torch.float64), (0.0, 1.0), rtol=1e-8).y1
+    torch.testing.assert_close(y1, torch.full_like(y1, torch.e**-1), rtol=1e-6, atol=1e-6)
+
+
+def test_hooks_are_called():
+    field, calls = anode.MLPField(3), []
+    field.register_forward_hook(lambda module, args, output: calls.append(1))
+    solution = anode.solve(field, torch.ones(2, 3), (0.0, 1.0))
+    assert len(calls) == solution.stats.nfe
+
+
+def test_parametrized_weights_get_the_right_gradient():
+    torch.manual_seed(0)
+    field = anode.MLPField(3, hidden=3).double()
+    torch.nn.utils.parametrizations.weight_norm(field.weights, "0")
+    y0, grads = torch.ones(2, 3, dtype=torch.float64), []
+    for gradient in ("discrete", "stored"):
+        y1 = anode.solve(field, y0, (0.0, 1.0), gradient=gradient).y1
+        grads.append(torch.autograd.grad(y1.square().sum(), tuple(field.parameters())))
+    torch.testing.assert_close(grads[0], grads[1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("gradient", ["discrete", "stored", "continuous"])
+def test_autocast_lowers_the_precision_of_the_field_alone(gradient):
+    torch.manual_seed(0)
+    field, y0 = anode.MLPField(3, activation="tanh"), torch.ones(4, 3)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y1 = anode.solve(field, y0, (0.0, 1.0), rtol=1e-2, atol=1e-2, gradient=gradient).y1
+    assert y1.dtype == torch.float32
+    y1.sum().backward()
+    low = torch.cat([p.grad.flatten() for p in field.parameters()])
+    field.zero_grad()
+    anode.solve(field, y0, (0.0, 1.0)).y1.sum().backward()
+    full = torch.cat([p.grad.flatten() for p in field.parameters()])
+    assert 0 < (low - full).norm() < 0.02 * full.norm()

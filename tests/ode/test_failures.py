@@ -436,3 +436,14 @@ def test_every_status_comes_with_help_of_its_own():
 def test_statuses_compare_as_integers():
     assert Status.SUCCESS == 0
     assert torch.equal(torch.tensor([0, 2]) == Status.UNDERFLOW, torch.tensor([False, True]))
+
+
+def test_an_f_that_changes_the_state_in_place_is_refused():
+    with pytest.raises(ValueError, match="in place"):
+        anode.solve(lambda t, y: y.mul_(-1.0), torch.ones(3), (0.0, 1.0))
+
+
+def test_a_solution_and_a_status_print_as_one_line():
+    solution = anode.solve(lambda t, y: -y, torch.ones(3), (0.0, 1.0))
+    assert str(solution.status) == "SUCCESS"
+    assert repr(solution) == f"Solution(SUCCESS, y1: (3,), 2 times, nfe: {solution.stats.nfe}, gradient: none)"

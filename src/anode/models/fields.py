@@ -102,10 +102,19 @@ class MLPField(Field):
             )
 
     def derivative(self) -> Derivative:
-        """A derivative without autograd, where the activation allows it."""
-        if self.activation in PULLBACKS:
+        """A derivative without autograd, where the activation allows it and nobody has changed what the field does."""
+        if self.activation in PULLBACKS and self._is_plain():
             return MLPDerivative(self)
         return super().derivative()
+
+    def _is_plain(self) -> bool:
+        """Whether evaluating this field is no more than :meth:`forward` of this class on its own parameters."""
+        unchanged = type(self).forward is MLPField.forward
+        hooked = self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
+        parametrized = any(hasattr(part, "parametrizations") for part in (self, self.weights, self.biases))
+        extended = sum(1 for _ in self.parameters()) != 2 * (self.layers + 1) + self.time
+        autocast = torch.is_autocast_enabled(self.weights[0].device.type)
+        return unchanged and not (hooked or parametrized or extended or autocast)
 
 
 class MLPDerivative(Derivative):

@@ -65,6 +65,13 @@ Gradient = Discrete | Stored | Continuous
 GRADIENTS: dict[str, Gradient] = {"discrete": Discrete(), "stored": Stored(), "continuous": Continuous()}
 
 
+def autocast_like_now(y: Tensor) -> dict[str, Any]:
+    """The arguments of ``torch.autocast`` that restore its present state, for evaluating f again as it was."""
+    device = y.device.type
+    enabled = torch.is_autocast_enabled(device)
+    return {"device_type": device, "enabled": enabled, "dtype": torch.get_autocast_dtype(device)}
+
+
 class NoSecondDerivative(torch.autograd.Function):
     """The identity on gradients, which says so when they are to be differentiated again."""
 
@@ -83,12 +90,13 @@ def only_once(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[A
     """Let a backward pass compute without autograd, and its gradients refuse to be differentiated.
 
     torch's ``once_differentiable`` refuses only where the cotangents need a gradient, and else is silently wrong.
+    ``ctx.autocast`` says in which precision f was evaluated.
     """
 
     @wraps(backward)
     def once(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
         recording = torch.is_grad_enabled()
-        with torch.no_grad():
+        with torch.no_grad(), torch.autocast(**ctx.autocast):
             gradients = backward(ctx, *cotangents)
         if not recording:
             return gradients
@@ -123,6 +131,7 @@ class DiscreteSolve(torch.autograd.Function):
         """
         trace = run(y0)
         report.append(trace)
+        ctx.autocast = autocast_like_now(y0)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(y0, times, *params)  # so that autograd notices if they are changed in between
         ctx.plan, ctx.derivative, ctx.steps, ctx.stats = plan, derivative, trace.steps, trace.stats
@@ -291,6 +300,7 @@ class ContinuousSolve(torch.autograd.Function):
             params: The parameters of f.
         """
         ys, event_time, stats = run()
+        ctx.autocast = autocast_like_now(y0)
         ctx.f, ctx.solve_back, ctx.adjoint_options, ctx.stats = f, solve_back, options, stats
         ctx.has_event = event_time is not None
         at = times if event_time is None else torch.stack([times[0], event_time.to(times)])

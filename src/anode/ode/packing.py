@@ -70,17 +70,22 @@ class Packing:
         last: list[Any] = [None, 0]
 
         def evaluate(t: Tensor, y: Tensor) -> Tensor:
-            slope = f(t, y)
+            before = _version(y)
+            slope = _uncast(f(t, y), y)
             if not isinstance(slope, Tensor) or slope.shape != y.shape or slope.dtype != y.dtype:
                 raise bad_slope(slope, y)
-            if slope is last[0] and slope._version != last[1]:
+            if _version(y) != before:
+                raise ValueError("f must not change the state it is given in place; return a new tensor")
+            if slope is last[0] and _version(slope) != last[1]:
                 raise ValueError("f must return a new tensor each time, but it overwrote the one it returned before")
-            last[:] = slope, 0 if slope.is_inference() else slope._version
+            last[:] = slope, _version(slope)
             return slope
 
         def evaluate_tuple(t: Tensor, y: Tensor) -> Tensor:
             state = self.unpack(y)
             slopes = f(t, state)
+            if isinstance(slopes, tuple | list):
+                slopes = tuple(_uncast(slope, y) for slope in slopes)
             if not isinstance(slopes, tuple | list) or len(slopes) != len(state):
                 raise TypeError(
                     f"f must return a tuple of {len(state)} tensors, like the state it is given, but it returned "
@@ -92,6 +97,18 @@ class Packing:
             return self.pack(tuple(slopes))
 
         return evaluate_tuple if self.is_tuple else evaluate
+
+
+def _uncast(slope: Any, y: Tensor) -> Any:
+    """Under autocast, what f returns in the lower precision, in the precision of the state."""
+    if torch.is_autocast_enabled(y.device.type) and isinstance(slope, Tensor):
+        return slope.to(y.dtype)
+    return slope
+
+
+def _version(x: Tensor) -> int:
+    """How often a tensor has been changed in place, where that is known."""
+    return 0 if x.is_inference() else x._version
 
 
 def bad_slope(slope: Any, y: Tensor) -> Exception:

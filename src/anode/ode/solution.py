@@ -23,6 +23,9 @@ class Status(IntEnum):
     NON_FINITE = 3
     NO_EVENT = 4
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def help(self) -> str:
         """What happened, and what to do about it."""
@@ -83,7 +86,7 @@ class Stats:
     nfe_backward: int = 0
 
 
-@dataclass
+@dataclass(repr=False)
 class Solution:
     """The result of :func:`anode.solve`.
 
@@ -105,6 +108,13 @@ class Solution:
     stats: Stats
     gradient: str
     interpolant: Callable[[Tensor], State] | None = None
+
+    def __repr__(self) -> str:
+        y1 = self.y1 if isinstance(self.y1, tuple) else (self.y1,)
+        shapes = ", ".join(str(tuple(y.shape)) for y in y1)
+        status = str(self.status) if isinstance(self.status, Status) else f"success={self.success}"
+        nfe = self.stats.nfe if isinstance(self.stats.nfe, int) else f"{self.stats.nfe.min()} to {self.stats.nfe.max()}"
+        return f"Solution({status}, y1: {shapes}, {len(self.times)} times, nfe: {nfe}, gradient: {self.gradient})"
 
     @property
     def ts(self) -> Tensor:
