@@ -731,3 +731,39 @@ def test_a_field_too_wide_to_be_kept_holds_only_states(monkeypatch):
     (few, _), (many, stats) = (bytes_held(field, y0, "discrete", steps) for steps in (5, 15))
     assert many - few == 10 * y0.nbytes
     assert stats.nfe_backward == 15 * 4
+
+
+@pytest.mark.parametrize("leaf", [True, False])
+@pytest.mark.parametrize("gradient", MODES)
+def test_an_f_that_captures_the_initial_state_is_differentiated_through_both(gradient, leaf):
+    start = double(1.0)
+    y0 = start if leaf else start * 1.0
+    options = {} if leaf or gradient != "continuous" else {"params": (y0,)}
+    solution = anode.solve(
+        lambda t, y: -(y - 0.5 * y0), y0, (0.0, 1.0), gradient=gradient, rtol=1e-8, atol=1e-8, **options
+    )
+    (at_start,) = torch.autograd.grad(solution.y1.sum(), start)
+    assert at_start.item() == pytest.approx(0.5 + 0.5 * math.exp(-1), abs=1e-6)
+
+
+@pytest.mark.parametrize("gradient", ["discrete", "continuous"])
+def test_parameters_frozen_before_the_backward_pass_get_no_gradient(gradient):
+    field = torch.nn.Linear(2, 2).double()
+    y0 = torch.ones(1, 2, dtype=torch.float64, requires_grad=True)
+    y1 = anode.solve(lambda t, y: field(y), y0, (0.0, 1.0), gradient=gradient).y1
+    field.requires_grad_(False)
+    (at_y0,) = torch.autograd.grad(y1.sum(), y0)
+    assert at_y0.isfinite().all()
+
+
+def test_a_module_that_comes_to_use_another_tensor_is_refused():
+    class Late(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.late = torch.nn.Parameter(double(1.0)), (double(2.0),)
+
+        def forward(self, t, y):
+            return -self.weight * y if t < 0.5 else -self.weight * y * self.late[0]
+
+    with pytest.raises(RuntimeError, match="params"):
+        anode.solve(Late(), double(1.0), (0.0, 1.0)).y1.sum().backward()

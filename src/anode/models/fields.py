@@ -109,12 +109,12 @@ class MLPField(Field):
 
     def _is_plain(self) -> bool:
         """Whether evaluating this field is no more than :meth:`forward` of this class on its own parameters."""
-        unchanged = type(self).forward is MLPField.forward
+        lists = tuple(self._modules.values())  # a parametrization changes their type, or adds a module to this one
+        unchanged = type(self).forward is MLPField.forward and "forward" not in self.__dict__
+        unchanged = unchanged and len(lists) == 2 and len(self._parameters) == self.time
+        unchanged = unchanged and all(type(parameters) is nn.ParameterList for parameters in lists)
         hooked = self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
-        parametrized = any(hasattr(part, "parametrizations") for part in (self, self.weights, self.biases))
-        extended = sum(1 for _ in self.parameters()) != 2 * (self.layers + 1) + self.time
-        autocast = torch.is_autocast_enabled(self.weights[0].device.type)
-        return unchanged and not (hooked or parametrized or extended or autocast)
+        return unchanged and not hooked and not torch.is_autocast_enabled(self.biases[0].device.type)
 
 
 class MLPDerivative(Derivative):

@@ -8,6 +8,7 @@ one of each for every group, in tensors. Both propose an :class:`Interval`, judg
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from typing import Any
 
 import torch
@@ -199,6 +200,7 @@ class GroupClock:
         self._errors = (full(1.0), full(1.0))
         self._last_error = full(0.0)
         self._attempts = 0
+        self._wanted_times = [plan.times[i] * plan.direction for i in plan.wanted]
 
     def now(self) -> Tensor:
         """The current times, as f sees them."""
@@ -281,15 +283,12 @@ class GroupClock:
         """The wanted times that the accepted steps have passed."""
         plan, passed = self.plan, []
         before, now = step.t.detach().reshape(plan.groups) * plan.direction, self.t * plan.direction
-        first, last = before[accepted].min(), now[accepted].max()
-        for index in plan.wanted:
-            time = plan.times[index] * plan.direction
-            if first < time <= last:
-                groups = spread(plan, accepted & (before < time) & (time <= now))
-                on_end = self._is_knot(index, step)
-                passed.append(
-                    Emission(index, None if on_end else step.fraction(index).masked_fill(~groups, 0.0), groups)
-                )
+        first = bisect_right(self._wanted_times, before[accepted].min().item())
+        last = bisect_right(self._wanted_times, now[accepted].max().item())
+        for index, time in zip(plan.wanted[first:last], self._wanted_times[first:last], strict=True):
+            groups = spread(plan, accepted & (before < time) & (time <= now))
+            fraction = None if self._is_knot(index, step) else step.fraction(index).masked_fill(~groups, 0.0)
+            passed.append(Emission(index, fraction, groups))
         return passed
 
     def _is_knot(self, index: int, step: Interval) -> bool:

@@ -70,12 +70,13 @@ class AutogradDerivative(Derivative):
         t, y, recorded = slope.tape  # type: ignore[attr-defined]
         if not recorded.requires_grad:
             return None, None
-        inputs = (y, *((t,) if self._time else ()), *self._params)
+        live = [i for i, p in enumerate(self._params) if p.requires_grad]  # some may have been frozen since
+        inputs = (y, *((t,) if self._time else ()), *(self._params[i] for i in live))
         grads = torch.autograd.grad(recorded, inputs, cotangent, allow_unused=True)
         self._sums = self._sums or self._zeros()
-        for total, grad in zip(self._sums, grads[1 + self._time :], strict=True):
+        for i, grad in zip(live, grads[1 + self._time :], strict=True):
             if grad is not None:
-                total.add_(grad)
+                self._sums[i].add_(grad)
         return grads[0], grads[1] if self._time else None
 
     def _zeros(self) -> list[Tensor]:
@@ -115,6 +116,7 @@ def captured_tensors(f: Rate, t: Tensor, y: Tensor, known: Sequence[Tensor]) -> 
     """
     with torch.enable_grad():
         birth = torch.ones((), requires_grad=True).clone().grad_fn._sequence_nr()  # type: ignore[union-attr]
+        y = y.view_as(y)  # so that f's own use of this very tensor, if any, is told from its use of the argument
         slope = f(t, y)
     leaves, computed = dependencies(slope, [t, y, *known], birth)
     return leaves, computed, slope

@@ -20,7 +20,7 @@ from anode.ode.gradients import AdjointRate, Continuous, ContinuousSolve, Discre
 from anode.ode.integrate import Integration, Trace, Watch
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
-from anode.ode.solution import Solution, Status
+from anode.ode.solution import Solution, SolveError, Status
 from anode.ode.tableaus import TABLEAUS
 
 
@@ -69,7 +69,7 @@ class Problem:
         if params is None:
             params, computed, slope = self.dependencies()
         params = tuple(p for p in params if p.requires_grad)
-        if found and not computed and not isinstance(self.f, nn.Module):
+        if found and not computed and not isinstance(self.f, Field):
             self.rate = refuse_others(self.rate, params)
         if not (params or computed or self.y0.requires_grad or self.times is not None):
             with torch.no_grad():
@@ -170,8 +170,11 @@ class Problem:
         def solve_back(
             rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor, options: dict[str, Any]
         ) -> tuple[Tensor, ...]:
-            solution = self.adjoint_problem(gradient, rate, state, span).solve_plain("none", dense=False).check()
-            return solution.y1  # type: ignore[return-value]
+            solution = self.adjoint_problem(gradient, rate, state, span).solve_plain("none", dense=False)
+            try:
+                return solution.check().y1  # type: ignore[return-value]
+            except SolveError as error:
+                raise SolveError(f"in the backward solve of the continuous adjoint, {error}", solution) from None
 
         ys = ContinuousSolve.apply(  # type: ignore[no-untyped-call]
             rate if plan.group_dims else self.rate,
