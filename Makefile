@@ -18,6 +18,7 @@ test: $(STAMP)
 
 benchmark: $(STAMP)
 	$(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/memory.py
 
 # torch comes first and pinned, so that nothing later asks for another build of it.
 $(STAMP): pyproject.toml constraints.txt
