@@ -137,6 +137,9 @@ def refuse_others(f: Rate, params: Sequence[Tensor]) -> Rate:
     return checked
 
 
+_LeafNode: Any = type(torch.ones((), requires_grad=True).clone().grad_fn.next_functions[0][0])  # type: ignore[union-attr]
+
+
 def dependencies(slope: Tensor, known: Sequence[Tensor], birth: int = -1) -> tuple[list[Tensor], bool]:
     """The leaves a result depends on that are not known, and whether it depends on results older than ``birth``."""
     seen = {id(tensor) for tensor in known}
@@ -151,12 +154,12 @@ def dependencies(slope: Tensor, known: Sequence[Tensor], birth: int = -1) -> tup
         if node is None or node in visited:
             continue
         visited.add(node)
-        leaf = getattr(node, "variable", None)  # only the nodes of leaves have it
-        if leaf is not None:
+        if type(node) is _LeafNode:
+            leaf = node.variable
             if id(leaf) not in seen:
                 seen.add(id(leaf))
                 leaves.append(leaf)
-        elif node._sequence_nr() < birth:
+        elif birth >= 0 and node._sequence_nr() < birth:
             computed = True
         else:
             todo.extend(parent for parent, _ in node.next_functions)
