@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.ode.gradients import AdjointRate, ContinuousSolve
+from anode.ode.adjoint import AdjointRate, ContinuousSolve
 from anode.ode.options import CALLBACKS, adjoint_norm, problem_from
 from anode.ode.packing import Packing
 from anode.ode.solution import Solution, State, Stats

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from anode.ode import inputs
+from anode.ode.adjoint import AdjointRate, ContinuousSolve
 from anode.ode.clocks import clock_for
 from anode.ode.control import rms
 from anode.ode.dense import DenseOutput
 from anode.ode.events import Event
 from anode.ode.field import AutogradDerivative, Derivative, Field, Rate, captured_tensors, refuse_others
-from anode.ode.gradients import AdjointRate, Continuous, ContinuousSolve, DiscreteSolve, Gradient, Stored
+from anode.ode.gradients import Continuous, DiscreteSolve, Gradient, Stored
 from anode.ode.integrate import Integration, Trace, Watch
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan

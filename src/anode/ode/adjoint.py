@@ -1,0 +1,103 @@
+"""The continuous adjoint: differentiate a solve by solving another ODE backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anode.ode.field import AutogradDerivative, Rate
+from anode.ode.gradients import autocast_like_now, dot, only_once
+from anode.ode.solution import Stats
+
+
+class ContinuousSolve(torch.autograd.Function):
+    """A solve whose backward pass solves the adjoint ODE.
+
+    With ``a(t)`` the cotangent of y(t), ``da/dt = -(df/dy)^T a``, and the gradients for parameters are integrals of
+    ``-(df/dp)^T a``, solved for together with y itself, backwards from each output time to the one before. Moving an
+    output time changes its state by f, and moving the start is like moving y0 by -f.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        f: Rate,
+        run: Callable[[], tuple[Tensor, Tensor | None, Stats]],
+        solve_back: Callable[[AdjointRate, tuple[Tensor, ...], Tensor, dict[str, Any]], tuple[Tensor, ...]],
+        options: dict[str, Any],
+        y0: Tensor,
+        times: Tensor,
+        *params: Tensor,
+    ) -> Any:
+        """Run the solve: the states at all times, preceded by the time of the event if there was one.
+
+        Args:
+            ctx: Autograd's.
+            f: The right-hand side.
+            run: Gives the states at all times, the event's time or ``None``, and the cost.
+            solve_back: Solves the adjoint ODE from the first to the second of two times, with the options.
+            options: Handed to ``solve_back`` as they are when the backward pass begins.
+            y0: Initial state.
+            times: The times of the outputs, the start first.
+            params: The parameters of f.
+        """
+        ys, event_time, stats = run()
+        ctx.autocast = autocast_like_now(y0)
+        ctx.f, ctx.solve_back, ctx.adjoint_options, ctx.stats = f, solve_back, options, stats
+        ctx.has_event = event_time is not None
+        at = times if event_time is None else torch.stack([times[0], event_time.to(times)])
+        ctx.save_for_backward(ys, at, y0, times, *params)
+        return ys if event_time is None else (event_time, ys)
+
+    @staticmethod
+    @only_once
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Any, ...]:
+        """Gradients for y0, the times and the parameters."""
+        ys, at, _, times, *params = ctx.saved_tensors
+        needs_time = ctx.needs_input_grad[5]
+        cotangent = cotangents[-1]
+        rate = AdjointRate(ctx.f, params)
+        at_times = torch.zeros_like(at)
+        adjoint = (ys.new_zeros(()), ys[-1], cotangent[-1], *(torch.zeros_like(p, dtype=ys.dtype) for p in params))
+        for i in range(len(at) - 1, 0, -1):
+            if needs_time:
+                at_times[i] = rate.along(at[i], ys[i], cotangent[i])
+            adjoint = ctx.solve_back(rate, adjoint, at[[i, i - 1]], ctx.adjoint_options)
+            if needs_time and i == 1:
+                at_times[0] = -rate.along(at[0], ys[0], adjoint[2])
+            # Go on from what the forward solve found there, not from where the backward solve drifted.
+            adjoint = (adjoint[0], ys[i - 1], adjoint[2] + cotangent[i - 1], *adjoint[3:])
+        ctx.stats.nfe_backward += rate.calls
+        if ctx.has_event:  # only the start is a given time; the event's own time is not differentiated here
+            at_times = torch.cat([at_times[:1], torch.zeros_like(times[1:])])
+        at_params = (part.to(p.dtype) for part, p in zip(adjoint[3:], params, strict=True))
+        return (None, None, None, None, adjoint[2], at_times if needs_time else None, *at_params)
+
+
+class AdjointRate:
+    """The right-hand side of the adjoint ODE, on the tuple (0, y, cotangent of y, *cotangents of the parameters).
+
+    The first component is where torchdiffeq keeps a cotangent of time; norms written for it expect one.
+    """
+
+    def __init__(self, f: Rate, params: Sequence[Tensor]) -> None:
+        self.f, self.params = f, tuple(params)
+        self.calls = 0
+
+    def __call__(self, t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        self.calls += 1
+        derivative = AutogradDerivative(self.f, self.params)
+        slope = derivative.evaluate(t, state[1])
+        at_state, _ = derivative.pull(slope, -state[2])
+        if at_state is None:
+            at_state = torch.zeros_like(slope)
+        at_params = (gradient.to(slope.dtype) for gradient in derivative.take_gradients())
+        return (torch.zeros_like(state[0]), slope, at_state, *at_params)
+
+    def along(self, t: Tensor, y: Tensor, cotangent: Tensor) -> Tensor:
+        """The gradient for moving the time of a state along with the solution."""
+        self.calls += 1
+        return dot(self.f(t.to(y.real.dtype), y), cotangent)
