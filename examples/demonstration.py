@@ -106,12 +106,12 @@ def draw(runs: list[Run], x: Tensor, y: Tensor) -> plt.Figure:
         ax = figure.add_subplot(grid[0, column], projection="3d" if run.model.augment else None)
         draw_flow(ax, run.model, x, y)
         ax.set_title(f"{run.name}: from inputs to features (dots)")
-    for column, (title, series) in enumerate((("training loss", "losses"), ("function evaluations", "nfe"))):
+    for column, (title, series) in enumerate((("training loss", "losses"), ("function evaluations per solve", "nfe"))):
         ax = figure.add_subplot(grid[1, column])
         for run, color in zip(runs, ("0.55", "black"), strict=True):
             values = np.convolve(getattr(run, series), np.ones(40) / 40, mode="valid")
             ax.plot(values, color=color, label=run.name)
-        ax.set_xlabel("iteration")
+        ax.set_xlabel("iteration (means over 40)")
         ax.set_title(title)
         ax.spines[["top", "right"]].set_visible(False)
     figure.axes[2].legend(frameon=False)
@@ -126,6 +126,12 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=25, help="passes over the data (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the data, weights and batches (default: %(default)s)")
     options = parser.parse_args()
+    if options.epochs < 1:
+        parser.error(f"--epochs takes a whole number above 0, got {options.epochs}")
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out takes a folder, got {options.out}: {error.strerror}")
 
     torch.set_num_threads(1)  # the networks are too small to gain from more
     torch.manual_seed(options.seed)
@@ -147,11 +153,15 @@ def main() -> None:
     for run in runs:
         table.add_row(run.name, f"{np.mean(run.losses[-40:]):.4f}", str(run.nfe[0]), str(run.nfe[-1]))
     console.print(table)
-    options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "demonstration.png"
-    draw(runs, *disc_and_ring(60, 120, generator)).savefig(path, dpi=130)
+    unfinished = path.with_suffix(".part.png")  # so that a picture is whole or not there
+    draw(runs, *disc_and_ring(60, 120, generator)).savefig(unfinished, dpi=130)
+    unfinished.replace(path)
     console.print(f"picture: {path}")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        raise SystemExit("stopped before the end; nothing was written") from None

@@ -22,3 +22,13 @@ def test_the_benchmark_compares_equal_work(tmp_path):
     rows = [line.split("x   ")[1].split(" / ") for line in printed.splitlines() if "x   " in line]
     assert len(rows) == 7
     assert all(theirs == ours for theirs, ours in rows)
+
+
+def test_the_demonstration_names_a_mistake_in_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    for arguments, name in ((["--epochs", "0"], "--epochs"), (["--out", str(tmp_path / "file")], "--out")):
+        script = [sys.executable, str(ROOT / "examples/demonstration.py"), *arguments]
+        result = subprocess.run(script, capture_output=True, text=True, timeout=300, check=False)
+        assert result.returncode == 2
+        assert name in result.stderr.splitlines()[-1]
+        assert "Traceback" not in result.stderr
