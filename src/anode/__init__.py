@@ -1,6 +1,10 @@
 """Augmented neural ODEs for PyTorch."""
 
+from anode.data import toy as datasets
+from anode.models.ensemble import seeded, stack, unstack
 from anode.models.fields import MLPField
+from anode.models.flow import Flow
+from anode.models.nets import NeuralODE, ResNet
 from anode.ode.compat import odeint, odeint_adjoint, odeint_dense, odeint_event
 from anode.ode.control import PID
 from anode.ode.field import Field
@@ -8,6 +12,9 @@ from anode.ode.gradients import Continuous
 from anode.ode.solution import Solution, SolveError, Stats, Status
 from anode.ode.solve import solve
 from anode.ode.tableaus import TABLEAUS
+from anode.train.checkpoint import load, save
+from anode.train.fit import Snapshots, fit
+from anode.train.history import History
 
 METHODS = tuple(TABLEAUS)
 """The names of all methods."""
@@ -18,14 +25,26 @@ __all__ = [
     "PID",
     "Continuous",
     "Field",
+    "Flow",
+    "History",
     "MLPField",
+    "NeuralODE",
+    "ResNet",
+    "Snapshots",
     "Solution",
     "SolveError",
     "Stats",
     "Status",
+    "datasets",
+    "fit",
+    "load",
     "odeint",
     "odeint_adjoint",
     "odeint_dense",
     "odeint_event",
+    "save",
+    "seeded",
     "solve",
+    "stack",
+    "unstack",
 ]

@@ -94,6 +94,11 @@ class Field(nn.Module):
     override :meth:`derivative` with something faster.
     """
 
+    @property
+    def members(self) -> int | None:
+        """How many fields are stacked in this one; ``None`` for a field by itself."""
+        return None
+
     def check(self, y: Tensor) -> None:
         """Raise ``ValueError`` if y is no state of this field; called once a solve."""
 

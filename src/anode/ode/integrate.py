@@ -31,17 +31,19 @@ def combine(row: Row, slopes: Sequence[Tensor]) -> Tensor:
 
 
 def weighted_sum(parts: Sequence[tuple[Number, Tensor]], factor: Number = 1.0) -> Tensor:
-    """``factor`` times a sum of (weight, tensor) pairs; weights are numbers, or tensors that broadcast."""
+    """``factor`` times a sum of (weight, tensor) pairs; weights and factor are numbers, or tensors that broadcast."""
+    last = factor if isinstance(factor, Tensor) else 1.0  # one product with a tensor is cheaper than one a part
+    first = 1.0 if isinstance(factor, Tensor) else factor
     weight, part = parts[0]
-    weight = weight * factor
+    weight = weight * first
     total = part * (weight.to(part.dtype) if isinstance(weight, Tensor) else weight)
     for weight, part in parts[1:]:
-        weight = weight * factor
+        weight = weight * first
         if isinstance(weight, Tensor):
             total = torch.addcmul(total, part, weight.to(part.dtype))
         else:
             total.add_(part, alpha=weight)
-    return total
+    return total if isinstance(last, float) else total * last.to(total.dtype)
 
 
 def take_step(f: Rate, tableau: Tableau, step: Interval, y: Tensor, slope: Tensor) -> tuple[Tensor, list[Tensor]]:

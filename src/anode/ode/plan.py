@@ -115,10 +115,11 @@ class Interval:
         end: The same for ``t1``. Where it equals ``start`` the size of the step is a constant.
     """
 
-    __slots__ = ("end", "h", "plan", "start", "t", "t1")
+    __slots__ = ("_size", "end", "h", "plan", "start", "t", "t1")
 
     def __init__(self, plan: Plan, t: Number, t1: Number, start: int | None = 0, end: int | None = 0) -> None:
         self.plan, self.start, self.end = plan, start, end
+        self._size: Tensor | None = None
         self.t, self.t1 = plan.moving(t, start), plan.moving(t1, end)
         self.h = t1 - t
         if start != end and plan.moving_times is not None:
@@ -138,7 +139,9 @@ class Interval:
     def move(self, y: Tensor, slope: Tensor, scale: float = 1.0) -> Tensor:
         """``y + h scale slope``."""
         if isinstance(self.h, Tensor):
-            return torch.addcmul(y, slope, self.h.to(y.dtype), value=scale)
+            if self._size is None:
+                self._size = self.h.to(y.dtype)  # once a step, not once a stage
+            return torch.addcmul(y, slope, self._size, value=scale)
         return torch.add(y, slope, alpha=self.h * scale)
 
     def fraction(self, index: int) -> Number:

@@ -1,0 +1,1 @@
+"""Datasets to try models on."""

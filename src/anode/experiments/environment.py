@@ -1,0 +1,41 @@
+"""With what results were computed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import anode
+
+
+def environment() -> dict[str, Any]:
+    """Versions, machine and revision."""
+    return {
+        "anode": anode.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "processors": os.cpu_count(),
+        "revision": revision(),
+        "date": date.today().isoformat(),
+    }
+
+
+def revision() -> str:
+    """The git revision of this package's source; empty if it is installed and not run from its repository."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return ""
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=10"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

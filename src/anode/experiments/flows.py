@@ -1,0 +1,45 @@
+"""What the pictures of trained models are drawn from."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from anode.data import toy
+from anode.experiments.claims import spread
+from anode.experiments.runs import Result, snapshot_points
+from anode.models.flow import Flow
+from anode.train.history import Array, Snapshot
+
+FEW = {"g": {"inner": 40, "outer": 80}, "separable": {"points": 100}}
+"""So many points that single trajectories can be told apart."""
+
+
+@torch.no_grad()
+def trajectories(result: Result, times: int = 40) -> tuple[Array, Array]:
+    """Paths [times, points, dims] and labels [points] of a few new points through the typical model of a run."""
+    run = result.run
+    data = toy.load(run.data, dim=run.dim, seed=run.seed + 10_000, **FEW[run.data])
+    flow: Flow = result.member(result.typical).flow
+    return flow.trajectory(data.x, times).numpy(force=True), data.labels.numpy(force=True)
+
+
+def moments(result: Result, count: int) -> tuple[list[Snapshot], list[str], Array]:
+    """So many snapshots of a run, evenly spread, with titles; and the labels of their points."""
+    history = result.history
+    chosen = [history.snapshots[i] for i in np.linspace(0, len(history.snapshots) - 1, count).round().astype(int)]
+    titles = [f"epoch {s.iteration / history.batches:.0f}, NFE {int(s.nfe)}" for s in chosen]
+    return chosen, titles, snapshot_points(result.run)[1].numpy(force=True)
+
+
+def loss_rows(results: dict[str, Result]) -> list[list[str]]:
+    """Rows of a table of losses and NFE, from results by the name of their row."""
+    rows = []
+    for name, result in results.items():
+        nfe = result.history.per_epoch("nfe")
+        cost = ["", ""] if result.run.model == "ResNet" else [spread(nfe[0]), spread(nfe[-1])]
+        rows.append([name, spread(result.final_loss), *cost, str(len(result.history.failures))])
+    return rows
+
+
+LOSS_COLUMNS = ["", "final loss", "NFE, first epoch", "NFE, last epoch", "failed"]

@@ -1,0 +1,36 @@
+"""Figure 5: training losses of NODEs and ResNets."""
+
+from __future__ import annotations
+
+from anode.experiments.flows import LOSS_COLUMNS, loss_rows
+from anode.experiments.study import Drawing, Results, Study, epochs
+from anode.plots.curves import curves
+from anode.plots.style import figure
+
+PANELS = {"g-d1": "g, d = 1", "g-d2": "g, d = 2", "separable-d2": "separable, d = 2"}
+
+
+def draw(results: Results) -> Drawing:
+    """A panel for each dataset."""
+    made = figure(10.0, 3.3, columns=3)
+    for ax, (data, title) in zip(made.axes, PANELS.items(), strict=True):
+        resnet, node = results[f"{data}-resnet"], results[f"{data}-node"]
+        losses = {"ResNet": resnet.history.per_epoch("loss"), "NODE": node.history.per_epoch("loss")}
+        curves(ax, epochs(node), losses, ylabel="training loss" if ax is made.axes[0] else "")
+        ax.set_title(title)
+    by_row = {
+        f"{title}, {results[f'{data}-{model}'].run.label}": results[f"{data}-{model}"]
+        for data, title in PANELS.items()
+        for model in ("resnet", "node")
+    }
+    return Drawing(made, LOSS_COLUMNS, loss_rows(by_row))
+
+
+STUDY = Study(
+    "fig05",
+    "Training losses of NODEs and ResNets",
+    "Mean and standard deviation over the repeats. NODEs struggle to fit g, in one dimension and in two; on data that "
+    "can be separated the difference is smaller.",
+    tuple(f"{data}-{model}" for data in PANELS for model in ("resnet", "node")),
+    draw,
+)

@@ -1,0 +1,59 @@
+"""Figure 9: generalisation to parts of the plane that training left out."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from anode.experiments.claims import spread, validation_gap
+from anode.experiments.runs import Result
+from anode.experiments.study import Drawing, Results, Study, epochs
+from anode.plots.curves import curves
+from anode.plots.plane import colorbar, plane
+from anode.plots.style import INK, MODEL_COLORS, figure
+from anode.train.history import Array
+
+RADII = (0.5, 1.0, 1.5)
+GRID = np.linspace(-1.6, 1.6, 161, dtype=np.float32)
+
+
+@torch.no_grad()
+def outputs(result: Result) -> Array:
+    """What the best model of a run maps the points of a grid to."""
+    x, y = np.meshgrid(GRID, GRID)
+    points = torch.from_numpy(np.stack([x.ravel(), y.ravel()], axis=1))
+    return result.member(result.best)(points).numpy(force=True).reshape(x.shape)
+
+
+def draw(results: Results) -> Drawing:
+    """What the plane is mapped to, and the losses with slices held out."""
+    made = figure(9.0, 8.0, rows=2, columns=2)
+    for column, (model, label) in enumerate((("node", "NODE"), ("anode", "ANODE"))):
+        result = results[f"g-d2-{model}"]
+        mesh = plane(made.axes[column], GRID, GRID, outputs(result), radii=RADII)
+        made.axes[column].set_title(f"{label}, training loss {np.nanmin(result.final_loss):.2g}")
+        held = results[f"slices-d2-{model}"]
+        ax = made.axes[2 + column]
+        series = {"training": held.history.per_epoch("loss"), "validation": held.history.validation}
+        curves(ax, epochs(held), series, {"training": INK, "validation": MODEL_COLORS[label]}, ylabel="loss")
+        ax.set_title(f"{label}, slices held out")
+    colorbar(mesh, made.axes[:2], "prediction")
+    top = max(ax.get_ylim()[1] for ax in made.axes[2:4])
+    for ax in made.axes[2:4]:
+        ax.set_ylim(0, top)
+    rows = []
+    for model, label in (("node", "NODE"), ("anode", "ANODE")):
+        held = results[f"slices-d2-{model}"]
+        rows.append([label, spread(held.final_loss), spread(held.history.validation[-1]), spread(validation_gap(held))])
+    return Drawing(made, ["", "training loss", "validation loss", "gap"], rows)
+
+
+STUDY = Study(
+    "fig09",
+    "Generalisation",
+    "Top: what every point of the plane is mapped to by the best NODE and the best ANODE; inside the small circle -1 "
+    "(blue) is right, between the larger two 1 (red). Bottom: losses when three random slices of the plane, each a "
+    "tenth of it, are kept from training and used for validation; mean and standard deviation over the repeats.",
+    ("g-d2-node", "g-d2-anode", "slices-d2-node", "slices-d2-anode"),
+    draw,
+)

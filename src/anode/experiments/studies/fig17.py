@@ -1,0 +1,39 @@
+"""Figure 17: the feature space of NODEs on g and on separable data."""
+
+from __future__ import annotations
+
+from anode.experiments.flows import moments
+from anode.experiments.study import Drawing, Results, Study
+from anode.plots.animate import feature_frames
+from anode.plots.features import strip
+
+RUNS = {"g-d2-node": "g", "separable-d2-node": "separable"}
+
+
+def draw(results: Results) -> Drawing:
+    """A row of moments for each dataset."""
+    panels, titles, labels, rows = [], [], [], []
+    for name, title in RUNS.items():
+        chosen, words, classes = moments(results[name], 6)
+        panels += [s.features for s in chosen]
+        titles += words
+        labels += [classes] * len(chosen)
+        rows += [[title, word.split(",")[0], str(int(s.nfe))] for s, word in zip(chosen, words, strict=True)]
+    separable = results["separable-d2-node"]
+    every, words, classes = moments(separable, separable.run.snapshots)
+    return Drawing(
+        strip(panels, labels, titles, columns=6, width=11.0),
+        ["data", "moment", "NFE"],
+        rows,
+        {"separable": feature_frames([s.features for s in every], classes, words)},
+    )
+
+
+STUDY = Study(
+    "fig17",
+    "The features of NODEs on g and on separable data",
+    "Top: a NODE trained on g pushes the disc out of the ring with difficulty. Bottom: trained on two curves that can "
+    "be separated, it transforms the plane easily.",
+    tuple(RUNS),
+    draw,
+)

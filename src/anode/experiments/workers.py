@@ -1,0 +1,110 @@
+"""Doing training runs, several at a time, each saved as soon as it is done."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import torch
+
+from anode.experiments.runs import Run, save, train
+from anode.train.progress import Bars, Listener, Report
+
+Message = tuple[str, Report]
+_progress: Any = None
+_stop: Any = None
+
+
+class WorkerDiedError(RuntimeError):
+    """A process that was training was killed."""
+
+
+def do_runs(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars) -> None:
+    """Do some runs and save each; those saved before a failure or Ctrl-C stay.
+
+    Args:
+        runs: What to do; begun in this order, so the longest should come first.
+        folder: Where to save them.
+        jobs: How many at a time.
+        bars: Shows the progress.
+    """
+    jobs = min(jobs, len(runs))
+    if jobs > 1:
+        _in_processes(runs, folder, jobs, bars)
+        return
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in a process of its own, so that results do not depend on the number of jobs
+    try:
+        for run in runs:
+            save(train(run, bars.listen(run.name)), folder)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _in_processes(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars) -> None:
+    # Started afresh, not forked: a fork would copy torch's threads in whatever state they are.
+    context = multiprocessing.get_context("spawn")
+    progress, stop = context.Queue(), context.Event()
+    with ProcessPoolExecutor(jobs, context, _begin_worker, (progress, stop, os.getpid())) as pool:
+        futures = [pool.submit(_work, run, folder) for run in runs]
+        try:
+            _follow(futures, progress, bars)
+        except BrokenProcessPool:
+            raise WorkerDiedError(
+                "a training process was killed, perhaps for want of memory; finished runs are kept, and the same "
+                "command goes on from there (--jobs 1 needs the least memory)"
+            ) from None
+        finally:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+
+
+def _follow(futures: Sequence[Future[None]], progress: Any, bars: Bars) -> None:
+    """Show the progress until all is done, or something has failed."""
+    pending = set(futures)
+    while pending:
+        done, pending = wait(pending, timeout=0.1)
+        latest: dict[str, Report] = {}
+        try:
+            while True:
+                name, report = progress.get_nowait()
+                latest[name] = report
+        except Empty:
+            pass
+        for name, report in latest.items():
+            bars.listen(name)(report)
+        for future in done:
+            future.result()
+
+
+def _begin_worker(progress: Any, stop: Any, parent: int) -> None:
+    global _progress, _stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent says when to stop
+    torch.set_num_threads(1)
+    _progress, _stop = progress, lambda: stop.is_set() or os.getppid() != parent
+
+
+def _work(run: Run, folder: Path) -> None:
+    try:
+        save(train(run, _listener(run.name, _progress.put, _stop)), folder)
+    except KeyboardInterrupt:  # told to stop; there is nobody left to tell
+        return
+
+
+def _listener(name: str, put: Callable[[Message], None], should_stop: Callable[[], bool]) -> Listener:
+    """Passes on every tenth report, and stops the training when told to."""
+
+    def tell(report: Report) -> None:
+        if should_stop():
+            raise KeyboardInterrupt
+        if report.done % 10 == 0 or report.done == report.total:
+            put((name, report))
+
+    return tell

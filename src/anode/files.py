@@ -1,0 +1,69 @@
+"""Writing files: the only place where it is done, so that a file is whole or not there, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+
+class DamagedFileError(ValueError):
+    """A file that does not hold what its name promises."""
+
+
+def write(path: Path, save: Callable[[Path], object]) -> Path:
+    """Create a file by way of a temporary one beside it, which takes its name once it is complete.
+
+    Args:
+        path: The file; its folder is made if need be.
+        save: Writes to the path it is given, which has the same suffix.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.stem}-{uuid4().hex[:8]}{path.suffix}")
+    try:
+        save(unfinished)
+        with unfinished.open("rb+") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a text file."""
+    return write(path, lambda unfinished: unfinished.write_text(text, encoding="utf-8"))
+
+
+def write_json(path: Path, content: Any, indent: int | None = None) -> Path:
+    """Write a JSON file; NaN and infinities, which JSON does not have, are refused."""
+    return write_text(path, json.dumps(content, indent=indent, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file, or raise :class:`DamagedFileError`."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, UnicodeDecodeError, RecursionError) as error:
+        raise DamagedFileError(f"{path}: is not a JSON file ({error}); remove it or restore it") from None
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Path:
+    """Write a safetensors file."""
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    return write(path, lambda unfinished: save_file(contiguous, unfinished))
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file, or raise :class:`DamagedFileError`."""
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise DamagedFileError(f"{path}: is not a safetensors file ({error}); remove it or restore it") from None

@@ -1,0 +1,52 @@
+"""Augmentation: how an input enters the larger space in which the ODE is solved."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+from anode.ode.inputs import number
+
+
+class Augment(nn.Module, ABC):
+    """Maps an input to the initial state of an ODE, and back."""
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Tensor:
+        """The initial state h(0) that an input starts from."""
+
+    @abstractmethod
+    def remove(self, h: Tensor) -> Tensor:
+        """The input that belongs to an initial state."""
+
+
+class Zeros(Augment):
+    """Append ``extra`` zeros to every input, as the paper does.
+
+    Args:
+        extra: How many zeros; none leaves a plain neural ODE.
+        dim: The dimension they are appended to: the last for vectors, -3 (the channels) for images.
+
+    Example:
+        >>> import torch
+        >>> Zeros(2)(torch.tensor([[3.0]]))
+        tensor([[3., 0., 0.]])
+    """
+
+    def __init__(self, extra: int, dim: int = -1) -> None:
+        super().__init__()
+        number("augment", extra, whole=True, zero=True)
+        self.extra, self.dim = extra, dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.extra:
+            return x
+        before_last = (0, 0) * (-self.dim - 1)
+        return nn.functional.pad(x, (*before_last, 0, self.extra))
+
+    def remove(self, h: Tensor) -> Tensor:
+        return h.narrow(self.dim, 0, h.shape[self.dim] - self.extra)
+
+    def extra_repr(self) -> str:
+        return f"{self.extra}, dim={self.dim}"

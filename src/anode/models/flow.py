@@ -1,0 +1,117 @@
+"""The flow of an ODE as a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from anode.models.augment import Augment, Zeros
+from anode.models.model import Model, Outcome
+from anode.ode.field import Field
+from anode.ode.gradients import Gradient
+from anode.ode.inputs import number
+from anode.ode.solution import Solution
+from anode.ode.solve import solve
+
+
+class Flow(Model):
+    """Maps an input to the solution of dh/dt = f(t, h) at time t1, having started from the augmented input.
+
+    Args:
+        field: f, as ``f(t, h)``.
+        augment: How many zeros to append to the input, or an :class:`anode.models.augment.Augment`.
+        t1: The time at which the features are read.
+        method, rtol, atol, gradient, max_steps: As in :func:`anode.solve`. The tolerances are the paper's.
+        control: As in :func:`anode.solve`; by default one step size for the batch, of each member of a stacked field.
+        step_size: The size of the steps, for a method that does not choose its own.
+
+    Example:
+        >>> import torch, anode
+        >>> flow = anode.Flow(anode.MLPField(2 + 1), augment=1)
+        >>> x = torch.rand(8, 2)
+        >>> flow(x).shape, flow.trajectory(x, 20).shape
+        (torch.Size([8, 3]), torch.Size([20, 8, 3]))
+        >>> bool((flow.inverse(flow(x)) - x).abs().max() < 0.01)
+        True
+    """
+
+    def __init__(
+        self,
+        field: nn.Module,
+        *,
+        augment: int | Augment = 0,
+        t1: float = 1.0,
+        method: str = "dopri5",
+        rtol: float = 1e-3,
+        atol: float = 1e-3,
+        gradient: str | Gradient = "discrete",
+        control: str | int | None = None,
+        max_steps: int = 1_000,
+        step_size: float | None = None,
+    ) -> None:
+        super().__init__()
+        number("t1", t1)
+        self.field = field
+        self.augment = augment if isinstance(augment, Augment) else Zeros(augment)
+        self.t1, self.control = t1, control
+        self.solver: dict[str, Any] = {
+            "method": method,
+            "rtol": rtol,
+            "atol": atol,
+            "gradient": gradient,
+            "max_steps": max_steps,
+            "step_size": step_size,
+        }
+
+    @property
+    def members(self) -> int | None:
+        return self.field.members if isinstance(self.field, Field) else None
+
+    def run(self, x: Tensor) -> Outcome:
+        solution = self.solve(x)
+        assert isinstance(solution.y1, Tensor)
+        return Outcome(solution.y1, solution.y1, solution)
+
+    def solve(self, x: Tensor, **options: Any) -> Solution:
+        """The solve from inputs to features; options of :func:`anode.solve` may be given to change it."""
+        return self._solve(self.augment(x), (0.0, self.t1), options)
+
+    def trajectory(self, x: Tensor, times: int | Sequence[float] | Tensor = 50) -> Tensor:
+        """The states on the way from inputs to features.
+
+        Args:
+            x: The inputs.
+            times: When, from 0 to t1; or how many times, evenly spaced over all of it.
+
+        Returns:
+            The states, stacked along a new first dimension. They include the added dimensions.
+        """
+        if isinstance(times, int):
+            number("times", times, whole=True)
+            times = torch.linspace(0.0, self.t1, times, dtype=torch.float64)
+        ys = self.solve(x, save_at=times).check().ys
+        assert isinstance(ys, Tensor)
+        return ys
+
+    def inverse(self, features: Tensor, **options: Any) -> Tensor:
+        """The inputs that some features come from, by solving backwards in time.
+
+        Args:
+            features: States at time t1.
+            **options: Options of :func:`anode.solve`, such as tighter tolerances.
+        """
+        y0 = self._solve(features, (self.t1, 0.0), options).check().y1
+        assert isinstance(y0, Tensor)
+        return self.augment.remove(y0)
+
+    def _solve(self, h: Tensor, span: tuple[float, float], options: dict[str, Any]) -> Solution:
+        control = self.control
+        if control is None:
+            control = "joint" if self.members is None else "member"
+        return solve(self.field, h, span, **{"control": control, **self.solver, **options})
+
+    def extra_repr(self) -> str:
+        return f"t1={self.t1}, control={self.control!r}, " + ", ".join(f"{k}={v!r}" for k, v in self.solver.items())

@@ -1,0 +1,62 @@
+"""What all models have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from anode.ode.solution import Solution
+
+
+@dataclass
+class Outcome:
+    """What a model makes of some inputs.
+
+    Attributes:
+        prediction: The output.
+        features: What the output is a linear map of.
+        solution: The solve that the features come from, with its cost and status; ``None`` for a model without one.
+    """
+
+    prediction: Tensor
+    features: Tensor
+    solution: Solution | None = None
+
+
+class Model(nn.Module, ABC):
+    """A network that :func:`anode.fit` can train.
+
+    Models of one shape can be stacked (:func:`anode.stack`) and then take inputs ``[members, batch, ...]``.
+
+    Attributes:
+        settings: The arguments it was made with, from which an equal one can be made.
+    """
+
+    settings: dict[str, Any]
+
+    @property
+    @abstractmethod
+    def members(self) -> int | None:
+        """How many models are stacked in this one; ``None`` for a model by itself."""
+
+    @abstractmethod
+    def run(self, x: Tensor) -> Outcome:
+        """Everything about some inputs. A failed solve does not raise here: look at ``outcome.solution``."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The prediction; :class:`anode.SolveError` if the solve failed."""
+        return checked(self.run(x)).prediction
+
+    def features(self, x: Tensor) -> Tensor:
+        """The features; :class:`anode.SolveError` if the solve failed."""
+        return checked(self.run(x)).features
+
+
+def checked(outcome: Outcome) -> Outcome:
+    """The outcome itself, or :class:`anode.SolveError` if its solve failed."""
+    if outcome.solution is not None:
+        outcome.solution.check()
+    return outcome

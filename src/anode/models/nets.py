@@ -1,0 +1,133 @@
+"""The paper's models for vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from anode.models.augment import Zeros
+from anode.models.fields import MLPField
+from anode.models.flow import Flow
+from anode.models.layers import Linear, check_state, members_of
+from anode.models.model import Model, Outcome
+from anode.ode.inputs import number
+
+
+class NeuralODE(Model):
+    """A flow and then a linear map: a neural ODE, augmented if ``augment`` is above 0.
+
+    Args:
+        in_features: Size of an input.
+        out_features: Size of a prediction.
+        hidden: Width of the field's hidden layers.
+        augment: How many zeros are appended to the input; 0 is the plain neural ODE.
+        layers: Number of the field's hidden layers.
+        time: Whether the field depends on time.
+        activation: One of ``anode.models.fields.ACTIVATIONS``.
+        **solver: Further options of :class:`anode.Flow`, such as ``rtol``.
+
+    Example:
+        >>> import torch, anode
+        >>> model = anode.NeuralODE(2, 1, augment=5)
+        >>> model(torch.rand(64, 2)).shape
+        torch.Size([64, 1])
+        >>> model.run(torch.rand(64, 2)).solution.success
+        True
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        hidden: int = 32,
+        *,
+        augment: int = 0,
+        layers: int = 2,
+        time: bool = True,
+        activation: str = "relu",
+        **solver: Any,
+    ) -> None:
+        super().__init__()
+        _check_sizes(in_features=in_features, out_features=out_features)
+        number("augment", augment, whole=True, zero=True)
+        self.settings = {
+            "in_features": in_features,
+            "out_features": out_features,
+            "hidden": hidden,
+            "augment": augment,
+            "layers": layers,
+            "time": time,
+            "activation": activation,
+            **solver,
+        }
+        field = MLPField(in_features + augment, hidden, layers=layers, time=time, activation=activation)
+        self.in_features = in_features
+        self.flow = Flow(field, augment=Zeros(augment), **solver)
+        self.head = Linear(in_features + augment, out_features)
+
+    @property
+    def members(self) -> int | None:
+        return self.flow.members
+
+    def run(self, x: Tensor) -> Outcome:
+        check_state(x, self.in_features, self.members, "x")
+        flown = self.flow.run(x)
+        return Outcome(self.head(flown.features), flown.features, flown.solution)
+
+
+class ResNet(Model):
+    """The baseline: ``h + f_i(h)`` with a network of its own in every layer, then a linear map.
+
+    Args:
+        in_features: Size of an input.
+        out_features: Size of a prediction.
+        hidden: Width of the two hidden layers of every f_i.
+        layers: How many f_i.
+        activation: One of ``anode.models.fields.ACTIVATIONS``.
+
+    Example:
+        >>> import torch, anode
+        >>> anode.ResNet(2, 1, hidden=32, layers=5)(torch.rand(64, 2)).shape
+        torch.Size([64, 1])
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, hidden: int = 32, layers: int = 5, *, activation: str = "relu"
+    ) -> None:
+        super().__init__()
+        _check_sizes(in_features=in_features, out_features=out_features, layers=layers)
+        self.settings = {
+            "in_features": in_features,
+            "out_features": out_features,
+            "hidden": hidden,
+            "layers": layers,
+            "activation": activation,
+        }
+        self.in_features = in_features
+        self.blocks = nn.ModuleList(
+            MLPField(in_features, hidden, time=False, activation=activation) for _ in range(layers)
+        )
+        self.head = Linear(in_features, out_features)
+
+    @property
+    def members(self) -> int | None:
+        return members_of(self.head.bias)
+
+    def run(self, x: Tensor) -> Outcome:
+        features = self.trajectory(x)[-1]
+        return Outcome(self.head(features), features)
+
+    def trajectory(self, x: Tensor) -> list[Tensor]:
+        """The input and the state after every layer."""
+        check_state(x, self.in_features, self.members, "x")
+        states, now = [x], torch.zeros(())
+        for block in self.blocks:
+            states.append(states[-1] + block(now, states[-1]))
+        return states
+
+
+def _check_sizes(**sizes: Any) -> None:
+    for name, size in sizes.items():
+        number(name, size, whole=True)

@@ -1,0 +1,155 @@
+"""Animations: feature spaces during training, and points on their way through a flow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+
+from anode.files import write
+from anode.ode.inputs import require
+from anode.plots.features import frame
+from anode.plots.inputs import as_labels, as_values
+from anode.plots.marks import CAMERA, dots, frame_3d, lines
+from anode.plots.style import colors_of, figure, styled
+
+Picture = NDArray[np.uint8]
+
+SIZE = 4.8
+"""Width and height of a frame in inches of 100 pixels."""
+
+COLORS = 24
+"""Size of the palette: two classes, text, and what lies between them and the ground. Twice as many cost a fifth."""
+
+MOST_POINTS, MOST_TRAILS = 500, 60
+"""How many points, and how many of their ways, are in a frame: files grow with what moves, and eyes follow few."""
+
+LAST = 1000
+"""How many milliseconds the last frame stays."""
+
+
+def gif(frames: Iterable[Figure | Picture], path: Path | str, fps: float = 10.0) -> Path:
+    """Write an animation that repeats for ever and rests at its end.
+
+    Args:
+        frames: Figures, or pictures of one size as arrays [height, width, 3] of bytes.
+        path: The file, which ends in ".gif".
+        fps: Frames a second, at most 50: the format counts in hundredths and viewers slow down what is faster.
+
+    Returns:
+        The file. Frames in a row that are alike are one longer frame in it.
+    """
+    path = Path(path)
+    require(path.suffix == ".gif", "path", str(path), 'a name that ends in ".gif"')
+    require(0 < fps <= 50, "fps", fps, "a number above 0, at most 50")
+    pictures = [Image.fromarray(_picture(frame)) for frame in frames]
+    require(len(pictures) > 0, "frames", len(pictures), "at least one frame")
+    sizes = {picture.size for picture in pictures}
+    require(len(sizes) == 1, "frames", sorted(sizes), "frames of one size")
+    palette = _palette(pictures)
+    # Without dithering, which would make noise of even areas: a noise that changes and that compresses badly.
+    first, *rest = (picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures)
+    durations = [10 * round(100 / fps)] * len(rest) + [LAST]
+    return write(
+        path,
+        lambda file: first.save(
+            file, format="GIF", save_all=True, append_images=rest, duration=durations, loop=0, optimize=True
+        ),
+    )
+
+
+def feature_frames(
+    snapshots: Sequence[ArrayLike], labels: ArrayLike, titles: Sequence[str] | None = None
+) -> Iterator[Figure]:
+    """One frame a snapshot of a feature space, all with the same limits.
+
+    Args:
+        snapshots: For each frame its features, [points, 2] or [points, 3]; of many points some are drawn.
+        labels: [points], 0 or 1.
+        titles: For each frame, such as "epoch 5, NFE 26".
+    """
+    count = len(snapshots)
+    require(count > 0, "snapshots", count, "at least one array of features")
+    require(titles is None or len(titles) == count, "titles", titles, f"a title for each of the {count} snapshots")
+    arrays = [as_values("snapshots", features, ["points", (2, 3)]) for features in snapshots]
+    shapes = sorted({features.shape for features in arrays})
+    require(len(shapes) == 1, "snapshots", shapes, "arrays of one shape")
+    everything, colors = np.stack(arrays), colors_of(as_labels(labels, shapes[0][0]))
+    some = _some(len(colors), MOST_POINTS)
+    for i, features in enumerate(everything):
+        made = figure(SIZE, SIZE, three_d=[0] if features.shape[1] == 3 else [])
+        dots(made.axes[0], features[some], [colors[j] for j in some], size=16)
+        frame(made.axes[0], everything)
+        made.axes[0].set_title(titles[i] if titles else "")
+        yield made
+
+
+def trajectory_frames(
+    paths: ArrayLike, labels: ArrayLike, times: ArrayLike | None = None, *, turn: float = 60.0
+) -> Iterator[Figure]:
+    """One frame a time: the points where they are, and the way some have come.
+
+    Args:
+        paths: [times, points, 2], or [times, points, 3]; see :func:`anode.plots.flows.project_3d` for more dimensions.
+            Of many points some are drawn.
+        labels: [points], 0 or 1.
+        times: [times], to be written over the frames.
+        turn: By how many degrees the camera goes around a space of three dimensions from the first frame to the last.
+    """
+    paths = as_values("paths", paths, ["times", "points", (2, 3)])
+    colors = colors_of(as_labels(labels, paths.shape[1]))
+    known = None if times is None else as_values("times", times, [len(paths)])
+    elevation, azimuth = CAMERA
+    some, trails = _some(len(colors), MOST_POINTS), _some(len(colors), MOST_TRAILS)
+    for i in range(len(paths)):
+        made = figure(SIZE, SIZE, three_d=[0] if paths.shape[2] == 3 else [])
+        (ax,) = made.axes
+        lines(ax, paths[: i + 1, trails], [colors[j] for j in trails])
+        dots(ax, paths[i, some], [colors[j] for j in some], size=16)
+        frame(ax, paths)
+        if paths.shape[2] == 3:
+            ax.grid(False)  # lines that turn with the camera make up half of a file
+            frame_3d(ax, paths, elevation, azimuth + turn * (i / max(1, len(paths) - 1) - 0.5))
+        ax.set_title("" if known is None else f"$t = {known[i]:.2f}$")
+        yield made
+
+
+def _some(count: int, most: int) -> NDArray[np.int64]:
+    """At most so many of the numbers below count, at random but always the same, the fewer among the more."""
+    return np.random.default_rng(0).permutation(count)[:most]
+
+
+def _picture(frame: Figure | Picture) -> Picture:
+    """A frame as an array [height, width, 3] of bytes."""
+    if isinstance(frame, Figure):
+        canvas = FigureCanvasAgg(frame)
+        with styled():
+            canvas.draw()  # type: ignore[no-untyped-call]
+        return np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]
+    array = np.asarray(frame)
+    right = array.ndim == 3 and array.shape[-1] == 3 and array.dtype == np.uint8
+    require(right, "frames", (array.dtype.name, array.shape), "figures, or arrays of uint8 [height, width, 3]")
+    return array
+
+
+def _palette(pictures: Sequence[Image.Image]) -> Image.Image:
+    """Colours that serve all frames, found on up to eight of them: one palette, so that nothing flickers.
+
+    Ground, walls and classes are the most frequent colours and stay exact. The rest are spread over the colours there
+    are: by frequency the ground's neighbours would take all places.
+    """
+    some = [np.asarray(pictures[round(i)]) for i in np.linspace(0, len(pictures) - 1, min(8, len(pictures)))]
+    together = Image.fromarray(np.concatenate(some))
+    numbers = np.asarray(together).astype(np.int64) @ (65536, 256, 1)  # which sort much faster than rows
+    distinct, counts = np.unique(numbers, return_counts=True)
+    frequent = distinct[np.argsort(-counts, kind="stable")[: COLORS // 4]]
+    others = together.quantize(COLORS - len(frequent), method=Image.Quantize.MAXCOVERAGE).getpalette()
+    palette = Image.new("P", (1, 1))
+    exact = frequent[:, None] >> np.array([16, 8, 0]) & 255
+    palette.putpalette([*exact.ravel().tolist(), *(others or [])])
+    return palette

@@ -1,0 +1,47 @@
+"""Checks of the arrays that plots are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from anode.ode.inputs import require
+
+Array = NDArray[Any]
+
+
+def as_values(name: str, values: ArrayLike, shape: Sequence[str | int | tuple[int, ...]]) -> Array:
+    """An array of floats, checked; what is not finite becomes NaN, which matplotlib leaves out.
+
+    Args:
+        name: What the argument is called.
+        values: What was given.
+        shape: For each dimension its name, if it may have any size, or the size, or the sizes, it takes.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    takes = "an array of shape [" + ", ".join(_describe(size) for size in shape) + "]"
+    fits = array.ndim == len(shape) and all(_fits(n, size) for n, size in zip(array.shape, shape, strict=True))
+    require(fits, name, array.shape, takes)
+    return np.where(np.isfinite(array), array, np.nan)
+
+
+def as_labels(labels: ArrayLike, count: int) -> NDArray[np.int64]:
+    """A label, 0 or 1, for each of so many points."""
+    array = np.asarray(labels)
+    require(array.shape == (count,), "labels", array.shape, f"an array of shape [{count}], a label for each point")
+    others = np.setdiff1d(array, (0, 1))
+    require(others.size == 0, "labels", others[:3].tolist(), "0 and 1")
+    return array.astype(np.int64)
+
+
+def _describe(size: str | int | tuple[int, ...]) -> str:
+    return " or ".join(map(str, size)) if isinstance(size, tuple) else str(size)
+
+
+def _fits(n: int, size: str | int | tuple[int, ...]) -> bool:
+    if isinstance(size, str):
+        return n > 0
+    return n in size if isinstance(size, tuple) else n == size

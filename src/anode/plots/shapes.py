@@ -1,0 +1,103 @@
+"""What diagrams are made of: a sheet of paper measured in inches, and regions with smooth outlines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, PathPatch
+from matplotlib.path import Path
+from matplotlib.patheffects import withStroke
+
+from anode.plots.inputs import Array
+from anode.plots.style import INK, LARGE, MATH, MUTED, PAPER, figure
+
+Point = tuple[float, float]
+
+
+def sheet(width: float, height: float) -> tuple[Figure, Axes]:
+    """An empty figure whose coordinates are inches from its lower left corner."""
+    made = figure(width, height)
+    (ax,) = made.axes
+    made.set_layout_engine("none")
+    ax.set_position((0, 0, 1, 1))
+    ax.set_axis_off()
+    ax.set(xlim=(0, width), ylim=(0, height))
+    return made, ax
+
+
+def circle(center: Point, radius: float) -> Array:
+    """A circle, as corners [corners, 2] too close to be told apart."""
+    return blob(center, radius, {})
+
+
+def blob(center: Point, radius: float, waves: Mapping[int, Point], stretch: Point = (1.0, 1.0)) -> Array:
+    """A closed curve without corners around a centre.
+
+    Args:
+        center: Its centre.
+        radius: Its mean distance from there.
+        waves: By how many times they go around, how high waves on it are as a part of the radius, and where, as an
+            angle, the first is highest.
+        stretch: Factors of width and height.
+    """
+    angles = np.linspace(0, 2 * np.pi, 121)
+    distance = np.full_like(angles, radius)
+    for k, (high, at) in waves.items():
+        distance += radius * high * np.cos(k * (angles - at))
+    return np.stack([np.cos(angles), np.sin(angles)], -1) * distance[:, None] * stretch + center
+
+
+def region(
+    ax: Axes,
+    outline: Array,
+    color: str,
+    *,
+    hole: Array | None = None,
+    strength: float = 0.2,
+    edge: str | None = None,
+    width: float = 1.6,
+) -> None:
+    """Fill what a curve encloses, but for a hole, with a tint of a colour, and draw its edges in it or in another."""
+    edges = [outline] if hole is None else [outline, hole[::-1]]  # opposite turns, or the hole would be filled
+    path = Path.make_compound_path(*(Path(edge, closed=True) for edge in edges))
+    ax.add_patch(PathPatch(path, facecolor=color, alpha=strength, linewidth=0, zorder=2))
+    ax.add_patch(PathPatch(path, fill=False, edgecolor=edge or color, linewidth=width, zorder=2))
+
+
+def write(
+    ax: Axes, at: Point, text: str, *, size: float = LARGE, color: str = INK, halo: bool = False, **options: Any
+) -> None:
+    """Put text at a point, centred, with a white halo where it crosses lines."""
+    settings: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 6, "math_fontfamily": MATH} | options
+    if halo:
+        settings["path_effects"] = [withStroke(linewidth=3, foreground=PAPER)]
+    ax.text(*at, text, size=size, color=color, **settings)
+
+
+def arrow(ax: Axes, start: Point, end: Point, *, color: str = MUTED, bend: float = 0.0, heads: str = "-|>") -> None:
+    """An arrow from one point to another."""
+    ax.add_patch(
+        FancyArrowPatch(
+            start,
+            end,
+            arrowstyle=f"{heads},head_length=0.5,head_width=0.22",
+            connectionstyle=f"arc3,rad={bend}",
+            mutation_scale=12,
+            shrinkA=0,
+            shrinkB=0,
+            color=color,
+            linewidth=1.3,
+            zorder=4,
+        )
+    )
+
+
+def line(ax: Axes, points: Sequence[Point] | Array, *, color: str = INK, **options: Any) -> None:
+    """A line through points."""
+    settings: dict[str, Any] = {"linewidth": 1.5, "solid_capstyle": "round", "zorder": 3} | options
+    x, y = np.asarray(points, dtype=np.float64).T
+    ax.plot(x, y, color=color, **settings)

@@ -1,0 +1,245 @@
+"""How all figures look, and how they become files.
+
+Figures are plain ``matplotlib.figure.Figure`` objects: without pyplot there is nothing to close, no display is needed
+and threads do not meet. What an artist looks like is set on the artist, since matplotlib's settings are global.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+from types import MappingProxyType
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_hex
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from anode.files import write, write_text
+from anode.ode.inputs import lookup, require
+from anode.plots.inputs import Array
+
+INK, MUTED, FAINT, PAPER = "#22262e", "#6a7180", "#dcdfe5", "#ffffff"
+"""Text, what is beside the point, grid lines, and the ground."""
+
+CLASS_COLORS = ("#2f6db5", "#d9482f")
+"""The colours of labels 0 and 1: blue and a red on the orange side, apart for all kinds of colour vision."""
+
+MODEL_COLORS: Mapping[str, str] = MappingProxyType({"NODE": "#e08e0b", "ANODE": "#0a9a8b", "ResNet": "#4b4a6b"})
+"""The colours of the models, none of which is that of a class; they differ in lightness too."""
+
+DIVERGING = LinearSegmentedColormap.from_list(
+    "anode", [CLASS_COLORS[0], "#8fb4dc", "#f7f6f4", "#f0a897", CLASS_COLORS[1]], N=257
+)
+"""From one class to the other, with the middle at the ground's lightness."""
+
+SMALL, NORMAL, LARGE = 10.5, 12.0, 13.0
+"""Sizes of text in points, for figures 7 inches wide."""
+
+MATH = "stix"
+"""The font of formulas. It has the measures of Times, which a browser that does not have it falls back to."""
+
+STYLE: Mapping[str, Any] = MappingProxyType(
+    {
+        "font.family": ["sans-serif"],
+        "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],  # the first comes with matplotlib
+        "font.size": NORMAL,
+        "mathtext.fontset": MATH,
+        "axes.titlesize": LARGE,
+        "axes.labelsize": NORMAL,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.edgecolor": MUTED,
+        "axes.labelcolor": INK,
+        "axes.titlecolor": INK,
+        "text.color": INK,
+        "grid.color": FAINT,
+        "grid.linewidth": 0.7,
+        "svg.fonttype": "none",  # text that can be searched and read out
+        "svg.hashsalt": "anode",  # ids of elements are otherwise drawn at random
+        "svg.image_inline": True,
+    }
+)
+"""matplotlib's settings while figures are made and saved."""
+
+RASTERIZED_FROM = 600
+"""From how many points on a scatter is an image within an SVG file: fewer are smaller, and sharper, as shapes."""
+
+DPI = 160
+"""Pixels an inch of what is saved."""
+
+_SETTINGS_LOCK = RLock()
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Apply :data:`STYLE`, in one thread at a time as matplotlib's settings are shared, and restore what was."""
+    with _SETTINGS_LOCK, mpl.rc_context(dict(STYLE)):  # type: ignore[arg-type]  # wants literals
+        yield
+
+
+def figure(
+    width: float = 7.0,
+    height: float = 4.0,
+    rows: int = 1,
+    columns: int = 1,
+    *,
+    three_d: Collection[int] = (),
+    width_ratios: Sequence[float] | None = None,
+    height_ratios: Sequence[float] | None = None,
+) -> Figure:
+    """A figure with a grid of clean axes, row by row in ``figure.axes``.
+
+    Args:
+        width, height: In inches. Text is sized for a width of 7.
+        rows, columns: How many axes; 0 rows for a figure without any, to be filled by hand (see :func:`clean`).
+        three_d: Which of the axes, counted from 0, are three-dimensional.
+        width_ratios, height_ratios: Relative sizes of columns and rows.
+
+    Example:
+        >>> from anode.plots.style import figure
+        >>> left, right = figure(7, 3, columns=2, three_d=[1]).axes
+        >>> right.name
+        '3d'
+    """
+    with styled():
+        layout = ConstrainedLayoutEngine(w_pad=0.07, h_pad=0.07)
+        made = Figure(figsize=(width, height), dpi=100, layout=layout, facecolor=PAPER)
+        if rows * columns == 0:
+            return made
+        grid = made.add_gridspec(rows, columns, width_ratios=width_ratios, height_ratios=height_ratios)
+        for i in range(rows * columns):
+            clean(made.add_subplot(grid[divmod(i, columns)], projection="3d" if i in three_d else None))
+    return made
+
+
+def clean(ax: Axes) -> Axes:
+    """Give axes, made in any way, the look of those of :func:`figure`."""
+    ax.set_axisbelow(True)
+    ax.title.set(size=LARGE, color=INK)
+    for axis in _axis_lines(ax):
+        axis.label.set(size=NORMAL, color=INK)
+        axis.set_tick_params(labelsize=SMALL, length=3.5, width=0.8, color=MUTED, labelcolor=INK)
+    if ax.name == "3d":
+        _clean_3d(ax)
+        return ax
+    for side, spine in ax.spines.items():
+        spine.set(visible=side in ("left", "bottom"), edgecolor=MUTED, linewidth=0.8)
+    return ax
+
+
+def _axis_lines(ax: Any) -> list[Any]:
+    """The x axis, the y axis and, in space, the z axis."""
+    return [ax.xaxis, ax.yaxis, *([ax.zaxis] if ax.name == "3d" else [])]
+
+
+def _clean_3d(ax: Any) -> None:
+    """Light walls and faint lines."""
+    for axis in _axis_lines(ax):
+        axis.set_pane_color((0.97, 0.97, 0.98, 1.0))
+        axis.line.set(color=FAINT, linewidth=0.8)
+        axis.set_tick_params(labelsize=SMALL - 1.5, pad=-2, length=0)
+
+
+def bare(ax: Axes) -> Axes:
+    """Take ticks and their labels away, for a space whose coordinates mean nothing by themselves."""
+    for axis in _axis_lines(ax):
+        axis.set_ticklabels([])
+        axis.set_tick_params(length=0, color=FAINT)  # a tick in space keeps its length
+    if ax.name != "3d":
+        ax.set(xticks=[], yticks=[])
+        for spine in ax.spines.values():
+            spine.set(visible=True, edgecolor=FAINT, linewidth=1.0)
+    return ax
+
+
+def grid(ax: Axes) -> Axes:
+    """Faint horizontal lines to read values by."""
+    ax.grid(axis="y", color=FAINT, linewidth=0.8)
+    return ax
+
+
+def legend(ax: Axes, **options: Any) -> None:
+    """A legend without an outline, on a ground that lets grid lines show through only a little."""
+    settings = {
+        "framealpha": 0.75,
+        "edgecolor": "none",
+        "prop": FontProperties(size=SMALL + 0.5, math_fontfamily=MATH),
+        "labelcolor": INK,
+        "handlelength": 1.4,
+        "labelspacing": 0.3,
+        "borderaxespad": 0.3,
+    } | options
+    ax.legend(**settings)
+
+
+def colors_of(labels: Array) -> list[str]:
+    """The colour of each label."""
+    return [CLASS_COLORS[label] for label in labels]
+
+
+def shades(count: int, model: str = "ANODE") -> list[str]:
+    """So many colours from a light to a dark tone of a model's colour, for one model with something increased.
+
+    Example:
+        >>> from anode.plots.style import shades
+        >>> len(set(shades(4)))
+        4
+    """
+    require(count > 0, "count", count, "a whole number above 0")
+    color = lookup("model", model, dict(MODEL_COLORS))
+    tones = LinearSegmentedColormap.from_list(model, ["#e9f0ef", color, "#101418"])
+    return [to_hex(tones(tone)) for tone in np.linspace(0.25, 0.8, count)]
+
+
+def save(figure: Figure, path: Path | str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
+    """Write a figure to files, the same bytes for the same figure. Its layout is final from then on.
+
+    Args:
+        figure: What to write.
+        path: The file without its suffix.
+        formats: The suffixes, "png" or "svg" or both.
+
+    Returns:
+        The files.
+    """
+    for name in formats:
+        lookup("formats", name, _WRITERS)
+    path = Path(path)
+    with styled():
+        _settle(figure)
+        return [_WRITERS[name](figure, path.with_name(f"{path.name}.{name}")) for name in formats]
+
+
+def _write_png(figure: Figure, path: Path) -> Path:
+    # matplotlib would name itself and its version.
+    return write(path, lambda file: figure.savefig(file, dpi=DPI, metadata={"Software": None}))
+
+
+def _write_svg(figure: Figure, path: Path) -> Path:
+    text = io.StringIO()
+    figure.savefig(text, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
+    # Formulas come with the name of one font, which few have, and nothing to take in its place.
+    return write_text(
+        path, re.sub(r"(font-family: 'STIX\w*')", r"\1, 'Times New Roman', Times, serif", text.getvalue())
+    )
+
+
+_WRITERS = {"png": _write_png, "svg": _write_svg}
+
+
+def _settle(figure: Figure) -> None:
+    """Fix where things are: matplotlib's layout starts from the last one and creeps on with every drawing."""
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        for _ in range(4):
+            engine.execute(figure)
+        figure.set_layout_engine("none")

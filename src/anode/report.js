@@ -1,0 +1,145 @@
+"use strict";
+
+// Trajectories in three dimensions, seen from a camera that goes around them: z is up, lengths are the same on all axes.
+const HOME = { yaw: 0.6, pitch: 0.4 };
+const TURN_PER_SECOND = 0.25;
+const TURN_PER_PIXEL = 0.01;
+const DISTANCE = 4; // of the camera, in radii of what it looks at
+const KEYS = { ArrowLeft: [-0.1, 0], ArrowRight: [0.1, 0], ArrowUp: [0, -0.1], ArrowDown: [0, 0.1] };
+const prefersStill = matchMedia("(prefers-reduced-motion: reduce)");
+const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+
+function boundsOf(points) {
+  const low = [Infinity, Infinity, Infinity];
+  const high = [-Infinity, -Infinity, -Infinity];
+  for (const point of points) {
+    point.forEach((x, i) => { low[i] = Math.min(low[i], x); high[i] = Math.max(high[i], x); });
+  }
+  const center = low.map((x, i) => (x + high[i]) / 2);
+  const radius = Math.hypot(...low.map((x, i) => (high[i] - x) / 2)) || 1;
+  const corner = (bits) => low.map((x, i) => (bits >> i & 1 ? high[i] : x));
+  const edges = [[], [], []]; // of each axis, the four that run along it
+  for (let from = 0; from < 8; from++) {
+    edges.forEach((along, axis) => { if (!(from >> axis & 1)) along.push([corner(from), corner(from | 1 << axis)]); });
+  }
+  return { center, radius, edges };
+}
+
+function show(figure) {
+  const canvas = figure.querySelector("canvas");
+  const pen = canvas.getContext("2d");
+  const { paths, labels } = JSON.parse(figure.querySelector("script").textContent);
+  const { center, radius, edges } = boundsOf(paths.flat());
+  let { yaw, pitch } = HOME;
+  let touched = false, visible = false, frame = 0, before = 0, drag = null;
+
+  function camera(size) {
+    const [cosYaw, sinYaw, cosPitch, sinPitch] = [Math.cos(yaw), Math.sin(yaw), Math.cos(pitch), Math.sin(pitch)];
+    return (point) => {
+      const [x, y, z] = point.map((value, i) => (value - center[i]) / radius);
+      const right = x * cosYaw - y * sinYaw, away = x * sinYaw + y * cosYaw;
+      const depth = away * cosPitch - z * sinPitch;
+      const scale = 0.46 * size * DISTANCE / (DISTANCE + depth);
+      return [size / 2 + right * scale, size / 2 - (z * cosPitch + away * sinPitch) * scale, depth];
+    };
+  }
+
+  function line(points) {
+    pen.beginPath();
+    for (const [x, y] of points) pen.lineTo(x, y);
+    pen.stroke();
+  }
+
+  function dot([x, y], r) {
+    pen.beginPath();
+    pen.arc(x, y, r, 0, 2 * Math.PI);
+    pen.fill();
+  }
+
+  function draw() {
+    const size = canvas.clientWidth, sharpness = devicePixelRatio || 1, pixels = Math.round(size * sharpness);
+    if (canvas.width !== pixels) canvas.width = canvas.height = pixels;
+    pen.setTransform(sharpness, 0, 0, sharpness, 0, 0);
+    pen.clearRect(0, 0, size, size);
+    const project = camera(size);
+    const style = getComputedStyle(figure);
+    const color = (name) => style.getPropertyValue(name).trim();
+
+    pen.globalAlpha = 1;
+    pen.lineWidth = 1;
+    pen.strokeStyle = color("--line");
+    for (const edge of edges.flat()) line(edge.map(project));
+    pen.fillStyle = color("--muted");
+    pen.font = "12px system-ui, sans-serif";
+    pen.textAlign = "center";
+    pen.textBaseline = "middle";
+    edges.forEach((along, axis) => { // a name stands at the edge that is lowest, or for z leftmost: it hides nothing
+      const places = along.map(([a, b]) => project(center.map((c, i) => c + 1.12 * ((a[i] + b[i]) / 2 - c))));
+      const [x, y] = places.reduce((p, q) => ((axis < 2 ? q[1] > p[1] : q[0] < p[0]) ? q : p));
+      pen.fillText("xyz"[axis], x, y);
+    });
+
+    const seen = paths.map((path, i) => ({ points: path.map(project), color: color(`--label-${labels[i]}`) }));
+    seen.sort((a, b) => b.points.at(-1)[2] - a.points.at(-1)[2]); // the far ones first, the near ones over them
+    pen.lineWidth = 1.25;
+    pen.lineJoin = "round";
+    for (const path of seen) {
+      pen.strokeStyle = pen.fillStyle = path.color;
+      pen.globalAlpha = 0.45 - 0.2 * path.points.at(-1)[2];
+      line(path.points);
+      dot(path.points[0], 1.25);
+    }
+    pen.globalAlpha = 1;
+    for (const path of seen) {
+      pen.fillStyle = path.color;
+      dot(path.points.at(-1), 2.75 - 0.75 * path.points.at(-1)[2]);
+    }
+  }
+
+  function step(now) {
+    frame = 0;
+    const turning = visible && !touched && !prefersStill.matches;
+    if (turning) yaw += TURN_PER_SECOND * Math.min(now - before, 50) / 1000; // no jump after a pause
+    before = now;
+    draw();
+    if (turning) redraw();
+  }
+
+  function redraw() {
+    frame ||= requestAnimationFrame(step);
+  }
+
+  function turn(right, down) {
+    touched = true;
+    yaw += right;
+    pitch = Math.max(-1.5, Math.min(1.5, pitch + down));
+    redraw();
+  }
+
+  canvas.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    canvas.setPointerCapture(event.pointerId);
+    drag = [event.clientX, event.clientY];
+    touched = true;
+  });
+  canvas.addEventListener("pointermove", (event) => {
+    if (!drag) return;
+    const down = event.pointerType === "touch" ? 0 : event.clientY - drag[1]; // up and down, a finger scrolls the page
+    turn(TURN_PER_PIXEL * (event.clientX - drag[0]), TURN_PER_PIXEL * down);
+    drag = [event.clientX, event.clientY];
+  });
+  canvas.addEventListener("lostpointercapture", () => { drag = null; });
+  canvas.addEventListener("dblclick", () => { ({ yaw, pitch } = HOME); turn(0, 0); });
+  canvas.addEventListener("keydown", (event) => {
+    if (!(event.key in KEYS) || event.altKey || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    turn(...KEYS[event.key]);
+  });
+  new IntersectionObserver((entries) => { visible = entries.at(-1).isIntersecting; redraw(); }).observe(canvas);
+  new ResizeObserver(redraw).observe(canvas);
+  prefersDark.addEventListener("change", redraw);
+  prefersStill.addEventListener("change", redraw);
+}
+
+document.querySelectorAll(".scene").forEach(show);
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((details) => { details.open = true; }));

@@ -1,0 +1,91 @@
+"""Progress bars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+@dataclass(frozen=True)
+class Report:
+    """How far a training run is.
+
+    Attributes:
+        done, total: Iterations.
+        loss, nfe: Those of the last iteration, means over members.
+    """
+
+    done: int
+    total: int
+    loss: float
+    nfe: float
+
+
+Listener = Callable[[Report], None]
+"""Told of the progress of training."""
+
+
+class Bars:
+    """A bar for each training run, on standard error; nothing at all where that is no terminal."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(stderr=True)
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f}%  {task.fields[note]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def show(self, name: str, done: float, total: float, note: str = "") -> None:
+        """Draw a bar, or move it."""
+        if name not in self._tasks:
+            self._tasks[name] = self.progress.add_task(name, total=total, note=note)
+        self.progress.update(self._tasks[name], completed=done, total=total, note=note)
+
+    def listen(self, name: str) -> Listener:
+        """A listener that moves the bar of this name."""
+        return lambda report: self.show(name, report.done, report.total, describe(report))
+
+    def __enter__(self) -> Bars:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+
+def describe(report: Report) -> str:
+    """A report in a few words."""
+    nfe = f"  NFE {report.nfe:.0f}" if report.nfe else ""
+    return f"loss {report.loss:.4f}{nfe}"
+
+
+@contextmanager
+def listener(progress: bool | Listener | None, name: str) -> Iterator[Listener | None]:
+    """Whom to tell: the caller's own listener, a bar, or nobody.
+
+    Args:
+        progress: A listener; True for a bar, False for none, ``None`` for a bar if there is a terminal.
+        name: What to call the bar.
+    """
+    if progress is False:
+        yield None
+    elif progress is None or progress is True:
+        bars = Bars(Console(stderr=True, force_terminal=True) if progress else None)
+        if not bars.console.is_terminal:
+            yield None
+        else:
+            with bars:
+                yield bars.listen(name)
+    else:
+        yield progress
