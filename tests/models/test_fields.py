@@ -133,7 +133,7 @@ def test_gradients_add_up_the_same_however_many_stages_fit_into_memory(monkeypat
         return torch.autograd.grad((solution.y1**2).sum(), tuple(field.parameters()))
 
     roomy = gradients()
-    monkeypatch.setattr("anode.models.fields.ELEMENTS_KEPT", 500)
+    monkeypatch.setattr("anode.models.backprop.ELEMENTS_KEPT", 500)
     torch.testing.assert_close(gradients(), roomy)
 
 

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 import anode
-from anode.models import fields
+from anode.models import backprop, fields
 from anode.ode.gradients import Continuous
 from anode.ode.tableaus import TABLEAUS
 
@@ -715,18 +715,18 @@ def test_a_field_keeps_no_more_activations_than_it_may():
     torch.manual_seed(0)
     field, batch, stages = anode.MLPField(2, hidden=256), 64, 4
     y0, width = torch.ones(batch, 2), 2 + 256 + 256
-    fitting = fields.ELEMENTS_KEPT // (stages * width * batch)
+    fitting = backprop.ELEMENTS_KEPT // (stages * width * batch)
     assert fitting > 2
     kept = {steps: bytes_held(field, y0, "discrete", steps) for steps in (fitting - 2, fitting, fitting + 5)}
     some, full, more = (held for held, _ in kept.values())
     assert full - some >= 2 * stages * 2 * 256 * batch * 4  # below the bound everything is kept
-    assert full <= 4 * (fields.ELEMENTS_KEPT + fitting * (stages + 2) * y0.numel())
+    assert full <= 4 * (backprop.ELEMENTS_KEPT + fitting * (stages + 2) * y0.numel())
     assert more - full <= 5 * y0.nbytes + 4 * width * batch  # above it only states
     assert [stats.nfe_backward for _, stats in kept.values()] == [0, 0, 5 * stages]
 
 
 def test_a_field_too_wide_to_be_kept_holds_only_states(monkeypatch):
-    monkeypatch.setattr(fields, "ELEMENTS_KEPT", 1000)
+    monkeypatch.setattr(backprop, "ELEMENTS_KEPT", 1000)
     field, y0 = anode.MLPField(2, hidden=64), torch.ones(32, 2)
     (few, _), (many, stats) = (bytes_held(field, y0, "discrete", steps) for steps in (5, 15))
     assert many - few == 10 * y0.nbytes

@@ -166,10 +166,6 @@ class JointClock:
             passed.append(Emission(index, None if on_end else step.fraction(index)))
         return passed
 
-    def choose(self, accepted: Accepted, new: Tensor, old: Tensor) -> Tensor:
-        """The new value where the step was accepted, the old elsewhere."""
-        return new
-
     def charge(self, calls: int, groups: Accepted = None) -> None:
         """Count some calls of f."""
         self.stats.nfe += calls
@@ -304,10 +300,6 @@ class GroupClock:
             return step
         t, t1 = step.t.detach(), step.t1.detach()
         return Interval(self.plan, t, torch.where(stay, t, t1), step.start, step.end)
-
-    def choose(self, accepted: Accepted, new: Tensor, old: Tensor) -> Tensor:
-        """The new value where the step was accepted, the old elsewhere."""
-        return torch.where(spread(self.plan, accepted), new, old)
 
     def charge(self, calls: int, groups: Accepted = None) -> None:
         """Count some calls of f, for the groups that are not done unless told otherwise."""

@@ -191,7 +191,7 @@ class Sweep:
         if not made:
             return None
 
-        slopes = step.slopes or self._slopes_again(step, 1 + max(max(weights) for weights, _ in made))
+        slopes = self._slopes(step, 1 + max(max(weights) for weights, _ in made))
         h = step.interval.h
         pulled: dict[int, Tensor] = {}
         for i in reversed(range(len(slopes))):
@@ -209,8 +209,14 @@ class Sweep:
                 self._times_of_output(step, emission, cotangent, slopes)
         return plain_sum([*(cotangent for _, cotangent in made), *pulled.values()])
 
-    def _slopes_again(self, step: Step, count: int) -> list[Tensor]:
+    def _slopes(self, step: Step, count: int) -> list[Tensor]:
+        """The slopes that were kept, or so many computed again."""
         interval, evaluate = step.interval, self.derivative.evaluate
+        if step.slopes is not None:
+            if step.pieced:
+                step.slopes[0] = evaluate(interval.at(0.0), step.y)
+                self.stats.nfe_backward += 1
+            return step.slopes
         slopes = [evaluate(interval.at(0.0), step.y)]
         for c, row in self.tableau.stages[: count - 1]:
             slopes.append(evaluate(interval.at(c), interval.move(step.y, combine(row, slopes), row.scale)))

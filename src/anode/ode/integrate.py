@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anode.ode.clocks import Accepted, clock_for
 from anode.ode.events import Event
-from anode.ode.plan import Emission, Interval, Number, Plan, Rate
+from anode.ode.plan import Emission, Interval, Number, Plan, Rate, spread
 from anode.ode.solution import Stats, Status
 from anode.ode.tableaus import Row, Tableau
 
@@ -91,12 +91,17 @@ def horner(coefficients: Sequence[float], x: Number) -> Number:
 
 @dataclass
 class Step:
-    """An accepted step: enough to take it again and, with its slopes, to evaluate anywhere inside it."""
+    """An accepted step: enough to take it again and, with its slopes, to evaluate anywhere inside it.
+
+    Attributes:
+        pieced: Whether the first slope was put together from two evaluations, because some groups rejected a step.
+    """
 
     interval: Interval
     y: Tensor
     emissions: list[Emission]
     slopes: list[Tensor] | None = None
+    pieced: bool = False
 
 
 @dataclass
@@ -150,6 +155,7 @@ class Integration:
         self.keep_steps, self.keep_slopes, self.dense = keep_steps or dense, keep_slopes, dense
         self.event, self.watch = event, watch
         self.event_time: float | None = None
+        self.slope_is_pieced = False
         self.steps: list[Step] = []
         self.set_aside: list[tuple[Tensor, Tensor]] = []
         start = plan.times[0]
@@ -177,7 +183,7 @@ class Integration:
 
     def _check_slope(self, slope: Tensor) -> None:
         """Begin with this slope, without the groups for which it is not finite."""
-        self.slope = slope
+        self.slope, self.slope_is_pieced = slope, False
         unusable = self.clock.fail_without_slope(slope)
         if unusable is not None:
             self.set_aside.append((unusable, self.y))
@@ -198,16 +204,21 @@ class Integration:
         if accepted is None:
             return
         kept = clock.keep(step, accepted)
-        if kept is not step and torch.is_grad_enabled() and not y1.isfinite().all():
+        whole = kept is step  # groups that are done have stood still by themselves; did others have to be held back?
+        if not whole and torch.is_grad_enabled() and not y1.isfinite().all():
             # Autograd would multiply a rejected group's infinities by zero and get NaN: take the step without it.
             y1, slopes = take_step(self.f, tableau, kept, self.y, slope)
             clock.stats.calls += len(slopes) - 1
-        self._emit(kept, accepted, y1, slopes)
-        self.y = clock.choose(accepted, y1, self.y)
+        self._emit(kept, accepted, y1, slopes, whole)
         has_end_slope = len(slopes) > len(tableau.b) and not self.plan.is_jump(kept.t1)
-        self.slope = clock.choose(accepted, slopes[-1], slope) if has_end_slope else None
+        end_slope = slopes[-1]
+        if not whole:
+            moved = spread(self.plan, accepted)
+            y1, end_slope = torch.where(moved, y1, self.y), torch.where(moved, end_slope, slope)
+        self.y, self.slope = y1, end_slope if has_end_slope else None
+        self.slope_is_pieced = not whole
 
-    def _emit(self, step: Interval, accepted: Accepted, y1: Tensor, slopes: list[Tensor]) -> None:
+    def _emit(self, step: Interval, accepted: Accepted, y1: Tensor, slopes: list[Tensor], whole: bool) -> None:
         """Put out the states that were wanted inside an accepted step, and keep what has to be kept of it."""
         plan, tableau = self.plan, self.plan.tableau
         emissions = self.clock.emissions(step, accepted)
@@ -228,8 +239,8 @@ class Integration:
                 value = torch.where(emission.groups, value, self.outputs[emission.index])
             self.outputs[emission.index] = value
         if self.keep_steps:
-            keep_slopes = self.dense or len(self.steps) < self.keep_slopes
-            self.steps.append(Step(step, self.y, emissions, slopes if keep_slopes else None))
+            keep_slopes = self.dense or (whole and len(self.steps) < self.keep_slopes)
+            self.steps.append(Step(step, self.y, emissions, slopes if keep_slopes else None, self.slope_is_pieced))
 
     def _tell(self, what: str, step: Interval) -> None:
         if self.watch is not None:

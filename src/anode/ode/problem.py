@@ -137,7 +137,7 @@ class Problem:
 
         derivative = self.derivative(params)
         slope = None if slope is None else slope.detach()
-        kept = 0 if self.plan.group_dims else derivative.steps_to_keep(self.y0, len(self.plan.tableau.stages))
+        kept = derivative.steps_to_keep(self.y0, len(self.plan.tableau.stages))
 
         def run(y0: Tensor) -> Trace:
             rate = derivative.evaluate if kept else derivative.rate

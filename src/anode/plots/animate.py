@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -14,8 +15,8 @@ from PIL import Image
 from anode.files import write
 from anode.ode.inputs import require
 from anode.plots.features import frame
-from anode.plots.inputs import as_labels, as_values
-from anode.plots.marks import CAMERA, dots, frame_3d, lines
+from anode.plots.inputs import Array, as_labels, as_values
+from anode.plots.marks import CAMERA, dots, lines
 from anode.plots.style import colors_of, figure, styled
 
 Picture = NDArray[np.uint8]
@@ -80,13 +81,7 @@ def feature_frames(
     shapes = sorted({features.shape for features in arrays})
     require(len(shapes) == 1, "snapshots", shapes, "arrays of one shape")
     everything, colors = np.stack(arrays), colors_of(as_labels(labels, shapes[0][0]))
-    some = _some(len(colors), MOST_POINTS)
-    for i, features in enumerate(everything):
-        made = figure(SIZE, SIZE, three_d=[0] if features.shape[1] == 3 else [])
-        dots(made.axes[0], features[some], [colors[j] for j in some], size=16)
-        frame(made.axes[0], everything)
-        made.axes[0].set_title(titles[i] if titles else "")
-        yield made
+    return (_frame(everything, colors, i, titles[i] if titles else "", trails=0) for i in range(count))
 
 
 def trajectory_frames(
@@ -103,20 +98,26 @@ def trajectory_frames(
     """
     paths = as_values("paths", paths, ["times", "points", (2, 3)])
     colors = colors_of(as_labels(labels, paths.shape[1]))
-    known = None if times is None else as_values("times", times, [len(paths)])
-    elevation, azimuth = CAMERA
-    some, trails = _some(len(colors), MOST_POINTS), _some(len(colors), MOST_TRAILS)
-    for i in range(len(paths)):
-        made = figure(SIZE, SIZE, three_d=[0] if paths.shape[2] == 3 else [])
-        (ax,) = made.axes
-        lines(ax, paths[: i + 1, trails], [colors[j] for j in trails])
-        dots(ax, paths[i, some], [colors[j] for j in some], size=16)
-        frame(ax, paths)
-        if paths.shape[2] == 3:
-            ax.grid(False)  # lines that turn with the camera make up half of a file
-            frame_3d(ax, paths, elevation, azimuth + turn * (i / max(1, len(paths) - 1) - 0.5))
-        ax.set_title("" if known is None else f"$t = {known[i]:.2f}$")
-        yield made
+    titles = [""] * len(paths) if times is None else [f"$t = {t:.2f}$" for t in as_values("times", times, [len(paths)])]
+    turns = turn * np.linspace(-0.5, 0.5, len(paths))
+    return (_frame(paths, colors, i, titles[i], trails=MOST_TRAILS, turn=turns[i]) for i in range(len(paths)))
+
+
+@styled()
+def _frame(paths: Array, colors: list[str], i: int, title: str, *, trails: int, turn: float | None = None) -> Figure:
+    """Points where they are at one of the times of paths [times, points, 2 or 3], and the way some have come."""
+    dims = paths.shape[2]
+    made = figure(SIZE, SIZE, three_d=[0] if dims == 3 else [])
+    ax: Any = made.axes[0]
+    some, followed = _some(len(colors), MOST_POINTS), _some(len(colors), trails)
+    lines(ax, paths[: i + 1, followed], [colors[j] for j in followed])
+    dots(ax, paths[i, some], [colors[j] for j in some], size=16)
+    frame(ax, paths)
+    if dims == 3 and turn is not None:
+        ax.grid(False)  # lines that turn with the camera make up half of a file
+        ax.view_init(CAMERA[0], CAMERA[1] + turn)
+    ax.set_title(title)
+    return made
 
 
 def _some(count: int, most: int) -> NDArray[np.int64]:

@@ -13,12 +13,13 @@ from numpy.typing import ArrayLike
 
 from anode.ode.inputs import require
 from anode.plots.inputs import Array, as_values
-from anode.plots.style import INK, MODEL_COLORS, MUTED, grid, legend
+from anode.plots.style import INK, MODEL_COLORS, MUTED, grid, legend, styled
 
 OTHER_COLORS = (*MODEL_COLORS.values(), "#b5487d", "#3f8fd2", MUTED)
 """For labels that are no model's name, in order."""
 
 
+@styled()
 def band(ax: Axes, x: ArrayLike, values: ArrayLike, label: str, color: str) -> tuple[Line2D, PolyCollection]:
     """Draw the mean over repeats, and a band of one standard deviation to either side.
 
@@ -46,6 +47,7 @@ def band(ax: Axes, x: ArrayLike, values: ArrayLike, label: str, color: str) -> t
     return line, shade
 
 
+@styled()
 def curves(
     ax: Axes,
     x: ArrayLike,

@@ -10,7 +10,7 @@ from matplotlib.patches import FancyBboxPatch
 from anode.plots.inputs import Array
 from anode.plots.marks import arrowheads, dots, lines
 from anode.plots.shapes import Point, arrow, blob, circle, line, region, sheet, write
-from anode.plots.style import CLASS_COLORS, INK, LARGE, MUTED, NORMAL
+from anode.plots.style import CLASS_COLORS, INK, LARGE, MUTED, NORMAL, styled
 
 BLUE, RED = CLASS_COLORS
 PANEL = "#f1f3f6"
@@ -18,6 +18,7 @@ RADII = (0.5, 1.0, 1.5)
 """r1, r2 and r3 in the paper's experiments."""
 
 
+@styled()
 def fig02() -> Figure:
     """A neural ODE as a classifier: the flow takes inputs to features, which a linear layer takes to outputs."""
     made, ax = sheet(7.0, 3.0)
@@ -51,6 +52,7 @@ def fig02() -> Figure:
     return made
 
 
+@styled()
 def fig04() -> Figure:
     """The function g on the plane: -1 in a disc, +1 in an annulus around it."""
     made, ax = sheet(5.75, 3.7)
@@ -77,6 +79,7 @@ def fig04() -> Figure:
     return made
 
 
+@styled()
 def fig15() -> Figure:
     """To separate a disc from the annulus around it by a hyperplane takes a map that no flow is."""
     made, ax = sheet(7.0, 3.1)
@@ -97,6 +100,7 @@ def fig15() -> Figure:
     return made
 
 
+@styled()
 def fig16() -> Figure:
     """Why no flow is that map: with the boundary of a disk above a hyperplane, its interior is above it as well."""
     made, ax = sheet(7.0, 2.9)

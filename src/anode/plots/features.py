@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike
 from anode.ode.inputs import require
 from anode.plots.inputs import Array, as_labels, as_values
 from anode.plots.marks import frame_2d, frame_3d
-from anode.plots.style import RASTERIZED_FROM, bare, colors_of, figure
+from anode.plots.style import RASTERIZED_FROM, bare, colors_of, figure, styled
 
 
+@styled()
 def scatter(ax: Any, features: ArrayLike, labels: ArrayLike, *, size: float | None = None) -> Any:
     """Draw points of a feature space in the colours of their labels.
 
@@ -37,6 +38,7 @@ def scatter(ax: Any, features: ArrayLike, labels: ArrayLike, *, size: float | No
     return ax.scatter(*features[order].T, c=colors_of(labels[order]), **look)
 
 
+@styled()
 def strip(
     panels: Sequence[ArrayLike],
     labels: ArrayLike | Sequence[ArrayLike],

@@ -15,12 +15,13 @@ from numpy.typing import ArrayLike
 from anode.ode.inputs import require
 from anode.plots.inputs import Array, as_labels, as_values
 from anode.plots.marks import CAMERA, arrowheads, dots, frame_2d, frame_3d, lines
-from anode.plots.style import colors_of
+from anode.plots.style import colors_of, styled
 
 ARROWS = 24
 """How many paths carry an arrowhead: more would hide the lines."""
 
 
+@styled()
 def flow_2d(ax: Axes, paths: ArrayLike, labels: ArrayLike, *, arrows: int = ARROWS) -> None:
     """Draw paths in the plane, in equal units.
 
@@ -35,6 +36,7 @@ def flow_2d(ax: Axes, paths: ArrayLike, labels: ArrayLike, *, arrows: int = ARRO
     frame_2d(ax, paths)
 
 
+@styled()
 def flow_3d(
     ax: Any,
     paths: ArrayLike,
@@ -59,6 +61,7 @@ def flow_3d(
     frame_3d(ax, paths, elev, azim)
 
 
+@styled()
 def flow_1d(ax: Axes, times: ArrayLike, paths: ArrayLike, labels: ArrayLike, *, arrows: int = ARROWS) -> None:
     """Draw the first coordinate of paths against time.
 
@@ -78,6 +81,7 @@ def flow_1d(ax: Axes, times: ArrayLike, paths: ArrayLike, labels: ArrayLike, *, 
     ax.set(xlabel="$t$", ylabel="$h(t)$")
 
 
+@styled()
 def vector_field_1d(ax: Axes, times: ArrayLike, states: ArrayLike, slopes: ArrayLike) -> None:
     """Draw the direction (dt, dh) of a field on the line, in the background, all arrows of one length.
 

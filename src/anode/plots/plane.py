@@ -13,12 +13,13 @@ from numpy.typing import ArrayLike
 
 from anode.ode.inputs import require
 from anode.plots.inputs import as_labels, as_values
-from anode.plots.style import DIVERGING, INK, MUTED, NORMAL, PAPER, RASTERIZED_FROM, SMALL, colors_of
+from anode.plots.style import DIVERGING, INK, MUTED, NORMAL, PAPER, RASTERIZED_FROM, SMALL, colors_of, styled
 
 REACH = 1.2
 """Values are shown up to this far from 0: the targets are -1 and 1, and beyond them nothing is to be told apart."""
 
 
+@styled()
 def plane(
     ax: Axes,
     xs: ArrayLike,
@@ -60,6 +61,7 @@ def plane(
     return mesh
 
 
+@styled()
 def colorbar(mesh: QuadMesh, axes: Axes | Sequence[Axes], label: str = "") -> Colorbar:
     """Draw the scale of a :func:`plane`, or of several that are alike, beside its axes."""
     figure = mesh.get_figure(root=True)

@@ -13,7 +13,7 @@ from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 
 from anode.plots.inputs import Array
-from anode.plots.style import INK, LARGE, MATH, MUTED, PAPER, figure
+from anode.plots.style import INK, LARGE, MUTED, PAPER, figure
 
 Point = tuple[float, float]
 
@@ -72,7 +72,7 @@ def write(
     ax: Axes, at: Point, text: str, *, size: float = LARGE, color: str = INK, halo: bool = False, **options: Any
 ) -> None:
     """Put text at a point, centred, with a white halo where it crosses lines."""
-    settings: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 6, "math_fontfamily": MATH} | options
+    settings: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 6} | options
     if halo:
         settings["path_effects"] = [withStroke(linewidth=3, foreground=PAPER)]
     ax.text(*at, text, size=size, color=color, **settings)

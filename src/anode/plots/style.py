@@ -1,7 +1,8 @@
 """How all figures look, and how they become files.
 
-Figures are plain ``matplotlib.figure.Figure`` objects: without pyplot there is nothing to close, no display is needed
-and threads do not meet. What an artist looks like is set on the artist, since matplotlib's settings are global.
+Figures are plain ``matplotlib.figure.Figure`` objects: without pyplot there is nothing to close and no display is
+needed. matplotlib's settings are global and are read whenever something is drawn, so everything that draws does it
+:func:`styled`, one thread at a time, and leaves the settings as they were.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from anode.files import write, write_text
@@ -44,15 +44,12 @@ DIVERGING = LinearSegmentedColormap.from_list(
 SMALL, NORMAL, LARGE = 10.5, 12.0, 13.0
 """Sizes of text in points, for figures 7 inches wide."""
 
-MATH = "stix"
-"""The font of formulas. It has the measures of Times, which a browser that does not have it falls back to."""
-
 STYLE: Mapping[str, Any] = MappingProxyType(
     {
         "font.family": ["sans-serif"],
         "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],  # the first comes with matplotlib
         "font.size": NORMAL,
-        "mathtext.fontset": MATH,
+        "mathtext.fontset": "stix",  # has the measures of Times, which most browsers have
         "axes.titlesize": LARGE,
         "axes.labelsize": NORMAL,
         "axes.spines.top": False,
@@ -81,11 +78,12 @@ _SETTINGS_LOCK = RLock()
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Apply :data:`STYLE`, in one thread at a time as matplotlib's settings are shared, and restore what was."""
+    """Apply :data:`STYLE` in a block, or to a function as ``@styled()``, and restore what was before."""
     with _SETTINGS_LOCK, mpl.rc_context(dict(STYLE)):  # type: ignore[arg-type]  # wants literals
         yield
 
 
+@styled()
 def figure(
     width: float = 7.0,
     height: float = 4.0,
@@ -110,17 +108,17 @@ def figure(
         >>> right.name
         '3d'
     """
-    with styled():
-        layout = ConstrainedLayoutEngine(w_pad=0.07, h_pad=0.07)
-        made = Figure(figsize=(width, height), dpi=100, layout=layout, facecolor=PAPER)
-        if rows * columns == 0:
-            return made
-        grid = made.add_gridspec(rows, columns, width_ratios=width_ratios, height_ratios=height_ratios)
-        for i in range(rows * columns):
-            clean(made.add_subplot(grid[divmod(i, columns)], projection="3d" if i in three_d else None))
+    layout = ConstrainedLayoutEngine(w_pad=0.07, h_pad=0.07)
+    made = Figure(figsize=(width, height), dpi=100, layout=layout, facecolor=PAPER)
+    if rows * columns == 0:
+        return made
+    grid = made.add_gridspec(rows, columns, width_ratios=width_ratios, height_ratios=height_ratios)
+    for i in range(rows * columns):
+        clean(made.add_subplot(grid[divmod(i, columns)], projection="3d" if i in three_d else None))
     return made
 
 
+@styled()
 def clean(ax: Axes) -> Axes:
     """Give axes, made in any way, the look of those of :func:`figure`."""
     ax.set_axisbelow(True)
@@ -167,12 +165,13 @@ def grid(ax: Axes) -> Axes:
     return ax
 
 
+@styled()
 def legend(ax: Axes, **options: Any) -> None:
     """A legend without an outline, on a ground that lets grid lines show through only a little."""
     settings = {
         "framealpha": 0.75,
         "edgecolor": "none",
-        "prop": FontProperties(size=SMALL + 0.5, math_fontfamily=MATH),
+        "fontsize": SMALL + 0.5,
         "labelcolor": INK,
         "handlelength": 1.4,
         "labelspacing": 0.3,
@@ -200,6 +199,7 @@ def shades(count: int, model: str = "ANODE") -> list[str]:
     return [to_hex(tones(tone)) for tone in np.linspace(0.25, 0.8, count)]
 
 
+@styled()
 def save(figure: Figure, path: Path | str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
     """Write a figure to files, the same bytes for the same figure. Its layout is final from then on.
 
@@ -214,9 +214,8 @@ def save(figure: Figure, path: Path | str, formats: Sequence[str] = ("png", "svg
     for name in formats:
         lookup("formats", name, _WRITERS)
     path = Path(path)
-    with styled():
-        _settle(figure)
-        return [_WRITERS[name](figure, path.with_name(f"{path.name}.{name}")) for name in formats]
+    _settle(figure)
+    return [_WRITERS[name](figure, path.with_name(f"{path.name}.{name}")) for name in formats]
 
 
 def _write_png(figure: Figure, path: Path) -> Path:
