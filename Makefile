@@ -1,14 +1,18 @@
-# make reproduce   set up .venv and run the main job
+# make reproduce   set up .venv, re-run the toy half of the paper with 5 repeats (some minutes), write results/quick
+# make results     the same with the paper's 20 repeats, into results/toy
 # make test        set up .venv and run every check
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: reproduce test benchmark clean
+.PHONY: reproduce results test benchmark clean
 
 reproduce: $(STAMP)
-	$(BIN)/python examples/demonstration.py --out results
+	$(BIN)/anode reproduce --repeats 5 --out results/quick
+
+results: $(STAMP)
+	$(BIN)/anode reproduce --out results/toy
 
 test: $(STAMP)
 	$(BIN)/ruff check .
@@ -18,6 +22,7 @@ test: $(STAMP)
 
 benchmark: $(STAMP)
 	$(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/toy.py
 	$(BIN)/python benchmarks/memory.py
 
 # torch comes first and pinned, so that nothing later asks for another build of it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from anode.ode.inputs import lookup, number, require
 from anode.ode.solution import Status
 from anode.train.adam import Adam
 from anode.train.history import Failure, History, Snapshot
+from anode.train.interrupt import deferred_interrupt
 from anode.train.losses import LOSSES, Loss, mean
 from anode.train.progress import Listener, Report, listener
 
@@ -135,26 +136,33 @@ class Training:
 
     def run(self, epochs: int, tell: Listener | None) -> History:
         """The training loop."""
-        stopped, total = "", epochs * self.batches
+        stopped = ""
         try:
-            self.take_snapshot()
-            for epoch in range(epochs):
-                for batch in self.order(epoch).split(self.batch_size, dim=-1):
-                    self.iterate(batch)
-                    self.take_snapshot()
+            with deferred_interrupt() as interrupted:
+                for _ in self.iterations(epochs):
                     if tell is not None:
-                        tell(self.report(total))
+                        tell(self.report(epochs * self.batches))
+                    if interrupted():
+                        raise KeyboardInterrupt
                     if self.frozen.all():
+                        stopped = "no member is left" if self.members else self.failures[0].reason
                         break
-                if self.frozen.all():
-                    stopped = "no member is left" if self.members else self.failures[0].reason
-                    break
-                self.validate()
         except KeyboardInterrupt:
             stopped = "interrupted"
         finally:
             self.bring_back()
         return self.history(stopped)
+
+    def iterations(self, epochs: int) -> Iterator[None]:
+        """Iterate over the data, pausing after every iteration."""
+        self.take_snapshot()
+        for epoch in range(epochs):
+            for batch in self.order(epoch).split(self.batch_size, dim=-1):
+                self.iterate(batch)
+                self.take_snapshot()
+                if len(self.record) == (epoch + 1) * self.batches:
+                    self.validate()
+                yield
 
     def order(self, epoch: int) -> Tensor:
         """The order of the points in an epoch: a function of seed and epoch alone; [points] or [members, points]."""
