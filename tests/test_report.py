@@ -14,7 +14,8 @@ from matplotlib.image import imsave
 from PIL import Image
 
 from anode.files import DamagedFileError, write_json
-from anode.report import data_block, duration, element, label, write_report
+from anode.report import write_report
+from anode.report.markup import data_block, duration, element, label
 
 VOID = {"meta", "img", "br", "hr", "input", "link"}
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=\"alert('2')\">&amp;"
@@ -289,8 +290,8 @@ def test_the_script_is_javascript(folder, tmp_path):
 
 
 def test_the_files_beside_the_module_cannot_end_their_elements():
-    for name in ("report.css", "report.js"):
-        assert "</" not in (resources.files("anode") / name).read_text(encoding="utf-8")
+    for name in ("page.css", "page.js"):
+        assert "</" not in (resources.files("anode.report") / name).read_text(encoding="utf-8")
 
 
 # Escapes

@@ -1,14 +1,11 @@
-"""The report: what ``anode reproduce`` found, as one HTML page that needs nothing but a browser."""
+"""The page and its parts."""
 
 from __future__ import annotations
 
-import json
-import re
 import struct
-import sys
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
 from importlib import resources
@@ -17,19 +14,23 @@ from reprlib import repr as shortened
 from string import Template
 from typing import Any
 
-from anode.files import DamagedFileError, read_json, write_text
+from anode.files import write_text
+from anode.report.markup import Markup, data_block, definitions, duration, element, label, plural, table
+from anode.report.reading import (
+    IMAGES,
+    Record,
+    cell,
+    image_path,
+    is_number,
+    read,
+    read_study,
+    require,
+    study_names,
+)
 
 FORMAT = "anode results 1"
 PAPER = "https://arxiv.org/abs/1904.01681"
 MARKS = {"held": "✓", "not held": "✗", "inconclusive": "?"}  # a verdict is not told by colour alone
-KINDS = {"fig": "Figure", "table": "Table"}
-VOID = {"img"}
-DASH = "\N{EN DASH}"
-# A name of a study or an image: it cannot leave its folder, needs no quoting in an address, and since it does not start
-# with an underscore, as the page's own anchors do, cannot be one of them.
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-# What a file of a kind starts with, and where and how its width and height are stored.
-IMAGES = {".png": (b"\x89PNG\r\n\x1a\n", 16, ">II"), ".gif": (b"GIF8", 6, "<HH")}
 
 
 def write_report(folder: Path) -> Path:
@@ -71,11 +72,11 @@ def page(folder: Path) -> str:
         ),
         footer(),
     ]
-    script = own_file("report.js")
-    text = Template(own_file("report.html")).substitute(
+    script = own_file("page.js")
+    text = Template(own_file("page.html")).substitute(
         policy=policy(script),
         title=escape(results.text("title")),
-        style=own_file("report.css"),
+        style=own_file("page.css"),
         body="\n".join(body),
         script=script,
     )
@@ -90,183 +91,7 @@ def policy(script: str) -> str:
 
 def own_file(name: str) -> str:
     """A file that lies beside this module."""
-    return (resources.files("anode") / name).read_text(encoding="utf-8")
-
-
-# Reading
-
-
-def require(condition: bool, where: str, problem: str) -> None:
-    """Raise :class:`DamagedFileError` about a place in a file unless the condition holds."""
-    if not condition:
-        raise DamagedFileError(f"{where}: {problem}")
-
-
-def is_number(value: Any) -> bool:
-    """Whether a value is a finite number; Python's JSON reader lets others pass."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
-class Record:
-    """A JSON object that knows where it stands, so that what is wrong with it can be said in one line."""
-
-    def __init__(self, where: str, content: Any) -> None:
-        require(isinstance(content, dict), where, f"takes an object, got {shortened(content)}")
-        self.where = where
-        self.content: dict[str, Any] = content
-
-    def get(self, key: str) -> Any:
-        """What stands under a key, which must be there."""
-        require(key in self.content, self.where, f"has no {key!r}")
-        return self.content[key]
-
-    def check(self, condition: bool, key: str, takes: str) -> None:
-        """Complain about what stands under a key unless the condition holds."""
-        require(condition, self.where, f"{key!r} takes {takes}, got {shortened(self.content[key])}")
-
-    def text(self, key: str) -> str:
-        """A text."""
-        value = self.get(key)
-        self.check(isinstance(value, str), key, "a text")
-        return value
-
-    def number(self, key: str) -> float:
-        """A number from 0; a whole one stays whole."""
-        value = self.get(key)
-        self.check(is_number(value) and value >= 0, key, "a number from 0")
-        return value
-
-    def items(self, key: str) -> list[Any]:
-        """A list."""
-        value = self.get(key)
-        self.check(isinstance(value, list), key, "a list")
-        return value
-
-    def records(self, key: str) -> list[Record]:
-        """A list of objects."""
-        return [Record(f"{self.where}, {key}[{i}]", item) for i, item in enumerate(self.items(key))]
-
-    def record(self, key: str) -> Record:
-        """An object."""
-        return Record(f"{self.where}, {key}", self.get(key))
-
-    def shown(self, key: str) -> str:
-        """A value of any simple kind, as it is shown in a table; nothing, or none at all, is a dash."""
-        return cell(self.content.get(key), f"{self.where}, {key}")
-
-
-def read(path: Path) -> Record:
-    """A file that holds an object."""
-    require(path.is_file(), str(path), "is missing; run anode reproduce again")
-    return Record(str(path), read_json(path))
-
-
-def study_names(results: Record) -> list[str]:
-    """The studies, each of which may be listed once."""
-    names = results.items("studies")
-    plain = all(isinstance(name, str) and NAME.fullmatch(name) for name in names)
-    results.check(plain and len(set(names)) == len(names), "studies", "plain names, none twice")
-    return names
-
-
-def read_study(folder: Path, name: str) -> Record:
-    """The file of a study."""
-    study = read(folder / f"{name}.json")
-    require(study.text("id") == name, study.where, f"is about {shortened(study.text('id'))}, not {name!r}")
-    return study
-
-
-def image_path(folder: Path, name: Any, where: str) -> Path:
-    """Where an image lies: in the folder, and nowhere else."""
-    plain = isinstance(name, str) and NAME.fullmatch(name) is not None
-    require(plain, where, f"'images' takes plain file names, got {shortened(name)}")
-    path = folder / name
-    require(path.suffix in (*IMAGES, ".svg"), where, f"'images' takes .png, .gif and .svg files, got {name!r}")
-    require(path.is_file(), where, f"names the image {name!r}, which is missing")
-    return path
-
-
-def cell(value: Any, where: str) -> str:
-    """A value of a table as text."""
-    if isinstance(value, list):
-        return ", ".join(cell(item, where) for item in value) or DASH
-    require(not isinstance(value, dict), where, f"takes a text or a number, got {shortened(value)}")
-    if value is None or isinstance(value, bool):
-        return {None: DASH, True: "yes", False: "no"}[value]
-    return str(value)
-
-
-# Writing
-
-
-class Markup(str):
-    """Text that is HTML already. All other text is escaped on its way into an element, so none can be forgotten."""
-
-    __slots__ = ()
-
-
-def element(name: str, *children: str, **attributes: str) -> Markup:
-    """An HTML element; ``class_`` is the attribute class, ``aria_label`` is aria-label."""
-    given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
-    content = "".join(child if isinstance(child, Markup) else escape(child) for child in children)
-    return Markup(f"<{name}{given}>" if name in VOID else f"<{name}{given}>{content}</{name}>")
-
-
-def table(name: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """A table in a box of its own, which scrolls sideways where the page is narrow."""
-    head = element("tr", *(element("th", column, scope="col") for column in columns))
-    body = [
-        element("tr", element("th", first, scope="row"), *(element("td", value) for value in others))
-        for first, *others in rows
-    ]
-    content = element("table", element("thead", head), element("tbody", *body))
-    return element("div", content, class_="scroll", tabindex="0", role="region", aria_label=name)
-
-
-def definitions(pairs: Iterable[tuple[str, str]], **attributes: str) -> Markup:
-    """Names and their values."""
-    return element(
-        "dl", *(part for name, value in pairs for part in (element("dt", name), element("dd", value))), **attributes
-    )
-
-
-def data_block(content: Any) -> Markup:
-    """JSON for a script to read; nothing in it can end the block."""
-    text = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
-    return Markup(f'<script type="application/json">{text}</script>')
-
-
-def label(study: str) -> str:
-    """What the paper calls a study.
-
-    Example:
-        >>> label("fig07"), label("table1"), label("ablation")
-        ('Figure 7', 'Table 1', 'ablation')
-    """
-    parts = re.fullmatch(r"(fig|table)0*(\d+.*)", study)
-    return f"{KINDS[parts[1]]} {parts[2]}" if parts else study
-
-
-def plural(count: float, noun: str) -> str:
-    """A count with its noun."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
-def duration(seconds: float) -> str:
-    """A time as people say it.
-
-    Example:
-        >>> duration(6.24), duration(400.1), duration(4000)
-        ('6.2 s', '6 min 40 s', '1 h 7 min')
-    """
-    if round(seconds, 1) < 60:
-        return f"{seconds:.1f} s"
-    if round(seconds) < 3600:
-        return f"{round(seconds) // 60} min {round(seconds) % 60} s"
-    return f"{round(seconds / 60) // 60} h {round(seconds / 60) % 60} min"
-
-
-# The parts of the page
+    return (resources.files("anode.report") / name).read_text(encoding="utf-8")
 
 
 def verdict_of(claim: Record) -> str:

@@ -1,0 +1,79 @@
+"""HTML, and the words that stand in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+KINDS = {"fig": "Figure", "table": "Table"}
+VOID = {"img"}
+
+
+class Markup(str):
+    """Text that is HTML already. All other text is escaped on its way into an element, so none can be forgotten."""
+
+    __slots__ = ()
+
+
+def element(name: str, *children: str, **attributes: str) -> Markup:
+    """An HTML element; ``class_`` is the attribute class, ``aria_label`` is aria-label."""
+    given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
+    content = "".join(child if isinstance(child, Markup) else escape(child) for child in children)
+    return Markup(f"<{name}{given}>" if name in VOID else f"<{name}{given}>{content}</{name}>")
+
+
+def table(name: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
+    """A table in a box of its own, which scrolls sideways where the page is narrow."""
+    head = element("tr", *(element("th", column, scope="col") for column in columns))
+    body = [
+        element("tr", element("th", first, scope="row"), *(element("td", value) for value in others))
+        for first, *others in rows
+    ]
+    content = element("table", element("thead", head), element("tbody", *body))
+    return element("div", content, class_="scroll", tabindex="0", role="region", aria_label=name)
+
+
+def definitions(pairs: Iterable[tuple[str, str]], **attributes: str) -> Markup:
+    """Names and their values."""
+    return element(
+        "dl", *(part for name, value in pairs for part in (element("dt", name), element("dd", value))), **attributes
+    )
+
+
+def data_block(content: Any) -> Markup:
+    """JSON for a script to read; nothing in it can end the block."""
+    text = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
+    return Markup(f'<script type="application/json">{text}</script>')
+
+
+def label(study: str) -> str:
+    """What the paper calls a study.
+
+    Example:
+        >>> label("fig07"), label("table1"), label("ablation")
+        ('Figure 7', 'Table 1', 'ablation')
+    """
+    parts = re.fullmatch(r"(fig|table)0*(\d+.*)", study)
+    return f"{KINDS[parts[1]]} {parts[2]}" if parts else study
+
+
+def plural(count: float, noun: str) -> str:
+    """A count with its noun."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it.
+
+    Example:
+        >>> duration(6.24), duration(400.1), duration(4000)
+        ('6.2 s', '6 min 40 s', '1 h 7 min')
+    """
+    if round(seconds, 1) < 60:
+        return f"{seconds:.1f} s"
+    if round(seconds) < 3600:
+        return f"{round(seconds) // 60} min {round(seconds) % 60} s"
+    return f"{round(seconds / 60) // 60} h {round(seconds / 60) % 60} min"
