@@ -483,3 +483,11 @@ def test_a_folder_without_results_is_refused(tmp_path):
 )
 def test_durations_are_said_as_people_say_them(seconds, says):
     assert duration(seconds) == says
+
+
+def test_failed_repeats_are_listed(tmp_path):
+    failure = {"run": "g-d1-node", "repeat": 3, "iteration": 120, "reason": "MAX_STEPS: the step budget was used up"}
+    without = report(store(tmp_path / "a", results(), studies()))
+    text = report(store(tmp_path / "b", results() | {"failures": [failure]}, studies()))
+    assert "Failed repeats" not in without
+    assert all(part in text for part in ("Failed repeats", "g-d1-node", "120", "MAX_STEPS"))

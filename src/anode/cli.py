@@ -116,6 +116,7 @@ def train(
     method: Annotated[str, typer.Option(help="The ODE solver's method.")] = "dopri5",
     rtol: Annotated[float, typer.Option(help="The ODE solver's relative tolerance.")] = 1e-3,
     atol: Annotated[float, typer.Option(help="The ODE solver's absolute tolerance.")] = 1e-3,
+    step_size: Annotated[float | None, typer.Option(help="Size of steps, for a method of fixed ones.")] = None,
     dim: Annotated[
         int | None, typer.Option(help="Dimension of the data, for g and separable.", show_default="2")
     ] = None,

@@ -251,3 +251,124 @@ def test_autocast_lowers_the_precision_of_the_field_alone(gradient):
     anode.solve(field, y0, (0.0, 1.0)).y1.sum().backward()
     full = torch.cat([p.grad.flatten() for p in field.parameters()])
     assert 0 < (low - full).norm() < 0.02 * full.norm()
+
+
+# Stacks of fields
+
+MEMBERS, ROWS = 3, 5
+each_clock = pytest.mark.parametrize("clock", ["scalar", "member", "sample"])
+
+
+def fields_of(activation: str = "tanh", time: bool = True, layers: int = 2, dtype=torch.float64) -> list:
+    torch.manual_seed(0)
+    build = {"hidden": 7, "layers": layers, "time": time, "activation": activation}
+    return [anode.MLPField(3, **build).to(dtype) for _ in range(MEMBERS)]
+
+
+def time_of_member(t: torch.Tensor, member: int) -> torch.Tensor:
+    """The time that a stack sees, as one of its members alone would see it."""
+    if t.ndim == 0:
+        return t
+    return t[member, 0, 0] if t.shape[1] == 1 else t[member]
+
+
+@each_activation
+@each_time
+@each_clock
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_stacked_field_is_each_member_alone(activation, time, clock, layers):
+    fields = fields_of(activation, time, layers)
+    stacked, shape = anode.stack(fields), (MEMBERS, ROWS, 3)
+    assert stacked.members == MEMBERS
+    t, h = time_of(clock, shape), normal(*shape).requires_grad_()
+    cotangent, result = normal(*shape, seed=2), stacked(t, h)
+    at_h, *rest = torch.autograd.grad(result, (h, *stacked.parameters()), cotangent)
+    for i, field in enumerate(fields):
+        own = h[i].detach().requires_grad_()
+        expected = field(time_of_member(t, i), own)
+        torch.testing.assert_close(result[i], expected)
+        own_at_h, *own_rest = torch.autograd.grad(expected, (own, *field.parameters()), cotangent[i])
+        torch.testing.assert_close(at_h[i], own_at_h)
+        torch.testing.assert_close([g[i] for g in rest], own_rest)
+
+
+@each_activation
+@each_time
+@each_clock
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_stacked_fields_own_derivative_is_that_of_each_member_alone(activation, time, clock, dtype):
+    fields = fields_of(activation, time, dtype=dtype)
+    stacked, shape = anode.stack(fields), (MEMBERS, ROWS, 3)
+    derivative, alone = stacked.derivative(), [field.derivative() for field in fields]
+    for seed in range(3):  # gradients add up until they are taken
+        t, h = time_of(clock, shape, dtype) + seed, normal(*shape, seed=seed, dtype=dtype)
+        cotangent = normal(*shape, seed=seed + 10, dtype=dtype)
+        slope = derivative.evaluate(t, h)
+        torch.testing.assert_close(derivative.rate(t, h), slope)
+        at_state, at_time = derivative.pull(slope, cotangent)
+        assert at_time is None
+        for i, own in enumerate(alone):
+            own_slope = own.evaluate(time_of_member(t, i), h[i])
+            torch.testing.assert_close(slope[i], own_slope)
+            torch.testing.assert_close(at_state[i], own.pull(own_slope, cotangent[i])[0])
+    taken = derivative.take_gradients()
+    assert [g.shape for g in taken] == [p.shape for p in stacked.parameters()]
+    for i, own in enumerate(alone):
+        torch.testing.assert_close([g[i] for g in taken], list(own.take_gradients()))
+    assert [g.shape for g in derivative.take_gradients()] == [p.shape for p in stacked.parameters()]
+    assert all(not g.any() for g in derivative.take_gradients())
+
+
+@each_time
+@pytest.mark.parametrize("gradient", ["discrete", "stored"])
+@pytest.mark.parametrize("control", ["member", "sample"])
+def test_a_stacked_solves_gradient_is_that_of_each_member_alone(time, gradient, control):
+    fields = fields_of("softplus", time)
+    with torch.no_grad():
+        fields[1].weights[0].mul_(30)  # so that the members take different steps
+    stacked, y0 = anode.stack(fields), normal(MEMBERS, ROWS, 3).requires_grad_()
+    solution = anode.solve(stacked, y0, (0.0, 1.0), control=control, gradient=gradient)
+    assert len(set(solution.stats.nfe.flatten().tolist())) > 1
+    at_y0, *rest = torch.autograd.grad(solution.y1.square().sum(), (y0, *stacked.parameters()))
+    for i, field in enumerate(fields):
+        own = y0[i].detach().requires_grad_()
+        joint = "joint" if control == "member" else control
+        alone = anode.solve(field, own, (0.0, 1.0), control=joint, gradient=gradient)
+        torch.testing.assert_close(solution.y1[i], alone.y1, rtol=1e-10, atol=1e-10)
+        own_at_y0, *own_rest = torch.autograd.grad(alone.y1.square().sum(), (own, *field.parameters()))
+        torch.testing.assert_close(at_y0[i], own_at_y0, rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close([g[i] for g in rest], own_rest, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("gradient", ["discrete", "stored"])
+def test_a_step_that_overflows_in_one_member_and_is_kept_by_another_leaves_no_nan_in_the_gradient(gradient):
+    torch.manual_seed(0)
+    fields = [anode.MLPField(2, 4, layers=1) for _ in range(2)]
+    with torch.no_grad():
+        for weight in fields[1].weights:
+            weight.mul_(1e6)  # a step of 1 overflows single precision, one of 1e-12 does not
+    stacked, y0 = anode.stack(fields), torch.ones(2, ROWS, 2)
+    options = {"first_step": 1.0, "gradient": gradient}
+    solution = anode.solve(stacked, y0, (0.0, 1e-12), control="member", **options).check()
+    assert solution.stats.rejected.tolist()[0] == 0 < solution.stats.rejected.tolist()[1]
+    found = torch.autograd.grad(solution.y1.sum(), tuple(stacked.parameters()))
+    for i, field in enumerate(fields):
+        y1 = anode.solve(field, y0[i], (0.0, 1e-12), **options).check().y1
+        expected = torch.autograd.grad(y1.sum(), tuple(field.parameters()))
+        torch.testing.assert_close([g[i] for g in found], list(expected), rtol=1e-4, atol=1e-16)
+
+
+def test_the_gradients_of_one_member_do_not_reach_another():
+    stacked, h = anode.stack(fields_of()), normal(MEMBERS, ROWS, 3)
+    y1 = anode.solve(stacked, h, (0.0, 1.0), control="member").y1
+    for gradient in torch.autograd.grad(y1[1].square().sum(), tuple(stacked.parameters())):
+        assert not gradient[[0, 2]].any()
+        assert gradient[1].any()
+
+
+@pytest.mark.parametrize("shape", [(3,), (5, 3), (2, 5, 3), (1, 5, 3), (3, 5, 2), (2, 3, 5, 3)], ids=str)
+@pytest.mark.parametrize("solved", [False, True])
+def test_a_state_of_the_wrong_shape_for_a_stack_is_an_error_that_names_h(shape, solved):
+    stacked, h = anode.stack(fields_of()), normal(*shape)
+    with pytest.raises(ValueError, match=r"h: takes (shape \[members, batch, features\]|3 features)"):
+        anode.solve(stacked, h, (0.0, 1.0)) if solved else stacked(torch.tensor(0.0), h)

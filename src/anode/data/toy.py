@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from anode.ode.inputs import lookup, number, require
+from anode.ode.inputs import finite_rows, lookup, number, require
 from anode.ode.packing import describe
 
 FULL_TURN = 2 * math.pi
@@ -43,8 +43,8 @@ class Dataset:
                 raise TypeError(f"{name}: takes a tensor of floating point values, got {describe(value)}")
         require(self.x.ndim == 2 and self.x.numel() > 0, "x", self.x, "at least one point, of shape [n, d]")
         require(self.y.shape == (len(self.x), 1), "y", self.y, f"a target for each point, of shape [{len(self.x)}, 1]")
-        _check_finite("x", self.x)
-        _check_finite("y", self.y)
+        finite_rows("x", self.x)
+        finite_rows("y", self.y)
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}, {len(self)} points, dim={self.dim})"
@@ -361,10 +361,3 @@ def _check_amount(name: str, value: Any) -> None:
     """Check a finite number from 0."""
     number(name, value, zero=True)
     require(value < math.inf, name, value, "a finite number")
-
-
-def _check_finite(name: str, value: Tensor) -> None:
-    """Check that all values are finite."""
-    bad = int((~value.isfinite()).any(1).sum())
-    if bad:
-        raise ValueError(f"{name}: takes finite values, got NaN or infinity in {bad} of {len(value)} rows")

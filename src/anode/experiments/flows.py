@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from anode.data import toy
-from anode.experiments.claims import spread
+from anode.experiments.findings import spread
 from anode.experiments.runs import Result, snapshot_points
 from anode.models.flow import Flow
 from anode.train.history import Array, Snapshot
@@ -16,7 +16,7 @@ FEW = {"g": {"inner": 40, "outer": 80}, "separable": {"points": 100}}
 
 
 @torch.no_grad()
-def trajectories(result: Result, times: int = 40) -> tuple[Array, Array]:
+def trajectories(result: Result, times: int = 25) -> tuple[Array, Array]:
     """Paths [times, points, dims] and labels [points] of a few new points through the typical model of a run."""
     run = result.run
     data = toy.load(run.data, dim=run.dim, seed=run.seed + 10_000, **FEW[run.data])
@@ -36,7 +36,7 @@ def loss_rows(results: dict[str, Result]) -> list[list[str]]:
     """Rows of a table of losses and NFE, from results by the name of their row."""
     rows = []
     for name, result in results.items():
-        nfe = result.history.per_epoch("nfe")
+        nfe = result.per_epoch("nfe")
         cost = ["", ""] if result.run.model == "ResNet" else [spread(nfe[0]), spread(nfe[-1])]
         rows.append([name, spread(result.final_loss), *cost, str(len(result.history.failures))])
     return rows

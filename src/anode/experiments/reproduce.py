@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
-from anode.experiments.claims import CLAIMS, Claim
+from anode.experiments.claims import CLAIMS
 from anode.experiments.environment import environment
+from anode.experiments.findings import Claim
 from anode.experiments.protocols import protocol
 from anode.experiments.runs import Result, Run, load
 from anode.experiments.studies import STUDIES
@@ -55,7 +58,8 @@ def reproduce(settings: Settings, bars: Bars) -> dict[str, Any]:
     number("repeats", settings.repeats, whole=True)
     number("seed", settings.seed, whole=True, zero=True)
     number("jobs", settings.jobs, whole=True, optional=True)
-    studies = [lookup("figure", name, STUDIES) for name in dict.fromkeys(settings.figures)] or list(STUDIES.values())
+    names = dict.fromkeys(re.sub(r"^fig(\d)$", r"fig0\1", name) for name in settings.figures)
+    studies = [lookup("figure", name, STUDIES) for name in names] or list(STUDIES.values())
     claims = [claim for claim in CLAIMS if claim.figure in {study.id for study in studies}]
     before = open_folder(settings)
     results = trained(studies, claims, settings, bars)
@@ -87,15 +91,28 @@ def open_folder(settings: Settings) -> dict[str, Any]:
         mine = {"repeats": settings.repeats, "seed": settings.seed}
         theirs = {name: content.get(name) for name in mine}
         if mine == theirs and settings.resume:
+            check_earlier(content, marker)
             return content
         if settings.resume:
             raise ValueError(
                 f"out: {out} holds results with repeats {theirs['repeats']} and seed {theirs['seed']}, not "
                 f"{settings.repeats} and {settings.seed}; give another folder, or --no-resume to replace them"
             )
+        rmtree(out / "runs", ignore_errors=True)  # or, interrupted now, they would be taken for new ones later
     content = {"format": FORMAT, "title": TITLE, "seed": settings.seed, "repeats": settings.repeats}
     write_json(marker, content, indent=1)
     return content
+
+
+def check_earlier(content: dict[str, Any], marker: Path) -> None:
+    """Complain before the work, not after it, about a results file that cannot be added to."""
+    needed = {"claims": ("number", "verdict"), "timings": ("name", "seconds"), "failures": ("run",)}
+    lists = all(isinstance(content.get(name, []), list) for name in (*needed, "studies"))
+    entries = [(entry, keys) for name, keys in needed.items() for entry in content.get(name, [])] if lists else []
+    complete = all(isinstance(entry, dict) and all(key in entry for key in keys) for entry, keys in entries)
+    known = lists and all(name in STUDIES for name in map(str, content.get("studies", [])))
+    if not (lists and complete and known and isinstance(content.get("seconds", 0), int | float)):
+        raise DamagedFileError(f"{marker}: is damaged; remove it or restore it")
 
 
 def trained(studies: Sequence[Study], claims: Sequence[Claim], settings: Settings, bars: Bars) -> Results:
@@ -163,19 +180,22 @@ def summary(
         "studies": [name for name in STUDIES if name in drawn],
         "claims": [found[number] for number in sorted(found)],
         "failures": [
-            {"run": name, "repeat": failure.member, "iteration": failure.iteration, "reason": failure.reason}
-            for name, result in results.items()
-            for failure in result.history.failures
+            *(failure for failure in before.get("failures", []) if failure["run"] not in results),
+            *(
+                {"run": name, "repeat": failure.member, "iteration": failure.iteration, "reason": failure.reason}
+                for name, result in results.items()
+                for failure in result.history.failures
+            ),
         ],
         "environment": environment(),
         "timings": [{"name": name, "seconds": spent[name]} for name in spent],
-        "seconds": round(seconds, 1),
+        "seconds": round(before.get("seconds", 0) + seconds, 1),  # of all calls that came to their end
     }
 
 
 def checked(claim: Claim, results: Results) -> dict[str, Any]:
     """A claim with what was found, for the results file."""
-    finding = claim.check(results)
+    finding = claim.find(results)
     return {
         "number": claim.number,
         "figure": claim.figure,

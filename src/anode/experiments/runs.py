@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from anode.data import toy
 from anode.data.toy import Dataset
@@ -31,6 +32,8 @@ MODELS: dict[str, Callable[[Run], Model]] = {
     "flow": lambda run: Flow(MLPField(run.dim, run.hidden)),
 }
 SNAPSHOT_POINTS = 400
+TRAIN_POINTS, VALIDATION_POINTS = 2000, 800
+"""With slices held out: a little less than the 2100 and 900 that are to be expected outside and inside of three."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +105,13 @@ class Run:
         if not self.slices:
             return whole, None
         parts = [each.holdout(toy.slices(self.slices, seed=seed)) for each, seed in zip(whole, self.seeds, strict=True)]
-        return _of_one_size([part[0] for part in parts]), _of_one_size([part[1] for part in parts])
+        train, validation = TRAIN_POINTS, VALIDATION_POINTS
+        return [_some(part[0], train) for part in parts], [_some(part[1], validation) for part in parts]
 
 
-def _of_one_size(datasets: list[Dataset]) -> list[Dataset]:
-    """Leave out a few random points, so that all are as large as the smallest and can be trained on together."""
-    size = min(len(each) for each in datasets)
-    return [each if len(each) == size else each.split(size / len(each))[0] for each in datasets]
+def _some(data: Dataset, size: int) -> Dataset:
+    """So many random points: repeats can be trained together if their data are of one size."""
+    return data.split(size / len(data))[0]
 
 
 @dataclass
@@ -130,19 +133,38 @@ class Result:
 
     @property
     def final_loss(self) -> Array:
-        """The mean loss of each repeat over its last epoch; NaN for one that failed."""
-        return self.history.per_epoch("loss")[-1]
+        """The mean loss of each repeat over the last epoch; NaN for one that failed."""
+        return self.per_epoch("loss")[-1]
+
+    @property
+    def validation(self) -> Array:
+        """The validation loss after each epoch, [epochs, repeats]; NaN from where a repeat failed."""
+        return self._of_all_epochs(self.history.validation)
+
+    def per_epoch(self, series: str) -> Array:
+        """The mean of a series over each epoch, [epochs, repeats]; NaN from where a repeat failed."""
+        lost = np.isnan(self.history.per_epoch("loss"))
+        return self._of_all_epochs(np.where(lost, np.nan, self.history.per_epoch(series)))
+
+    def _of_all_epochs(self, values: Array) -> Array:
+        """Also of those that were not begun, because every repeat had failed."""
+        return np.pad(values, ((0, self.run.epochs - len(values)), (0, 0)), constant_values=np.nan)
 
     @property
     def typical(self) -> int:
         """The repeat whose final loss is the median: the one to draw."""
         order = np.argsort(self.final_loss)  # NaN comes last
-        return int(order[(np.isfinite(self.final_loss).sum() - 1) // 2])
+        return int(order[max(self.trained.sum() - 1, 0) // 2])
+
+    @property
+    def trained(self) -> NDArray[np.bool_]:
+        """Which repeats were trained to the end."""
+        return np.isfinite(self.final_loss)
 
     @property
     def best(self) -> int:
         """The repeat with the lowest final loss."""
-        return int(np.nanargmin(self.final_loss))
+        return int(np.argsort(self.final_loss)[0])  # NaN comes last
 
     def member(self, index: int) -> Any:
         """One of the models."""
@@ -198,10 +220,8 @@ def save(result: Result, folder: Path) -> None:
     described, arrays = paths(result.run, folder)
     history = result.history
     tensors = {f"model.{name}": p for name, p in result.model.state_dict().items()}
-    small = {np.dtype(np.int64): np.int32}
     for name in (*SERIES, *SHARED, "validation"):
-        values = getattr(history, name)
-        tensors[f"history.{name}"] = torch.from_numpy(values.astype(small.get(values.dtype, values.dtype)))
+        tensors[f"history.{name}"] = torch.from_numpy(_narrow(getattr(history, name)))
     for i, snapshot in enumerate(history.snapshots):
         tensors[f"snapshot.{i}"] = torch.from_numpy(snapshot.features)
     write_tensors(arrays, tensors)
@@ -217,6 +237,14 @@ def save(result: Result, folder: Path) -> None:
         "final loss": [None if np.isnan(value) else round(float(value), 6) for value in result.final_loss],
     }
     write_json(described, content, indent=1)
+
+
+def _narrow(values: Array) -> Array:
+    """Whole numbers in the smallest type that holds them."""
+    if values.dtype.kind != "i" or not values.size:
+        return values
+    types = (np.int8, np.int16, np.int32, np.int64)
+    return values.astype(next(t for t in types if values.max() <= np.iinfo(t).max))  # none is below 0
 
 
 def load(run: Run, folder: Path) -> Result | None:
@@ -242,7 +270,20 @@ def load(run: Run, folder: Path) -> Result | None:
                 Snapshot(s["iteration"], tensors[f"snapshot.{i}"].numpy(), np.asarray(s["nfe"]))
                 for i, s in enumerate(content["snapshots"])
             ],
+            settings=content["protocol"],
         )
+        _check_shapes(run, history)
         return Result(run, model, history, content["seconds"], content["environment"])
     except (KeyError, TypeError, RuntimeError, FileNotFoundError) as error:
-        raise DamagedFileError(f"{described}: is damaged ({error!r}); remove it, and the run is done again") from None
+        what = str(error).splitlines()[0] if str(error) else repr(error)
+        raise DamagedFileError(f"{described}: is damaged ({what}); remove it, and the run is done again") from None
+
+
+def _check_shapes(run: Run, history: History) -> None:
+    iterations = len(history.loss)
+    shapes = dict.fromkeys(SERIES, (iterations, run.repeats)) | dict.fromkeys(SHARED, (iterations,))
+    shapes["validation"] = (history.epochs if run.slices and not history.stopped else 0, run.repeats)
+    for name, shape in shapes.items():
+        found = getattr(history, name).shape
+        if found != shape and not (name == "validation" and history.stopped):
+            raise TypeError(f"{name} takes shape {shape}, got {found}")

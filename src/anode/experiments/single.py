@@ -17,9 +17,9 @@ from anode.data.toy import Dataset
 from anode.experiments.environment import environment
 from anode.files import DamagedFileError, read_json, write_json
 from anode.models.ensemble import seeded, unstack
-from anode.models.model import Model
 from anode.models.nets import NeuralODE, ResNet
 from anode.ode.inputs import lookup, number, require
+from anode.ode.solution import SolveError
 from anode.plots import curves, flows, style
 from anode.train import checkpoint
 from anode.train.fit import fit
@@ -43,6 +43,7 @@ class Single:
     method: str = "dopri5"
     rtol: float = 1e-3
     atol: float = 1e-3
+    step_size: float | None = None
     dim: int | None = None
     epochs: int = 50
     batch_size: int = 64
@@ -59,23 +60,30 @@ class Single:
         options = {} if self.dim is None else {"dim": self.dim}
         return toy.load(self.data, **options, seed=seed)
 
-    def build(self, in_features: int) -> Model:
+    def build(self, in_features: int) -> NeuralODE | ResNet:
         """A new model."""
         outputs = 2 if self.loss == "cross_entropy" else 1
         if lookup("model", self.model, {"node": True, "resnet": False}):
-            solver: dict[str, Any] = {"method": self.method, "rtol": self.rtol, "atol": self.atol}
+            solver: dict[str, Any] = {
+                "method": self.method,
+                "rtol": self.rtol,
+                "atol": self.atol,
+                "step_size": self.step_size,
+            }
             return NeuralODE(
                 in_features,
                 outputs,
                 self.hidden,
                 augment=self.augment,
-                layers=self.layers or 2,
+                layers=2 if self.layers is None else self.layers,
                 time=self.time,
                 activation=self.activation,
                 **solver,
             )
         require(self.augment == 0, "augment", self.augment, "0 for a resnet, which has no flow to augment")
-        return ResNet(in_features, outputs, self.hidden, self.layers or 5, activation=self.activation)
+        return ResNet(
+            in_features, outputs, self.hidden, 5 if self.layers is None else self.layers, activation=self.activation
+        )
 
 
 def train_single(single: Single, folder: Path) -> History:
@@ -88,6 +96,11 @@ def train_single(single: Single, folder: Path) -> History:
     lookup("loss", single.loss, LOSSES)
     seeds = range(single.seed, single.seed + single.repeats)
     whole = [single.dataset(seed) for seed in seeds]
+    kept = round(single.validation * len(whole[0]))
+    fits = kept < len(whole[0]) and (kept > 0) == (single.validation > 0)
+    require(
+        fits, "validation", single.validation, f"a fraction that leaves some of {len(whole[0])} points on either side"
+    )
     parts = []
     if single.validation:
         parts = [each.split(1 - single.validation, seed) for each, seed in zip(whole, seeds, strict=True)]
@@ -95,17 +108,24 @@ def train_single(single: Single, folder: Path) -> History:
     model = seeded(lambda: single.build(whole[0].dim), seeds)
     if single.repeats == 1:
         model = unstack(model)[0]
-    history = fit(
-        model,
-        _targets(data, single),
-        epochs=single.epochs,
-        batch_size=single.batch_size,
-        lr=single.lr,
-        weight_decay=single.weight_decay,
-        loss=single.loss,
-        validation=_targets([part[1] for part in parts], single) if parts else None,
-        seed=single.seed,
-    )
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)  # before the work: if it cannot be made, nothing is lost
+    try:
+        history = fit(
+            model,
+            _targets(data, single),
+            epochs=single.epochs,
+            batch_size=single.batch_size,
+            lr=single.lr,
+            weight_decay=single.weight_decay,
+            loss=single.loss,
+            validation=_targets([part[1] for part in parts], single) if parts else None,
+            seed=single.seed,
+        )
+    except (ValueError, TypeError):  # a mistake in the options, found before training
+        for each in new:
+            each.rmdir()
+        raise
     checkpoint.save(model, folder / "model")
     history.save(folder / "history.csv")
     history.save(folder / "history.json")
@@ -145,7 +165,14 @@ def load_saved(folder: Path) -> Saved:
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedFileError(f"{folder / 'run.json'}: is damaged ({error})") from None
     model, history = checkpoint.load(folder / "model"), History.load(folder / "history.json")
-    return Saved(folder.name, single, model if model.members is None else unstack(model)[0], history)
+    model = model if model.members is None else unstack(model)[0]
+    try:
+        fits = repr(model) == repr(single.build(single.dataset(single.seed).dim))
+    except (ValueError, TypeError):
+        fits = False
+    if not fits:
+        raise DamagedFileError(f"{folder / 'run.json'}: its options do not belong to the model beside it")
+    return Saved(str(folder), single, model, history)
 
 
 def draw_saved(folders: Sequence[Path], picture: Path | None) -> Path:
@@ -153,7 +180,9 @@ def draw_saved(folders: Sequence[Path], picture: Path | None) -> Path:
     runs = [load_saved(folder) for folder in folders]
     picture = picture or folders[0] / "plot.png"
     require(picture.suffix in (".png", ".svg", ".pdf"), "out", str(picture), "a name that ends in .png, .svg or .pdf")
-    flows_of = [(run, *_paths(run)) for run in runs if run.single.model == "node"]
+    for folder, run in zip(folders, runs, strict=True):
+        require(len(run.history) > 0, str(folder), "no iterations", "a run that was trained")
+    flows_of = [(run, *flow) for run in runs if (flow := _paths(run)) is not None]
     columns = max(2, len(flows_of))
     three_d = [columns + i for i, (_, paths, _) in enumerate(flows_of) if paths.shape[2] >= 3]
     made = style.figure(4.0 * columns, 7.4 if flows_of else 3.7, 2 if flows_of else 1, columns, three_d=three_d)
@@ -162,25 +191,35 @@ def draw_saved(folders: Sequence[Path], picture: Path | None) -> Path:
             values = run.history.per_epoch(series)
             if series == "nfe" and not values.any():
                 continue  # a model without a solver
-            curves.band(ax, np.arange(1, len(values) + 1), values.reshape(len(values), -1), run.name, color)
+            curves.band(ax, np.arange(1, len(values) + 1), values.reshape(len(values), -1), _label(run), color)
         ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         ax.set(xlabel="epoch", title={"loss": "training loss", "nfe": "function evaluations"}[series])
     style.legend(made.axes[0])
     for ax, (run, paths, labels) in zip(made.axes[columns:], flows_of, strict=False):
-        ax.set_title(f"{run.name}: inputs to features")
+        ax.set_title(f"{_label(run)}: inputs to features")
         _draw_flow(ax, run, paths, labels)
     for ax in [*made.axes[2:columns], *made.axes[columns + len(flows_of) :]]:
         ax.remove()
     return style.save(made, picture.with_suffix(""), (picture.suffix[1:],))[0]
 
 
+def _label(run: Saved) -> str:
+    """The name of a run, of a long one its end, so that there is room for the picture."""
+    return run.name if len(run.name) <= 30 else f"…{run.name[-29:]}"
+
+
 @torch.no_grad()
-def _paths(run: Saved) -> tuple[Array, Array]:
-    """Trajectories of some of the points that a run was trained on, and their labels."""
+def _paths(run: Saved) -> tuple[Array, Array] | None:
+    """Trajectories of some of the points that a run was trained on, and their labels; ``None`` if there is no flow."""
+    if run.single.model != "node":
+        return None
     data = run.single.dataset(run.single.seed)
     if len(data) > 150:
         data, _ = data.split(150 / len(data))
-    return run.model.flow.trajectory(data.x, 40).numpy(force=True), data.labels.numpy(force=True)
+    try:
+        return run.model.flow.trajectory(data.x, 40).numpy(force=True), data.labels.numpy(force=True)
+    except SolveError:
+        return None  # training ended because of that
 
 
 def _draw_flow(ax: Any, run: Saved, paths: Array, labels: Array) -> None:

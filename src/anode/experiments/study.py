@@ -54,7 +54,7 @@ class Study:
 
 def epochs(result: Result) -> Array:
     """The numbers of a result's epochs, from 1."""
-    return np.arange(1, result.history.epochs + 1)
+    return np.arange(1, result.run.epochs + 1)
 
 
 def scene(title: str, paths: Array, labels: Array) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -52,8 +53,12 @@ def _in_processes(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars) -> N
     # Started afresh, not forked: a fork would copy torch's threads in whatever state they are.
     context = multiprocessing.get_context("spawn")
     progress, stop = context.Queue(), context.Event()
-    with ProcessPoolExecutor(jobs, context, _begin_worker, (progress, stop, os.getpid())) as pool:
+    with ProcessPoolExecutor(jobs, context, _begin_worker, (progress, stop)) as pool:
+        # Ctrl-C reaches every process of the terminal, but only the parent is to hear it, which says when to stop.
+        # Processes inherit what is blocked, and so are deaf from their first moment.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         futures = [pool.submit(_work, run, folder) for run in runs]
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         try:
             _follow(futures, progress, bars)
         except BrokenProcessPool:
@@ -84,16 +89,24 @@ def _follow(futures: Sequence[Future[None]], progress: Any, bars: Bars) -> None:
             future.result()
 
 
-def _begin_worker(progress: Any, stop: Any, parent: int) -> None:
+def _begin_worker(progress: Any, stop: Any) -> None:
     global _progress, _stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent says when to stop
     torch.set_num_threads(1)
-    _progress, _stop = progress, lambda: stop.is_set() or os.getppid() != parent
+    _progress, _stop = progress, stop
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Should the parent be killed, nobody would tell this process that there is nothing more to do."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker has one"
+    parent.join()
+    os._exit(1)
 
 
 def _work(run: Run, folder: Path) -> None:
     try:
-        save(train(run, _listener(run.name, _progress.put, _stop)), folder)
+        save(train(run, _listener(run.name, _progress.put, _stop.is_set)), folder)
     except KeyboardInterrupt:  # told to stop; there is nobody left to tell
         return
 

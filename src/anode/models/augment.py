@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
-from anode.ode.inputs import number
+from anode.ode.inputs import number, require
 
 
 class Augment(nn.Module, ABC):
@@ -37,6 +37,7 @@ class Zeros(Augment):
     def __init__(self, extra: int, dim: int = -1) -> None:
         super().__init__()
         number("augment", extra, whole=True, zero=True)
+        require(isinstance(dim, int) and dim < 0, "dim", dim, "a dimension counted from the last, which is -1")
         self.extra, self.dim = extra, dim
 
     def forward(self, x: Tensor) -> Tensor:

@@ -38,6 +38,8 @@ def stack(models: Sequence[M]) -> M:
     if not models:
         raise ValueError("models: takes at least one model, got none")
     first = models[0]
+    if first.members is not None:
+        raise ValueError("models: takes models by themselves, got stacks; unstack them first")
     for model in models[1:]:
         if repr(model) != repr(first):
             raise ValueError(f"models: takes models built with the same arguments, got\n{first!r}\nand\n{model!r}")
@@ -53,11 +55,10 @@ def stack(models: Sequence[M]) -> M:
 
 def unstack(model: M) -> list[M]:
     """The members of a stacked model, each a model by itself, with copies of its parameters."""
+    if model.members is None:
+        raise ValueError("model: takes a model made by anode.stack, got one by itself")
     stacked = dict(model.named_parameters())
-    members = {len(parameter) for parameter in stacked.values()}
-    if len(members) != 1:
-        raise ValueError("model: takes a model made by anode.stack, got one whose parameters have no members in common")
-    return [_with_parameters(model, {name: p[i] for name, p in stacked.items()}) for i in range(members.pop())]
+    return [_with_parameters(model, {name: p[i] for name, p in stacked.items()}) for i in range(model.members)]
 
 
 def seeded(build: Callable[[], M], seeds: Iterable[int]) -> M:

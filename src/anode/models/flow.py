@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -92,6 +93,8 @@ class Flow(Model):
         if isinstance(times, int):
             number("times", times, whole=True)
             times = torch.linspace(0.0, self.t1, times, dtype=torch.float64)
+        # The end, in single precision, may lie a little behind itself.
+        times = [self.t1 if t > self.t1 and math.isclose(t, self.t1, rel_tol=1e-6) else t for t in map(float, times)]
         ys = self.solve(x, save_at=times).check().ys
         assert isinstance(ys, Tensor)
         return ys

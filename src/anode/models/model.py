@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -30,12 +29,7 @@ class Model(nn.Module, ABC):
     """A network that :func:`anode.fit` can train.
 
     Models of one shape can be stacked (:func:`anode.stack`) and then take inputs ``[members, batch, ...]``.
-
-    Attributes:
-        settings: The arguments it was made with, from which an equal one can be made.
     """
-
-    settings: dict[str, Any]
 
     @property
     @abstractmethod

@@ -18,6 +18,8 @@ from anode.ode.inputs import number
 class NeuralODE(Model):
     """A flow and then a linear map: a neural ODE, augmented if ``augment`` is above 0.
 
+    ``settings`` holds the arguments it was made with, from which an equal one can be made.
+
     Args:
         in_features: Size of an input.
         out_features: Size of a prediction.

@@ -56,6 +56,13 @@ def state(y0: Any) -> State:
     return tuple(components) if isinstance(y0, tuple | list) else components[0]
 
 
+def finite_rows(name: str, value: Tensor) -> None:
+    """Check that all values are finite, and say in how many rows they are not."""
+    if value.is_floating_point() and not value.isfinite().all():
+        bad = int((~value.isfinite()).reshape(len(value), -1).any(1).sum())
+        raise ValueError(f"{name}: takes finite values, got NaN or infinity in {bad} of {len(value)} rows")
+
+
 def group_dims(control: Any, y0: State) -> int:
     """How many leading dimensions have a step size of their own."""
     components = y0 if isinstance(y0, tuple) else (y0,)

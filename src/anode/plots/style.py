@@ -70,7 +70,7 @@ STYLE: Mapping[str, Any] = MappingProxyType(
 RASTERIZED_FROM = 600
 """From how many points on a scatter is an image within an SVG file: fewer are smaller, and sharper, as shapes."""
 
-DPI = 160
+DPI = 130
 """Pixels an inch of what is saved."""
 
 _SETTINGS_LOCK = RLock()
@@ -206,7 +206,7 @@ def save(figure: Figure, path: Path | str, formats: Sequence[str] = ("png", "svg
     Args:
         figure: What to write.
         path: The file without its suffix.
-        formats: The suffixes, "png" or "svg" or both.
+        formats: The suffixes: "png", "svg", "pdf".
 
     Returns:
         The files.
@@ -232,7 +232,11 @@ def _write_svg(figure: Figure, path: Path) -> Path:
     )
 
 
-_WRITERS = {"png": _write_png, "svg": _write_svg}
+def _write_pdf(figure: Figure, path: Path) -> Path:
+    return write(path, lambda file: figure.savefig(file, dpi=DPI, metadata={"CreationDate": None}))
+
+
+_WRITERS = {"png": _write_png, "svg": _write_svg, "pdf": _write_pdf}
 
 
 def _settle(figure: Figure) -> None:

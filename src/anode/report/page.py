@@ -66,6 +66,7 @@ def page(folder: Path) -> str:
         element(
             "main",
             claims_section(claims, studies),
+            *failures_section(results),
             *(study_section(folder / "figures", name, study, claims) for name, study in studies.items()),
             environment_section(results),
             timings_section(results),
@@ -264,6 +265,19 @@ def protocol(study: Record) -> Markup:
         return Markup()
     content = table(f"Protocol: {study.text('title')}", columns, ([run.shown(key) for key in columns] for run in runs))
     return element("details", element("summary", f"Protocol, {plural(len(runs), 'run')}"), content)
+
+
+def failures_section(results: Record) -> list[Markup]:
+    """The repeats that could not be trained to the end; nothing if there are none."""
+    failures = results.records("failures") if "failures" in results.content else []
+    if not failures:
+        return []
+    columns = ["run", "repeat", "iteration", "reason"]
+    rows = [[failure.shown(name) for name in columns] for failure in failures]
+    text = "These were frozen where they failed, are left out of means, and speak against every claim they belong to."
+    return [
+        element("section", element("h2", "Failed repeats"), element("p", text), table("Failed repeats", columns, rows))
+    ]
 
 
 def environment_section(results: Record) -> Markup:

@@ -32,10 +32,16 @@ class Adam:
         eps: float = 1e-8,
     ) -> None:
         self.parameters = [p for p in parameters if p.requires_grad]
-        self.lr, self.weight_decay, self.betas, self.eps = torch.as_tensor(lr), weight_decay, betas, eps
+        self.lr = torch.as_tensor(lr, dtype=torch.float64)
+        self.weight_decay, self.betas, self.eps = weight_decay, betas, eps
         self.steps = 0
+        self.frozen: Tensor | None = None
         self.means = [torch.zeros_like(p) for p in self.parameters]
         self.squares = [torch.zeros_like(p) for p in self.parameters]
+
+    def gradients(self) -> list[Tensor]:
+        """The gradients that there are."""
+        return [p.grad for p in self.parameters if p.grad is not None]
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
@@ -58,13 +64,12 @@ class Adam:
             mean.lerp_(gradient, 1 - beta1)
             square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
             move = mean / (square.sqrt().mul_(unbias).add_(self.eps))
-            parameter.sub_(move.mul_(rate.reshape(rate.shape + (1,) * (move.ndim - rate.ndim)).to(move.dtype)))
+            move.mul_(rate.to(move).reshape(rate.shape + (1,) * (move.ndim - rate.ndim)))
+            if self.frozen is not None:
+                move[self.frozen] = 0.0  # a product with a rate of 0 would let NaN through
+            parameter.sub_(move)
 
     @torch.no_grad()
     def freeze(self, members: Tensor) -> None:
         """Let some members, given by a truth value each, stay where they are from now on."""
-        self.lr = self.lr.masked_fill(members, 0.0)
-        for parameter, mean, square in zip(self.parameters, self.means, self.squares, strict=True):
-            for tensor in (parameter.grad, mean, square):
-                if tensor is not None:
-                    tensor[members] = 0.0
+        self.frozen = members if self.frozen is None else self.frozen | members

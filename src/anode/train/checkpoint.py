@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+
+import torch
 
 import anode
 from anode.files import DamagedFileError, read_json, read_tensors, write_json, write_tensors
 from anode.models.ensemble import stack
-from anode.models.model import Model
 from anode.models.nets import NeuralODE, ResNet
+from anode.ode.gradients import Continuous, Discrete, Stored
 from anode.ode.inputs import lookup
 
 FORMAT = "anode model 1"
-CLASSES: dict[str, type[Model]] = {"NeuralODE": NeuralODE, "ResNet": ResNet}
+CLASSES: dict[str, type[NeuralODE] | type[ResNet]] = {"NeuralODE": NeuralODE, "ResNet": ResNet}
 
 
-def save(model: Model, path: str | Path) -> Path:
+def save(model: NeuralODE | ResNet, path: str | Path) -> Path:
     """Write a model, or a stack of models, to ``<path>.json`` and ``<path>.safetensors``.
 
     Args:
         model: A :class:`anode.NeuralODE` or a :class:`anode.ResNet`.
-        path: The two files' name without their suffix.
+        path: The two files' name, without a suffix or with ``.json``.
 
     Returns:
         The JSON file.
@@ -29,18 +33,32 @@ def save(model: Model, path: str | Path) -> Path:
     if CLASSES.get(kind) is not type(model):
         raise TypeError(f"model: takes a {' or a '.join(CLASSES)}, got {kind}; save its state_dict() with safetensors")
     described, weights = _files(path)
-    write_tensors(weights, model.state_dict())
     content = {
         "format": FORMAT,
         "model": kind,
-        "settings": model.settings,
+        "settings": {name: _as_json(value) for name, value in model.settings.items()},
         "members": model.members,
         "version": anode.__version__,
     }
+    write_tensors(weights, model.state_dict())
     return write_json(described, content, indent=1)
 
 
-def load(path: str | Path) -> Model:
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Continuous):
+        return {"continuous": asdict(value)}
+    if isinstance(value, Discrete | Stored):
+        return type(value).__name__.lower()
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise TypeError(f"model: takes settings that are text or numbers to be saved, got {value!r}")
+
+
+def _from_json(value: Any) -> Any:
+    return Continuous(**value["continuous"]) if isinstance(value, dict) else value
+
+
+def load(path: str | Path) -> NeuralODE | ResNet:
     """Read a model that :func:`save` wrote; :class:`anode.files.DamagedFileError` if it is damaged.
 
     Example:
@@ -58,20 +76,23 @@ def load(path: str | Path) -> Model:
             raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
         build = lookup("model", content["model"], CLASSES)
         members = content["members"]
-        model = build(**content["settings"])
-        if members is not None:
-            model = stack([build(**content["settings"]) for _ in range(members)])
+        settings = {name: _from_json(value) for name, value in content["settings"].items()}
+        with torch.random.fork_rng(devices=[]):
+            models = [build(**settings) for _ in range(members or 1)]
+        model = models[0] if members is None else stack(models)
         tensors = read_tensors(weights)
         if tensors:
             model.to(next(iter(tensors.values())).dtype)
         model.load_state_dict(tensors)
     except DamagedFileError:
         raise
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise DamagedFileError(f"{described}: is not a model that can be loaded ({error})") from None
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        what = str(error).splitlines()[0] if str(error) else repr(error)
+        raise DamagedFileError(f"{described}: is not a model that can be loaded ({what})") from None
     return model
 
 
 def _files(path: str | Path) -> tuple[Path, Path]:
     path = Path(path)
+    path = path.with_suffix("") if path.suffix == ".json" else path
     return path.with_name(f"{path.name}.json"), path.with_name(f"{path.name}.safetensors")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,18 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anode.data.toy import Dataset
 from anode.models.model import Model, Outcome
-from anode.ode.inputs import lookup, number, require
-from anode.ode.solution import Status
+from anode.ode.inputs import finite_rows, lookup, number, require
+from anode.ode.solution import SolveError, Status
 from anode.train.adam import Adam
 from anode.train.history import Failure, History, Snapshot
+from anode.train.inputs import Data, per_member, rate, tensors, whole
 from anode.train.interrupt import deferred_interrupt
-from anode.train.losses import LOSSES, Loss, mean
+from anode.train.losses import LOSSES, Loss, check_targets, mean
 from anode.train.progress import Listener, Report, listener
-
-Data = Dataset | tuple[Tensor, Tensor] | Sequence[Dataset]
-"""Points and targets: for everybody, or a sequence with one for each member of a stack, all of one size."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,7 @@ def fit(
     The members of a stack are independent: each has its own seed, order of data, learning rate and step size, and ends
     as it would have ended alone. A member whose solve fails, or whose loss is no longer finite, is frozen as it was
     before that iteration and reported in ``history.failures``; the others go on. Training a model by itself ends there.
+    With ``gradient="continuous"`` members are not quite independent: the adjoint has one step size for all of them.
 
     Ctrl-C ends training after the iteration at hand; the model and the history are those of that moment.
 
@@ -86,17 +85,16 @@ def fit(
         (20, True)
     """
     number("epochs", epochs, whole=True, zero=True)
+    if not isinstance(model, Model):
+        raise TypeError(f"model: takes an anode model, such as a NeuralODE or a Flow, got {type(model).__name__}")
     training = Training(model, data, batch_size, lr, weight_decay, loss, validation, seed, snapshots)
-    settings = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay, "seed": seed}
-    training.settings = {**settings, "loss": loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss))}
+    training.settings["epochs"] = epochs
     with listener(progress, type(model).__name__) as tell:
         return training.run(epochs, tell)
 
 
 class Training:
     """A training run under way. The arguments are those of :func:`fit`."""
-
-    settings: dict[str, Any]
 
     def __init__(
         self,
@@ -117,22 +115,54 @@ class Training:
         number("batch_size", batch_size, whole=True)
         require(batch_size <= self.size, "batch_size", batch_size, f"at most the {self.size} points that there are")
         number("weight_decay", weight_decay, zero=True)
+        require(weight_decay < math.inf, "weight_decay", weight_decay, "a finite number")
         self.batch_size, self.batches = batch_size, -(-self.size // batch_size)
-        self.loss = lookup("loss", loss, LOSSES) if isinstance(loss, str) else loss
-        self.seeds = per_member("seed", seed, self.members, following=True)
-        rates = per_member("lr", lr, self.members)
-        for rate in rates:
-            number("lr", rate)
-        like = next(model.parameters())
-        chosen = torch.tensor(rates, dtype=like.dtype, device=like.device)
-        self.adam = Adam(list(model.parameters()), chosen if self.members else chosen[0], weight_decay)
+        self.loss = loss if callable(loss) else lookup("loss", loss, LOSSES)
+        self.seeds = [whole("seed", each) for each in per_member("seed", seed, self.members, following=True)]
+        rates = [rate("lr", each) for each in per_member("lr", lr, self.members)]
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        require(len(parameters) > 0, "model", type(model).__name__, "a model with parameters to train")
+        like = parameters[0]
+        chosen = torch.tensor(rates, dtype=torch.float64, device=like.device)
+        self.adam = Adam(parameters, chosen if self.members else chosen[0], weight_decay)
         self.snapshots = snapshots
+        self.settings: dict[str, Any] = {
+            "batch_size": batch_size,
+            "lr": rates if self.members else rates[0],
+            "weight_decay": weight_decay,
+            "loss": loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss)),
+            "seed": self.seeds if self.members else self.seeds[0],
+        }
+        self.check_inputs(like)
         self.record: list[tuple[Any, ...]] = []
         self.validations: list[Tensor] = []
         self.taken: list[Snapshot] = []
         self.failures: list[Failure] = []
         self.frozen = torch.zeros(self.members or 1, dtype=torch.bool)
         self.set_aside: list[tuple[int, list[Tensor]]] = []
+
+    @torch.no_grad()
+    def check_inputs(self, like: Tensor) -> None:
+        """Let the model see a point of everything it will see, so that what does not fit is found before the work."""
+        points, targets = {"data": self.x}, {"data": self.y}
+        if self.validation is not None:
+            points["validation"], targets["validation"] = self.validation
+        if self.snapshots is not None:
+            if not (isinstance(self.snapshots, Snapshots) and isinstance(self.snapshots.x, Tensor)):
+                raise TypeError(f"snapshots: takes Snapshots of a tensor, got {self.snapshots!r}")
+            finite_rows("snapshots.x", self.snapshots.x)
+            points["snapshots.x"] = self.snapshot_points(self.snapshots)
+        for name, x in points.items():
+            dtype = like.dtype if like.is_floating_point() else x.dtype
+            if x.dtype != dtype:
+                raise TypeError(f"{name}: takes {dtype}, as the model's parameters are, got {x.dtype}")
+            try:
+                prediction = self.model.run(x[:1] if self.members is None else x[:, :1]).prediction
+            except (ValueError, RuntimeError) as error:
+                raise ValueError(f"{name}: does not fit the model: {error}") from None
+            if name in targets and self.settings["loss"] in LOSSES and self.loss is LOSSES[self.settings["loss"]]:
+                dims = 1 if self.members is None else 2
+                check_targets(name, self.settings["loss"], prediction, targets[name], dims)
 
     def run(self, epochs: int, tell: Listener | None) -> History:
         """The training loop."""
@@ -178,49 +208,83 @@ class Training:
         if self.members is None:
             x, y = self.x[batch], self.y[batch]
         else:
-            each = torch.arange(self.members).unsqueeze(1)
+            each = torch.arange(self.members, device=batch.device).unsqueeze(1)
             x, y = self.x[each, batch], self.y[each, batch]
-        outcome = self.model.run(x)
-        losses = mean(self.loss(outcome.prediction, y), self.members)
-        self.adam.zero_grad()
-        losses.sum().backward()
-        values = losses.detach()
-        if failed := self.look_for_failures(outcome, values):
-            self.freeze(failed)
-            values = values.masked_fill(self.frozen if self.members else self.frozen[0], torch.nan)
+        outcome, losses = self.forward(x, y)
         if not self.frozen.all():
+            self.adam.zero_grad()
+            self.backward(losses)
             self.adam.step()
-        self.record.append((values, *cost(outcome), time.perf_counter() - start))
+        self.record.append((self.unless_frozen(losses.detach()), *self.cost(outcome), time.perf_counter() - start))
 
-    def look_for_failures(self, outcome: Outcome, losses: Tensor) -> dict[int, str]:
-        """The members that have just failed, with the reason."""
-        fine = losses.isfinite()
-        statuses = torch.zeros_like(fine, dtype=torch.int64)
-        if outcome.solution is not None:
-            statuses = torch.as_tensor(outcome.solution.status)
-            fine = fine & (statuses == Status.SUCCESS)
-        if fine.all() and not self.failures:
-            return {}
-        found = {}
-        for member in (~fine.reshape(-1).cpu() & ~self.frozen).nonzero().flatten().tolist():
-            status = Status(int(statuses.reshape(-1)[member]))
-            found[member] = f"{status.name}: {status.help}" if status else "the loss is not finite"
-        return found
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Outcome, Tensor]:
+        """The outcome and the losses; again without those that fail, so that they cannot disturb the others."""
+        while True:
+            outcome = self.model.run(x)
+            losses = mean(self.loss(outcome.prediction, y), self.members)
+            statuses = self.status(outcome)
+            failed = ~losses.detach().reshape(-1).isfinite() | (statuses != Status.SUCCESS)
+            failed = failed.cpu() & ~self.frozen
+            if not failed.any():
+                return outcome, losses
+            self.freeze({i: reason(statuses[i]) for i in failed.nonzero().flatten().tolist()})
+            if self.frozen.all():
+                return outcome, losses
+
+    def backward(self, losses: Tensor) -> None:
+        """Gradients of the members' losses, which are independent of each other."""
+        try:
+            losses.sum().backward()
+        except SolveError as error:  # of the continuous adjoint, whose backward solve can fail by itself
+            self.freeze({i: str(error) for i in (~self.frozen).nonzero().flatten().tolist()})
+            return
+        sums = [g.sum() if self.members is None else g.flatten(1).sum(1) for g in self.adam.gradients()]
+        if sums and not torch.stack(sums).isfinite().all():
+            fine = torch.stack(sums).isfinite().all(0).reshape(-1).cpu() | self.frozen
+            self.freeze(dict.fromkeys((~fine).nonzero().flatten().tolist(), "a gradient is not finite"))
+
+    def status(self, outcome: Outcome) -> Tensor:
+        """The status of each member's solve: the worst, where it has several."""
+        if outcome.solution is None:
+            return torch.zeros(self.members or 1, dtype=torch.int64)
+        return self.of_each(outcome.solution.status)
+
+    def of_each(self, values: Any) -> Tensor:
+        """One value a member of what may be one for everybody, or one for each sample, of which the largest counts."""
+        values = torch.as_tensor(values)
+        if self.members is None:
+            return values.reshape(-1).amax(0, keepdim=True)
+        return values.expand(self.members) if values.ndim == 0 else values.reshape(self.members, -1).amax(1)
+
+    def cost(self, outcome: Outcome) -> tuple[Tensor, ...]:
+        """Evaluations, accepted and rejected steps of each member, and evaluations made by the gradient."""
+        if outcome.solution is None:
+            return tuple(torch.zeros(4, dtype=torch.int64))
+        stats = outcome.solution.stats
+        each = (self.of_each(values) for values in (stats.nfe, stats.accepted, stats.rejected))
+        done = self.frozen if self.members else torch.zeros(1, dtype=torch.bool)
+        return (*(values.masked_fill(done.to(values.device), 0) for values in each), torch.tensor(stats.nfe_backward))
+
+    def unless_frozen(self, values: Tensor) -> Tensor:
+        """Values of members, [...] or [members, ...], NaN for those that have failed."""
+        frozen = self.frozen.to(values.device) if self.members else self.frozen[0].to(values.device)
+        return values.masked_fill(frozen.reshape(frozen.shape + (1,) * (values.ndim - frozen.ndim)), torch.nan)
 
     @torch.no_grad()
     def freeze(self, failed: dict[int, str]) -> None:
-        """Keep the parameters of failed members aside, and let zeros, which are easy to solve, take their place."""
+        """Keep the parameters of failed members aside, and let a healthy member's go on in their place."""
         members = torch.zeros_like(self.frozen)
         members[list(failed)] = True
         self.frozen = self.frozen | members
-        self.failures += [Failure(member, len(self.record), reason) for member, reason in failed.items()]
+        self.failures += [Failure(member, len(self.record), why) for member, why in failed.items()]
         if self.members is None:
             return
+        self.adam.freeze(members)
+        healthy = (~self.frozen).nonzero().flatten().tolist()
         for member in failed:
             self.set_aside.append((member, [p[member].clone() for p in self.adam.parameters]))
-            for parameter in self.adam.parameters:
-                parameter[member] = 0.0
-        self.adam.freeze(members)
+            for parameter in self.adam.parameters if healthy else ():
+                parameter[member] = parameter[healthy[0]]
 
     @torch.no_grad()
     def bring_back(self) -> None:
@@ -234,8 +298,9 @@ class Training:
         """Record the loss on the validation set."""
         if self.validation is not None:
             x, y = self.validation
-            losses = mean(self.loss(self.model.run(x).prediction, y), self.members)
-            self.validations.append(losses.masked_fill(self.frozen if self.members else self.frozen[0], torch.nan))
+            outcome = self.model.run(x)
+            losses = mean(self.loss(outcome.prediction, y), self.members)
+            self.validations.append(self.unless_frozen(self.if_solved(losses, outcome)))
 
     @torch.no_grad()
     def take_snapshot(self) -> None:
@@ -243,15 +308,25 @@ class Training:
         done = len(self.record)
         if self.snapshots is None or done not in self.snapshots.at:
             return
-        x = self.snapshots.x
-        outcome = self.model.run(x if self.members is None else x.expand(self.members, *x.shape))
-        nfe = np.asarray(cost(outcome)[0], dtype=np.int64)
-        self.taken.append(Snapshot(done, outcome.features.numpy(force=True), nfe))
+        outcome = self.model.run(self.snapshot_points(self.snapshots))
+        features = self.unless_frozen(self.if_solved(outcome.features, outcome))
+        nfe = self.cost(outcome)[0].numpy(force=True)
+        self.taken.append(Snapshot(done, features.numpy(force=True), nfe if self.members else nfe.reshape(-1)[0]))
+
+    def snapshot_points(self, snapshots: Snapshots) -> Tensor:
+        """The points of a snapshot, for every member."""
+        return snapshots.x if self.members is None else snapshots.x.expand(self.members, *snapshots.x.shape)
+
+    def if_solved(self, values: Tensor, outcome: Outcome) -> Tensor:
+        """Values of members, NaN for those whose solve failed."""
+        failed = self.status(outcome).to(values.device) != Status.SUCCESS
+        failed = failed if self.members else failed[0]
+        return values.masked_fill(failed.reshape(failed.shape + (1,) * (values.ndim - failed.ndim)), torch.nan)
 
     def report(self, total: int) -> Report:
         """How far it is, for those who listen."""
         losses, nfe = self.record[-1][:2]
-        return Report(len(self.record), total, float(losses.nanmean()), float(torch.as_tensor(nfe).double().mean()))
+        return Report(len(self.record), total, float(losses.nanmean()), float(nfe.double().mean()))
 
     def history(self, stopped: str) -> History:
         """What happened."""
@@ -260,7 +335,8 @@ class Training:
         def series(index: int, dtype: Any) -> Any:
             values = [torch.as_tensor(row[index]).numpy(force=True) for row in self.record]
             shape = width if index < 4 else ()
-            return np.array([np.broadcast_to(v, shape) for v in values], dtype=dtype).reshape(len(values), *shape)
+            fitting = [np.broadcast_to(v if shape else v.reshape(()), shape) for v in values]
+            return np.array(fitting, dtype=dtype).reshape(len(values), *shape)
 
         return History(
             loss=series(0, np.float32),
@@ -278,50 +354,7 @@ class Training:
         )
 
 
-def cost(outcome: Outcome) -> tuple[Any, Any, Any, int]:
-    """Evaluations, accepted and rejected steps, and evaluations made by the gradient."""
-    if outcome.solution is None:
-        return 0, 0, 0, 0
-    stats = outcome.solution.stats
-    return stats.nfe, stats.accepted, stats.rejected, stats.nfe_backward
-
-
-def tensors(name: str, data: Data, members: int | None) -> tuple[Tensor, Tensor]:
-    """Points and targets, with a member dimension if there are members; checked."""
-    if isinstance(data, Dataset):
-        x, y = data.x, data.y
-    elif isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
-        x, y = data  # type: ignore[assignment]
-    else:
-        return _of_each(name, data, members)
-    require(x.ndim > 0 and y.ndim > 0 and len(x) == len(y), name, (tuple(x.shape), tuple(y.shape)), "as many x as y")
-    require(len(x) > 0, name, tuple(x.shape), "at least one point")
-    for part, values in (("x", x), ("y", y)):
-        if values.is_floating_point() and not values.isfinite().all():
-            bad = int((~values.isfinite()).reshape(len(values), -1).any(1).sum())
-            rows = f"{bad} of {len(values)} rows of {part}"
-            raise ValueError(f"{name}: takes finite values, got NaN or infinity in {rows}")
-    if members is None:
-        return x, y
-    return x.expand(members, *x.shape), y.expand(members, *y.shape)
-
-
-def _of_each(name: str, data: Any, members: int | None) -> tuple[Tensor, Tensor]:
-    fits = isinstance(data, Sequence) and len(data) == members and all(isinstance(each, Dataset) for each in data)
-    takes = "a Dataset or a pair of tensors (x, y)" + (f", or {members} Datasets, one a member" if members else "")
-    if not fits:
-        raise TypeError(f"{name}: takes {takes}, got {type(data).__name__}")
-    pairs = [tensors(f"{name}[{i}]", each, None) for i, each in enumerate(data)]
-    sizes = {x.shape for x, _ in pairs}
-    require(len(sizes) == 1, name, sorted(tuple(size) for size in sizes), "datasets of one size")
-    return torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
-
-
-def per_member(name: str, value: Any, members: int | None, following: bool = False) -> list[Any]:
-    """One value a member, from a sequence or from one for everybody, of which members may also count upwards."""
-    if isinstance(value, int | float):
-        return [value + i * following for i in range(members or 1)]
-    values = list(value)
-    fits = members is not None and len(values) == members
-    require(fits, name, value, f"one number, or one for each of {members} members")
-    return values
+def reason(status: Any) -> str:
+    """Why a member was frozen, from the status of its solve."""
+    status = Status(int(status))
+    return f"{status.name}: {status.help}" if status else "the loss is not finite"

@@ -91,7 +91,9 @@ class History:
         members = "" if self.members is None else f"{self.members} members, "
         final = "no iterations"
         if len(self):
-            final = f"loss {np.nanmean(self.per_epoch('loss')[-1]):.4g}, nfe {np.mean(self.nfe[-1]):.4g} at the end"
+            losses = np.atleast_1d(self.per_epoch("loss")[-1])
+            loss = f"{losses[np.isfinite(losses)].mean():.4g}" if np.isfinite(losses).any() else "not finite"
+            final = f"loss {loss}, nfe {np.mean(self.nfe[-1]):.4g} at the end"
         problems = f", {len(self.failures)} failed" if self.failures else ""
         stopped = f", stopped: {self.stopped}" if self.stopped else ""
         return f"History({members}{len(self)} iterations, {final}{problems}{stopped})"
@@ -109,7 +111,8 @@ class History:
     def per_epoch(self, series: str) -> Array:
         """The mean of a series over each epoch: [epochs], or [epochs, members]."""
         values = np.asarray(getattr(self, series), dtype=np.float64)
-        return np.stack([values[i : i + self.batches].mean(0) for i in range(0, len(values), self.batches)])
+        means = [values[i : i + self.batches].mean(0) for i in range(0, len(values), self.batches)]
+        return np.array(means).reshape(-1, *values.shape[1:]) if means else values
 
     def save(self, path: str | Path) -> Path:
         """Write to a file: all of it as ``.json``, or a row for each iteration and member as ``.csv``."""
@@ -126,21 +129,28 @@ class History:
         path = Path(path)
         try:
             return cls._from_csv(path) if path.suffix == ".csv" else cls._from_content(read_json(path))
-        except (KeyError, TypeError, IndexError, ValueError, AttributeError) as error:
-            if isinstance(error, DamagedFileError):
-                raise
-            raise DamagedFileError(f"{path}: is not a history ({error!r}); remove it or restore it") from None
+        except DamagedFileError:
+            raise
+        except (KeyError, TypeError, IndexError, ValueError, AttributeError, OverflowError, csv.Error) as error:
+            why = error if isinstance(error, ValueError) else repr(error)
+            raise DamagedFileError(f"{path}: is not a history ({why}); remove it or restore it") from None
 
     def _content(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
+            "members": self.members,
             "batches": self.batches,
             "stopped": self.stopped,
             "failures": [asdict(failure) for failure in self.failures],
             "settings": self.settings,
             **{name: as_list(getattr(self, name)) for name in (*SERIES, *SHARED, "validation")},
             "snapshots": [
-                {"iteration": s.iteration, "features": as_list(s.features), "nfe": as_list(s.nfe)}
+                {
+                    "iteration": s.iteration,
+                    "dtype": str(s.features.dtype),
+                    "features": as_list(s.features),
+                    "nfe": as_list(s.nfe),
+                }
                 for s in self.snapshots
             ],
         }
@@ -149,22 +159,30 @@ class History:
     def _from_content(cls, content: dict[str, Any]) -> History:
         if content["format"] != FORMAT:
             raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
-        types: dict[str, Any] = {**SERIES, **SHARED, "validation": np.float32}
-        series: dict[str, Any] = {name: _array(content[name], dtype) for name, dtype in types.items()}
+        losses = _array("loss", content["loss"], np.float32)
+        members = content.get("members", losses.shape[1] if losses.ndim == 2 else None)  # old files do not say
+        _check("members", members, members is None or _is_whole(members, 1), "a whole number above 0 or null")
+        width = () if members is None else (members,)
+        shapes = {**dict.fromkeys(SERIES, (len(losses), *width)), **dict.fromkeys(SHARED, (len(losses),))}
+        series: dict[str, Any] = {
+            name: _array(name, content[name], {**SERIES, **SHARED}[name], shape) for name, shape in shapes.items()
+        }
+        validation = _array("validation", content["validation"], np.float32)
         history = cls(
             **series,
             batches=content["batches"],
+            validation=_array("validation", content["validation"], np.float32, (len(validation), *width)),
             failures=[Failure(**failure) for failure in content["failures"]],
             stopped=content["stopped"],
-            snapshots=[
-                Snapshot(s["iteration"], _array(s["features"], np.float32), _array(s["nfe"], np.int64))
-                for s in content["snapshots"]
-            ],
+            snapshots=[_snapshot(each, width) for each in content["snapshots"]],
             settings=content["settings"],
         )
-        lengths = {name: len(getattr(history, name)) for name in (*SERIES, *SHARED)}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"series of different lengths: {lengths}")
+        _check("batches", history.batches, _is_whole(history.batches, 1), "a whole number above 0")
+        _check("stopped", history.stopped, isinstance(history.stopped, str), "text")
+        _check("settings", history.settings, isinstance(history.settings, dict), "a table")
+        for each in history.failures:
+            fits = _is_whole(each.member) and _is_whole(each.iteration) and isinstance(each.reason, str)
+            _check("failures", each, fits, "a whole member and iteration, and a reason")
         return history
 
     def _csv(self) -> str:
@@ -182,21 +200,27 @@ class History:
     @classmethod
     def _from_csv(cls, path: Path) -> History:
         with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        iterations = int(rows[-1]["iteration"]) + 1
-        stacked = rows[0]["member"] != ""
-        each = len(rows) // iterations
+            table = csv.DictReader(file)
+            rows = list(table)
+        columns = ["iteration", "epoch", "member", *SERIES, *SHARED]
+        _check("columns", table.fieldnames, list(table.fieldnames or []) == columns, ", ".join(columns))
+        _check("rows", "others", all(None not in (*row, *row.values()) for row in rows), "a cell for every column")
+        stacked = bool(rows) and rows[0]["member"] != ""
+        each = sum(row["iteration"] == "0" for row in rows) if rows else 1
+        batches = sum(row["epoch"] == "0" for row in rows) // max(each, 1) if rows else 1
+        iterations = len(rows) // max(each, 1)
+        places = [(row["iteration"], row["epoch"], row["member"]) for row in rows]
+        members = [str(member) for member in range(each)] if stacked else [""]
+        expected = [(str(i), str(i // max(batches, 1)), member) for i in range(iterations) for member in members]
+        _check("rows", "others", places == expected, "every iteration and member once, in their order")
 
         def read(name: str, dtype: Any) -> Array:
-            values = np.array([row[name] for row in rows]).astype(np.float64).astype(dtype).reshape(iterations, each)
-            return values if stacked and name in SERIES else values[:, 0]
+            cells = np.array([row[name] for row in rows]).astype(np.float64).reshape(iterations, each)
+            return _array(name, cells if stacked and name in SERIES else cells[:, 0], dtype)
 
         series: dict[str, Any] = {name: read(name, dtype) for name, dtype in {**SERIES, **SHARED}.items()}
-        return cls(
-            **series,
-            batches=sum(row["epoch"] == "0" for row in rows) // each,
-            validation=np.empty((0, each) if stacked else 0, dtype=np.float32),
-        )
+        validation = np.empty((0, each) if stacked else 0, dtype=np.float32)
+        return cls(**series, batches=batches, validation=validation)
 
 
 def as_list(values: Array) -> Any:
@@ -211,6 +235,34 @@ def as_list(values: Array) -> Any:
     return flat if values.ndim else flat[0]
 
 
-def _array(values: Any, dtype: Any) -> Array:
+def _snapshot(content: dict[str, Any], width: tuple[int, ...]) -> Snapshot:
+    dtype = content.get("dtype", "float32")
+    _check("dtype", dtype, dtype in ("float32", "float64"), "float32 or float64")
+    _check("iteration", content["iteration"], _is_whole(content["iteration"]), "a whole number from 0")
+    features, nfe = _array("features", content["features"], np.dtype(dtype)), _array("nfe", content["nfe"], np.int64)
+    _check("features", features.shape, features.ndim > 1 and features.shape[: len(width)] == width, "one for a member")
+    _check("nfe", nfe.shape, nfe.shape in ((), width), "one number or one a member")
+    return Snapshot(content["iteration"], features, nfe)
+
+
+def _array(name: str, values: Any, dtype: Any, shape: tuple[int, ...] | None = None) -> Array:
     array = np.array(values, dtype=np.float64)  # None becomes NaN
-    return array.astype(dtype)
+    if shape is not None:
+        array = array.reshape(shape) if array.size == 0 == math.prod(shape) else array
+        _check(name, array.shape, array.shape == shape, f"the shape {shape}")
+    if np.dtype(dtype).kind == "i":
+        whole = bool((np.isfinite(array) & (array % 1 == 0) & (abs(array) < 2**53)).all())
+        _check(name, "others", whole, "whole numbers")
+    with np.errstate(over="ignore"):
+        found = array.astype(dtype)
+    _check(name, "larger ones", bool((np.isfinite(found) | ~np.isfinite(array)).all()), f"numbers of {np.dtype(dtype)}")
+    return found
+
+
+def _is_whole(value: Any, least: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _check(name: str, got: Any, fits: bool, takes: str) -> None:
+    if not fits:
+        raise ValueError(f"{name}: takes {takes}, got {got!r}")

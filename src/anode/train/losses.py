@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 
+def _check_shapes(prediction: Tensor, target: Tensor) -> None:
+    if prediction.shape != target.shape:  # torch would broadcast them against each other
+        shapes = f"{tuple(prediction.shape)}, got {tuple(target.shape)}"
+        raise ValueError(f"data: takes targets of the shape of the predictions, {shapes}")
+
+
 def _huber(prediction: Tensor, target: Tensor) -> Tensor:
+    _check_shapes(prediction, target)
     return F.smooth_l1_loss(prediction, target, reduction="none")
 
 
 def _mse(prediction: Tensor, target: Tensor) -> Tensor:
+    _check_shapes(prediction, target)
     return F.mse_loss(prediction, target, reduction="none")
 
 
@@ -28,6 +37,34 @@ LOSSES: dict[str, Loss] = {"huber": _huber, "mse": _mse, "cross_entropy": _cross
 """Losses by name. ``cross_entropy`` takes logits and class numbers; the others two tensors of one shape."""
 
 
+def check_targets(name: str, loss: str, prediction: Tensor, target: Tensor, dims: int) -> None:
+    """Check that targets belong to a loss of ours.
+
+    Args:
+        name: The argument they come from.
+        loss: The name of the loss.
+        prediction: That of some points, whose number need not be that of the targets.
+        target: All targets.
+        dims: How many leading dimensions count members and points.
+    """
+    shape, got = (*target.shape[:dims], *prediction.shape[dims:]), tuple(target.shape)
+    if loss != "cross_entropy":
+        if got != shape:
+            raise ValueError(f"{name}: takes targets of the shape of the predictions, {shape}, got {got}")
+        return
+    if target.dtype != torch.int64:
+        raise TypeError(f"{name}: takes class numbers of torch.int64 as targets, got {target.dtype}")
+    if got not in (shape[:-1], (*shape[:-1], 1)):
+        raise ValueError(f"{name}: takes one class number a point, shape {shape[:-1]}, got {got}")
+    least, most = int(target.min()), int(target.max())
+    if least < 0 or most >= shape[-1]:
+        takes = f"class numbers from 0 to {shape[-1] - 1}, as the model has {shape[-1]} outputs"
+        raise ValueError(f"{name}: takes {takes}, got {least if least < 0 else most}")
+
+
 def mean(losses: Tensor, members: int | None) -> Tensor:
     """The mean of single losses: one number, or one a member."""
+    if members is not None and losses.shape[:1] != (members,):
+        takes = f"a function that gives every one of {members} members its own losses"
+        raise ValueError(f"loss: takes {takes}, got one that gives shape {tuple(losses.shape)}")
     return losses.mean() if members is None else losses.flatten(1).mean(1)

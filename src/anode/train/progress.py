@@ -78,6 +78,8 @@ def listener(progress: bool | Listener | None, name: str) -> Iterator[Listener |
         progress: A listener; True for a bar, False for none, ``None`` for a bar if there is a terminal.
         name: What to call the bar.
     """
+    if not (progress is None or isinstance(progress, bool) or callable(progress)):
+        raise TypeError(f"progress: takes True, False, None or a function, got {progress!r}")
     if progress is False:
         yield None
     elif progress is None or progress is True:

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anode.experiments.claims import ends, euler, spread
+from anode.experiments.claims import ends, euler
+from anode.experiments.findings import spread
 from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study
 from anode.models.flow import Flow

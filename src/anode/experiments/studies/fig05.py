@@ -15,7 +15,7 @@ def draw(results: Results) -> Drawing:
     made = figure(10.0, 3.3, columns=3)
     for ax, (data, title) in zip(made.axes, PANELS.items(), strict=True):
         resnet, node = results[f"{data}-resnet"], results[f"{data}-node"]
-        losses = {"ResNet": resnet.history.per_epoch("loss"), "NODE": node.history.per_epoch("loss")}
+        losses = {"ResNet": resnet.per_epoch("loss"), "NODE": node.per_epoch("loss")}
         curves(ax, epochs(node), losses, ylabel="training loss" if ax is made.axes[0] else "")
         ax.set_title(title)
     by_row = {

@@ -17,7 +17,7 @@ def draw(results: Results) -> Drawing:
     for row, d in enumerate((1, 2)):
         ax = made.axes[3 * row]
         node, anode = results[f"g-d{d}-node"], results[f"g-d{d}-anode"]
-        losses = {"NODE": node.history.per_epoch("loss"), "ANODE": anode.history.per_epoch("loss")}
+        losses = {"NODE": node.per_epoch("loss"), "ANODE": anode.per_epoch("loss")}
         curves(ax, epochs(node), losses, ylabel="training loss")
         ax.set_title(f"g, d = {d}")
     line, line_labels = trajectories(results["g-d1-node"])

@@ -25,7 +25,7 @@ def draw(results: Results) -> Drawing:
     with styled():
         ax = clean(made.add_subplot(grid[:, 4]))
     pair = {"NODE": results["g-d1-node"], "ANODE": results["g-d1-anode"]}
-    curves(ax, epochs(pair["NODE"]), {name: each.history.per_epoch("nfe") for name, each in pair.items()}, ylabel="NFE")
+    curves(ax, epochs(pair["NODE"]), {name: each.per_epoch("nfe") for name, each in pair.items()}, ylabel="NFE")
     ax.set_title("function evaluations, g, d = 1")
     every, all_titles, _ = moments(result, result.run.snapshots)
     return Drawing(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from anode.experiments.claims import spread, validation_gap
+from anode.experiments.claims import validation_gap
+from anode.experiments.findings import spread
 from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study, epochs
 from anode.plots.curves import curves
@@ -31,10 +32,10 @@ def draw(results: Results) -> Drawing:
     for column, (model, label) in enumerate((("node", "NODE"), ("anode", "ANODE"))):
         result = results[f"g-d2-{model}"]
         mesh = plane(made.axes[column], GRID, GRID, outputs(result), radii=RADII)
-        made.axes[column].set_title(f"{label}, training loss {np.nanmin(result.final_loss):.2g}")
+        made.axes[column].set_title(f"{label}, training loss {result.final_loss[result.best]:.2g}")
         held = results[f"slices-d2-{model}"]
         ax = made.axes[2 + column]
-        series = {"training": held.history.per_epoch("loss"), "validation": held.history.validation}
+        series = {"training": held.per_epoch("loss"), "validation": held.validation}
         curves(ax, epochs(held), series, {"training": INK, "validation": MODEL_COLORS[label]}, ylabel="loss")
         ax.set_title(f"{label}, slices held out")
     colorbar(mesh, made.axes[:2], "prediction")
@@ -44,7 +45,7 @@ def draw(results: Results) -> Drawing:
     rows = []
     for model, label in (("node", "NODE"), ("anode", "ANODE")):
         held = results[f"slices-d2-{model}"]
-        rows.append([label, spread(held.final_loss), spread(held.history.validation[-1]), spread(validation_gap(held))])
+        rows.append([label, spread(held.final_loss), spread(held.validation[-1]), spread(validation_gap(held))])
     return Drawing(made, ["", "training loss", "validation loss", "gap"], rows)
 
 

@@ -14,7 +14,7 @@ def draw(results: Results) -> Drawing:
     """Three losses in one plot."""
     by_label = {label: results[name] for label, name in RUNS.items()}
     made = figure(6.5, 4.0)
-    losses = {label: result.history.per_epoch("loss") for label, result in by_label.items()}
+    losses = {label: result.per_epoch("loss") for label, result in by_label.items()}
     curves(made.axes[0], epochs(by_label["NODE"]), losses, ylabel="training loss")
     made.axes[0].set_title("g, d = 2")
     return Drawing(made, LOSS_COLUMNS, loss_rows(by_label))

@@ -1,0 +1,298 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+from tiny import RUNS, quiet, same
+
+from anode.experiments import protocols, workers
+from anode.experiments.reproduce import MARKER, Settings, reproduce
+from anode.experiments.runs import Run, load
+from anode.experiments.studies import STUDIES
+from anode.experiments.study import Drawing
+from anode.files import DamagedFileError
+from anode.train.history import Failure
+
+FIG03 = {"map-identity", "map-g"}
+FIG20 = {"g-d2-resnet", "g-d2-node", "g-d2-anode"}
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setattr(protocols, "RUNS", RUNS)
+
+
+@pytest.fixture(autouse=True)
+def bare(request, monkeypatch):
+    """Figures with nothing in them, which are quick to write, but for tests of the real ones."""
+    if request.node.originalname != "test_figures_claims_and_report_are_written":
+        for name, study in STUDIES.items():
+            monkeypatch.setitem(STUDIES, name, replace(study, draw=lambda _: Drawing(Figure(figsize=(1, 1)))))
+
+
+@pytest.fixture
+def trained(monkeypatch) -> list[str]:
+    """The names of the runs that are trained, as they are begun."""
+    names = []
+    real = workers.train
+
+    def noted(run, tell):
+        names.append(run.name)
+        return real(run, tell)
+
+    monkeypatch.setattr(workers, "train", noted)
+    return names
+
+
+def again(folder: Path, *figures: str, **changes) -> dict:
+    settings = Settings(figures, folder, repeats=2, jobs=1)
+    return reproduce(replace(settings, **changes), quiet())
+
+
+def state(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Content and time of every file."""
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def interrupt_after(monkeypatch, count: int) -> None:
+    begun = []
+    real = workers.train
+
+    def interrupted(run: Run, tell):
+        begun.append(run.name)
+        if len(begun) > count:
+            raise KeyboardInterrupt
+        return real(run, tell)
+
+    monkeypatch.setattr(workers, "train", interrupted)
+
+
+def test_figures_claims_and_report_are_written(tmp_path, trained):
+    content = again(tmp_path / "new" / "results", "fig03")
+    folder = tmp_path / "new" / "results"
+    assert set(trained) == FIG03
+    assert json.loads((folder / MARKER).read_text()) == content
+    assert sorted(path.name for path in folder.iterdir()) == [MARKER, "figures", "report.html", "runs"]
+    assert (content["seed"], content["repeats"], content["studies"]) == (0, 2, ["fig03"])
+    assert [claim["number"] for claim in content["claims"]] == [1, 2]
+    assert {timing["name"] for timing in content["timings"]} == FIG03
+    assert content["failures"] == []
+    assert "Trajectories in one dimension" in (folder / "report.html").read_text()
+    assert not list(folder.rglob(".*"))
+
+
+def test_a_figure_without_runs_trains_nothing(tmp_path, trained):
+    content = again(tmp_path / "out", "fig02", "fig04")
+    assert trained == []
+    assert content["studies"] == ["fig02", "fig04"]
+    assert content["claims"] == []
+
+
+def test_runs_that_several_figures_or_claims_need_are_trained_once(tmp_path, trained):
+    again(tmp_path / "out", "fig20", "fig05", "fig20")
+    assert sorted(trained) == sorted(set(trained))
+    assert set(trained) >= FIG20
+
+
+def test_the_longest_runs_are_begun_first(tmp_path, trained):
+    again(tmp_path / "out", "fig20")
+    assert trained == ["g-d2-node", "g-d2-anode", "g-d2-resnet"]
+
+
+def test_done_again_nothing_is_trained_and_the_runs_stay_as_they_are(tmp_path, trained):
+    first = again(tmp_path, "fig20")
+    before = state(tmp_path / "runs")
+    trained.clear()
+    second = again(tmp_path, "fig20")
+    assert trained == []
+    assert state(tmp_path / "runs") == before
+    assert second["claims"] == first["claims"]
+    assert second["timings"] == first["timings"]
+
+
+@pytest.mark.parametrize("finished", [0, 1, 2])
+def test_after_an_interruption_only_what_is_missing_is_trained(tmp_path, monkeypatch, trained, finished):
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, finished)
+        with pytest.raises(KeyboardInterrupt):
+            again(tmp_path / "out", "fig20")
+    done = list(trained)
+    assert len(done) == finished
+    before = state(tmp_path / "out" / "runs")
+    assert len(before) == 2 * finished
+    assert not (tmp_path / "out" / "report.html").exists()
+    trained.clear()
+    again(tmp_path / "out", "fig20")
+    assert set(trained) == FIG20 - set(done)
+    after = state(tmp_path / "out" / "runs")
+    assert {name: after[name] for name in before} == before
+    again(tmp_path / "whole", "fig20")
+    for name in FIG20:
+        run = protocols.protocol(name, 2, 0)
+        same(load(run, tmp_path / "out" / "runs"), load(run, tmp_path / "whole" / "runs"))
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"repeats": 3}], ids=str)
+def test_other_settings_are_refused_in_a_folder_with_results_and_nothing_is_touched(tmp_path, trained, change):
+    again(tmp_path, "fig03")
+    before = state(tmp_path)
+    trained.clear()
+    with pytest.raises(ValueError, match=r"repeats 2 and seed 0.*--no-resume"):
+        again(tmp_path, "fig03", **change)
+    assert trained == []
+    assert state(tmp_path) == before
+
+
+@pytest.mark.parametrize("change", [{}, {"seed": 1}], ids=str)
+def test_without_resuming_results_are_replaced(tmp_path, trained, change):
+    again(tmp_path, "fig20")
+    before = state(tmp_path / "runs")
+    trained.clear()
+    content = again(tmp_path, "fig03", "fig20", resume=False, **change)
+    assert set(trained) == FIG03 | FIG20
+    after = state(tmp_path / "runs")
+    assert all(after[name][1] > before[name][1] for name in before)
+    assert content["seed"] == change.get("seed", 0)
+    assert content["studies"] == ["fig03", "fig20"]
+
+
+def test_without_resuming_what_is_not_asked_for_again_is_no_longer_reported(tmp_path):
+    again(tmp_path, "fig03", "fig04")
+    content = again(tmp_path, "fig04", resume=False, seed=1)
+    assert content["studies"] == ["fig04"]
+    assert content["claims"] == []
+    assert "Trajectories in one dimension" not in (tmp_path / "report.html").read_text()
+
+
+def test_without_resuming_old_runs_are_not_taken_up_after_an_interruption(tmp_path, monkeypatch, trained):
+    again(tmp_path, "fig03")
+    with monkeypatch.context() as patch:
+        interrupt_after(patch, 1)
+        with pytest.raises(KeyboardInterrupt):
+            again(tmp_path, "fig03", resume=False)
+    done = trained[2:]
+    trained.clear()
+    again(tmp_path, "fig03")
+    assert set(trained) == FIG03 - set(done)
+
+
+def test_a_folder_with_something_else_is_refused_and_left_alone(tmp_path, trained):
+    (tmp_path / "thesis.txt").write_text("do not lose me")
+    for resume in (True, False):
+        with pytest.raises(ValueError, match="holds something else"):
+            again(tmp_path, "fig03", resume=resume)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    assert trained == []
+
+
+def test_a_file_in_place_of_a_folder_is_refused_and_left_alone(tmp_path, trained):
+    (tmp_path / "file").write_text("do not lose me")
+    with pytest.raises(ValueError, match="takes a folder, got the file"):
+        again(tmp_path / "file", "fig03")
+    assert (tmp_path / "file").read_text() == "do not lose me"
+    assert trained == []
+
+
+def test_an_empty_folder_is_taken(tmp_path):
+    assert again(tmp_path, "fig04")["studies"] == ["fig04"]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "null", '{"format": "anode results 0"}', '{"title": "other"}', '"text"']
+)
+def test_a_damaged_results_file_is_named_and_nothing_is_touched(tmp_path, trained, content):
+    again(tmp_path, "fig04")
+    (tmp_path / MARKER).write_text(content)
+    before = state(tmp_path)
+    with pytest.raises(DamagedFileError) as error:
+        again(tmp_path, "fig03")
+    assert str(tmp_path / MARKER) in str(error.value)
+    assert "\n" not in str(error.value)
+    assert trained == []
+    assert state(tmp_path) == before
+
+
+@pytest.mark.parametrize("change", [{"claims": [{}]}, {"timings": [3]}, {"studies": 7}, {"claims": None}], ids=str)
+def test_a_results_file_with_odd_entries_is_named_before_anything_is_trained(tmp_path, trained, change):
+    again(tmp_path, "fig04")
+    marker = tmp_path / MARKER
+    marker.write_text(json.dumps(json.loads(marker.read_text()) | change))
+    with pytest.raises(DamagedFileError, match=MARKER):
+        again(tmp_path, "fig03")
+    assert trained == []
+
+
+@pytest.mark.parametrize("suffix", ["json", "safetensors"])
+def test_a_damaged_run_is_named_and_nothing_is_trained_or_touched(tmp_path, trained, suffix):
+    again(tmp_path, "fig03")
+    path = tmp_path / "runs" / f"map-g.{suffix}"
+    path.write_bytes(path.read_bytes()[:100])
+    before = state(tmp_path)
+    trained.clear()
+    with pytest.raises(DamagedFileError) as error:
+        again(tmp_path, "fig03")
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+    assert trained == []
+    assert state(tmp_path) == before
+
+
+def test_a_run_that_was_removed_is_done_again(tmp_path, trained):
+    again(tmp_path, "fig03")
+    before = state(tmp_path / "runs")
+    (tmp_path / "runs" / "map-g.json").unlink()
+    trained.clear()
+    again(tmp_path, "fig03")
+    assert trained == ["map-g"]
+    after = state(tmp_path / "runs")
+    assert {k: v for k, v in after.items() if "identity" in k} == {k: v for k, v in before.items() if "identity" in k}
+
+
+def test_figures_asked_for_one_after_the_other_are_all_in_the_report(tmp_path, trained):
+    first = again(tmp_path, "fig03")
+    trained.clear()
+    again(tmp_path, "fig20")
+    assert set(trained) == FIG20
+    content = again(tmp_path, "fig05")
+    assert content["studies"] == ["fig03", "fig05", "fig20"]
+    assert [claim["number"] for claim in content["claims"]] == [1, 2, 3, 4, 5]
+    assert content["claims"][:2] == first["claims"]
+    assert {timing["name"] for timing in content["timings"]} >= FIG03 | FIG20
+    page = (tmp_path / "report.html").read_text()
+    assert all(f'id="{name}"' in page for name in ("fig03", "fig05", "fig20"))
+
+
+def test_failures_of_earlier_figures_are_kept(tmp_path, monkeypatch):
+    real = workers.train
+
+    def hurt(run, tell):
+        result = real(run, tell)
+        result.history.failures.append(Failure(0, 3, "MAX_STEPS: too many"))
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(workers, "train", hurt)
+        first = again(tmp_path, "fig03")
+    assert {failure["run"] for failure in first["failures"]} == FIG03
+    assert again(tmp_path, "fig04")["failures"] == first["failures"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"figures": ["fig33"]}, "figure: takes one of fig01.*got 'fig33'; did you mean 'fig03'"),
+        ({"repeats": 0}, "repeats: takes a whole number above 0, got 0"),
+        ({"seed": -1}, "seed: takes a whole number from 0, got -1"),
+        ({"jobs": 0}, "jobs: takes a whole number above 0, got 0"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_named_before_anything_is_created(tmp_path, change, message):
+    with pytest.raises(ValueError, match=message):
+        again(tmp_path / "out", "fig03", **change)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,223 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import torch
+from tiny import RUNS, alive_with, children, hears_ctrl_c, quiet, same, tiny
+from typer.testing import CliRunner
+
+from anode.cli import app
+from anode.experiments import protocols, workers
+from anode.experiments.runs import load
+from anode.experiments.workers import WorkerDiedError, do_runs
+
+LONG = 100_000
+"""So many epochs that a run is never done by itself."""
+
+# The command with the protocols of this folder, and two runs of the given numbers of epochs; what else there is of the
+# machinery is the real one.
+COMMAND = """
+import sys
+from dataclasses import replace
+sys.path.insert(0, {here!r})
+import tiny
+from anode.experiments import protocols
+runs = dict(tiny.RUNS)
+for name, epochs in {epochs!r}.items():
+    runs[name] = replace(runs[name], epochs=epochs)
+protocols.RUNS = runs
+from anode.cli import run
+run()
+"""
+needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+
+
+def wait_until(condition, seconds=30.0):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+    return found
+
+
+class Started:
+    """The command ``anode reproduce fig03`` in a process, and group of processes, of its own."""
+
+    def __init__(self, folder: Path, **epochs: int) -> None:
+        self.folder = folder
+        self.mark = f"ANODE_TEST={uuid4().hex}"
+        text = COMMAND.format(here=str(Path(__file__).parent), epochs={f"map-{k}": n for k, n in epochs.items()})
+        options = ["reproduce", "fig03", "--repeats", "2", "--jobs", "2", "--out", str(folder)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", text, *options],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "ANODE_TEST": self.mark.partition("=")[2]},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in alive_with(self.mark):
+            os.kill(process, signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+    def wait_for(self, name: str) -> None:
+        def there():
+            assert self.process.poll() is None, self.process.stderr.read()
+            return (self.folder / name).exists()
+
+        wait_until(there)
+
+
+def files(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
+
+
+def complete(folder: Path, monkeypatch, **epochs: int) -> None:
+    """The same command, in this process."""
+    changed = {f"map-{name}": tiny(f"map-{name}", epochs=count) for name, count in epochs.items()}
+    monkeypatch.setattr(protocols, "RUNS", RUNS | changed)
+    arguments = ["reproduce", "fig03", "--repeats", "2", "--jobs", "2", "--out", str(folder)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.stderr
+    assert (folder / "report.html").exists()
+
+
+def test_processes_give_the_same_bits_as_one(tmp_path):
+    runs = [RUNS[name] for name in ("g-d2-node", "slices-d2-anode", "g-d1-resnet", "map-g")]
+    do_runs(runs, tmp_path / "two", 2, quiet())
+    do_runs(runs, tmp_path / "one", 1, quiet())
+    for run in runs:
+        same(load(run, tmp_path / "one"), load(run, tmp_path / "two"))
+
+
+def test_runs_in_this_process_are_done_with_one_thread_and_leave_the_number_as_it_was(tmp_path, monkeypatch):
+    seen = []
+    real = workers.train
+
+    def noted(run, tell):
+        seen.append(torch.get_num_threads())
+        return real(run, tell)
+
+    monkeypatch.setattr(workers, "train", noted)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        do_runs([RUNS["map-g"]], tmp_path, 4, quiet())
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1]
+
+
+def test_there_may_be_nothing_to_do(tmp_path):
+    do_runs([], tmp_path / "out", 2, quiet())
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_error_in_a_process_is_that_of_the_run_and_finished_runs_stay(tmp_path):
+    fine, wrong = RUNS["map-g"], tiny("map-identity", loss="nonsense", epochs=1)
+    with pytest.raises(ValueError, match="loss: takes one of huber, mse, cross_entropy, got 'nonsense'"):
+        do_runs([wrong, fine, tiny("g-d1-node", epochs=LONG)], tmp_path, 2, quiet())
+    assert load(wrong, tmp_path) is None
+    assert not list(children(os.getpid()))
+
+
+@needs_proc
+def test_a_process_that_is_killed_is_reported_and_finished_runs_stay(tmp_path):
+    short, long, longer = RUNS["map-g"], tiny("g-d1-resnet", epochs=LONG), tiny("map-identity", epochs=LONG)
+
+    def kill_one() -> int:
+        wait_until(lambda: (tmp_path / "map-g.json").exists())
+        victim = next(children(os.getpid()))
+        os.kill(victim, signal.SIGKILL)
+        return victim
+
+    with ThreadPoolExecutor(1) as thread:
+        killed = thread.submit(kill_one)
+        with pytest.raises(WorkerDiedError, match=r"killed.*finished runs are kept"):
+            do_runs([short, long, longer], tmp_path, 2, quiet())
+        assert killed.result()
+    assert load(short, tmp_path) is not None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["map-g.json", "map-g.safetensors"]
+    wait_until(lambda: not list(children(os.getpid())), 5)
+
+
+def ends_well(command: Started) -> None:
+    """Fails unless the command ends as one that was interrupted: one line, and no process is left."""
+    out, err = command.process.communicate(timeout=20)
+    assert command.process.returncode == 130
+    assert err.splitlines() == [
+        f"interrupted; what was finished is kept in {command.folder}, and the same command goes on from there"
+    ]
+    assert out == ""
+    wait_until(lambda: not alive_with(command.mark), 5)
+
+
+@needs_proc
+def test_an_interrupted_command_keeps_what_is_finished_and_the_same_command_completes(tmp_path, monkeypatch):
+    folder, epochs = tmp_path / "out", {"identity": 2, "g": 120}
+    with Started(folder, **epochs) as command:
+        command.wait_for("runs/map-identity.json")
+        command.process.send_signal(signal.SIGINT)
+        ends_well(command)
+    before = files(folder / "runs")
+    assert set(before) >= {"map-identity.json", "map-identity.safetensors"}
+    complete(folder, monkeypatch, **epochs)
+    after = files(folder / "runs")
+    assert {name: after[name] for name in before} == before
+
+
+@needs_proc
+def test_ctrl_c_which_reaches_all_processes_ends_them_with_one_line(tmp_path):
+    with Started(tmp_path / "out", identity=2, g=LONG) as command:
+        command.wait_for("runs/map-identity.json")
+        wait_until(lambda: not any(map(hears_ctrl_c, children(command.process.pid))))
+        os.killpg(command.process.pid, signal.SIGINT)  # as a terminal does
+        ends_well(command)
+    assert set(files(tmp_path / "out" / "runs")) == {"map-identity.json", "map-identity.safetensors"}
+
+
+@needs_proc
+def test_ctrl_c_while_processes_begin_says_one_line_too(tmp_path):
+    with Started(tmp_path / "out", identity=LONG, g=LONG) as command:
+        wait_until(lambda: len(list(children(command.process.pid))) == 2)
+        time.sleep(0.2)  # they are importing torch
+        os.killpg(command.process.pid, signal.SIGINT)
+        ends_well(command)
+
+
+@needs_proc
+def test_if_the_command_is_killed_the_same_command_completes(tmp_path, monkeypatch):
+    folder, epochs = tmp_path / "out", {"identity": 2, "g": 120}
+    with Started(folder, **epochs) as command:
+        command.wait_for("runs/map-identity.json")
+        command.process.kill()
+        command.process.wait()
+    before = files(folder / "runs")
+    complete(folder, monkeypatch, **epochs)
+    after = files(folder / "runs")
+    kept = {name for name in before if name.startswith("map-identity")}
+    assert len(kept) == 2
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+
+
+@needs_proc
+def test_if_the_command_is_killed_its_processes_end(tmp_path):
+    with Started(tmp_path / "out", identity=2, g=LONG) as command:
+        command.wait_for("runs/map-identity.json")
+        command.process.kill()
+        command.process.wait()
+        wait_until(lambda: not alive_with(command.mark), 3)

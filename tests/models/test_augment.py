@@ -1,0 +1,123 @@
+import math
+
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+import anode
+from anode.models.augment import Augment, Zeros
+
+PROPERTY = settings(derandomize=True, deadline=None, max_examples=50, database=None, phases=[Phase.generate])
+
+shapes = st.lists(st.integers(1, 4), min_size=1, max_size=5)
+
+
+def normal(*shape: int, seed: int = 1) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@st.composite
+def augmentations(draw):
+    """An input, how many zeros, and the dimension they go to, counted from the end."""
+    x = normal(*draw(shapes))
+    return x, draw(st.integers(0, 4)), draw(st.integers(-x.ndim, -1))
+
+
+@PROPERTY
+@given(augmentations())
+def test_zeros_are_appended_after_the_input_and_nowhere_else(case):
+    x, extra, dim = case
+    h = Zeros(extra, dim)(x)
+    expected = list(x.shape)
+    expected[dim] += extra
+    assert list(h.shape) == expected
+    assert h.dtype == x.dtype
+    assert torch.equal(h.narrow(dim, 0, x.shape[dim]), x)
+    assert not h.narrow(dim, x.shape[dim], extra).any()
+
+
+@PROPERTY
+@given(augmentations())
+def test_remove_gives_the_input_back(case):
+    x, extra, dim = case
+    zeros = Zeros(extra, dim)
+    assert torch.equal(zeros.remove(zeros(x)), x)
+
+
+@PROPERTY
+@given(augmentations())
+def test_remove_ignores_what_became_of_the_zeros(case):
+    x, extra, dim = case
+    zeros = Zeros(extra, dim)
+    h = zeros(x)
+    moved = h + zeros(torch.ones_like(x)).sub(1.0)  # -1 where the zeros were
+    assert torch.equal(zeros.remove(moved), x)
+
+
+def test_images_get_channels_of_zeros():
+    x = normal(7, 3, 5, 4)
+    h = Zeros(2, dim=-3)(x)
+    assert h.shape == (7, 5, 5, 4)
+    assert torch.equal(h[:, :3], x)
+    assert not h[:, 3:].any()
+
+
+def test_no_zeros_leave_the_input_itself():
+    x = normal(5, 2)
+    assert Zeros(0)(x) is x
+
+
+def test_the_gradient_passes_through_to_the_input():
+    x = normal(3, 2).requires_grad_()
+    assert torch.autograd.gradcheck(Zeros(2), (x,))
+    assert torch.autograd.gradcheck(lambda x: Zeros(2).remove(Zeros(2)(x)), (x,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_dtype_stays(dtype):
+    assert Zeros(2)(torch.ones(3, 1, dtype=dtype)).dtype == dtype
+
+
+def test_zeros_have_no_parameters_and_show_their_settings():
+    zeros = Zeros(2, dim=-3)
+    assert not list(zeros.parameters())
+    assert not zeros.state_dict()
+    assert repr(zeros) == "Zeros(2, dim=-3)"
+
+
+@pytest.mark.parametrize("extra", [-1, 1.0, 0.5, math.nan, "2", None, True])
+def test_a_bad_number_of_zeros_is_an_error_that_names_augment(extra):
+    with pytest.raises(ValueError, match="augment: takes a whole number from 0"):
+        Zeros(extra)
+
+
+@pytest.mark.parametrize("extra", [-1, 1.0, "2", None, True])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda extra: anode.Flow(anode.MLPField(2), augment=extra),
+        lambda extra: anode.NeuralODE(2, 1, augment=extra),
+    ],
+    ids=["Flow", "NeuralODE"],
+)
+def test_models_refuse_it_by_the_same_name(build, extra):
+    with pytest.raises(ValueError, match="augment: takes a whole number from 0"):
+        build(extra)
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2])
+def test_a_dimension_counted_from_the_front_is_right_or_refused(dim):
+    x = normal(2, 3, 4, 5)
+    try:
+        h = Zeros(2, dim)(x)
+    except (ValueError, IndexError):
+        return
+    expected = list(x.shape)
+    expected[dim] += 2
+    assert list(h.shape) == expected
+
+
+def test_an_augmentation_is_abstract():
+    with pytest.raises(TypeError, match="abstract"):
+        Augment()

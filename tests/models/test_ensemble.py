@@ -1,0 +1,261 @@
+import pytest
+import torch
+from torch import nn
+
+import anode
+
+MEMBERS = 4
+BUILDERS = {
+    "NeuralODE": lambda: anode.NeuralODE(2, 3, 8, activation="tanh"),
+    "augmented NeuralODE": lambda: anode.NeuralODE(2, 1, 8, augment=2),
+    "timeless NeuralODE": lambda: anode.NeuralODE(2, 1, 8, time=False, activation="silu"),
+    "ResNet": lambda: anode.ResNet(2, 1, 8, 3),
+    "Flow": lambda: anode.Flow(anode.MLPField(3, 8, activation="softplus"), augment=1),
+}
+each_model = pytest.mark.parametrize("name", BUILDERS)
+
+
+def normal(*shape: int, seed: int = 1) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def models_of(name: str, members: int = MEMBERS) -> list:
+    torch.manual_seed(0)
+    return [BUILDERS[name]().double() for _ in range(members)]
+
+
+def same_parameters(a: nn.Module, b: nn.Module) -> bool:
+    ours, theirs = dict(a.named_parameters()), dict(b.named_parameters())
+    return list(ours) == list(theirs) and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+# Stacking
+
+
+@each_model
+def test_a_stack_computes_what_each_member_does_alone(name):
+    models, x = models_of(name), normal(MEMBERS, 5, 2)
+    x[1] *= 10
+    together = anode.stack(models)
+    assert together.members == MEMBERS
+    assert type(together) is type(models[0])
+    outcome = together.run(x)
+    for i, model in enumerate(models):
+        alone = model.run(x[i])
+        torch.testing.assert_close(outcome.prediction[i], alone.prediction, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(outcome.features[i], alone.features, rtol=1e-10, atol=1e-10)
+        if alone.solution is not None:
+            for cost in ("nfe", "accepted", "rejected"):
+                assert getattr(outcome.solution.stats, cost)[i] == getattr(alone.solution.stats, cost)
+
+
+@each_model
+def test_a_stacks_gradient_is_that_of_each_member_alone(name):
+    models, x = models_of(name), normal(MEMBERS, 5, 2)
+    together = anode.stack(models)
+    together(x).square().sum().backward()
+    for i, model in enumerate(models):
+        model(x[i]).square().sum().backward()
+        for (what, stacked), (_, alone) in zip(together.named_parameters(), model.named_parameters(), strict=True):
+            torch.testing.assert_close(stacked.grad[i], alone.grad, rtol=1e-9, atol=1e-9, msg=what)
+
+
+@each_model
+def test_the_order_of_members_does_not_matter(name):
+    models, x = models_of(name), normal(MEMBERS, 5, 2)
+    order = [2, 0, 3, 1]
+    expected = anode.stack(models)(x)[order]
+    torch.testing.assert_close(anode.stack([models[i] for i in order])(x[order]), expected, rtol=1e-12, atol=1e-12)
+
+
+@each_model
+def test_unstack_gives_the_members_back(name):
+    models = models_of(name)
+    together = anode.stack(models)
+    members = anode.unstack(together)
+    assert len(members) == MEMBERS
+    for member, model in zip(members, models, strict=True):
+        assert type(member) is type(model)
+        assert member.members is None
+        assert repr(member) == repr(model)
+        assert same_parameters(member, model)
+    assert same_parameters(anode.stack(members), together)
+
+
+@each_model
+def test_a_stack_of_one_is_a_stack(name):
+    (model,), x = models_of(name, 1), normal(1, 5, 2)
+    together = anode.stack([model])
+    assert together.members == 1
+    torch.testing.assert_close(together(x)[0], model(x[0]), rtol=1e-10, atol=1e-10)
+    (member,) = anode.unstack(together)
+    assert same_parameters(member, model)
+
+
+def test_fields_can_be_stacked_by_themselves():
+    torch.manual_seed(0)
+    fields = [anode.MLPField(2, 8).double() for _ in range(3)]
+    together, h = anode.stack(fields), normal(3, 5, 2)
+    assert together.members == 3
+    t = torch.tensor(0.3, dtype=torch.float64)
+    for i, field in enumerate(fields):
+        torch.testing.assert_close(together(t, h)[i], field(t, h[i]))
+    assert [same_parameters(a, b) for a, b in zip(anode.unstack(together), fields, strict=True)] == [True] * 3
+
+
+@each_model
+def test_stacking_copies_and_changes_nothing(name):
+    models = models_of(name)
+    before = [[p.clone() for p in model.parameters()] for model in models]
+    together = anode.stack(models)
+    with torch.no_grad():
+        for parameter in together.parameters():
+            parameter += 1
+    members = anode.unstack(together)
+    with torch.no_grad():
+        for parameter in members[0].parameters():
+            parameter += 1
+    for model, values in zip(models, before, strict=True):
+        assert model.members is None
+        assert all(torch.equal(p, value) for p, value in zip(model.parameters(), values, strict=True))
+    assert not same_parameters(anode.unstack(together)[0], members[0])
+
+
+def test_stacks_are_leaves_that_can_be_trained():
+    together = anode.stack(models_of("NeuralODE"))
+    assert all(p.is_leaf and p.requires_grad and p.grad is None for p in together.parameters())
+    assert [name for name, _ in together.named_parameters()] == [
+        name for name, _ in models_of("NeuralODE")[0].named_parameters()
+    ]
+
+
+def test_frozen_parameters_stay_frozen_in_a_stack_and_out_of_it():
+    models = models_of("NeuralODE")
+    for model in models:
+        model.head.requires_grad_(False)
+    together = anode.stack(models)
+    for model in (together, *anode.unstack(together)):
+        assert not any(p.requires_grad for p in model.head.parameters())
+        assert all(p.requires_grad for p in model.flow.parameters())
+
+
+def test_a_stack_is_restored_from_its_state_dict():
+    together, other = anode.stack(models_of("NeuralODE")), anode.seeded(BUILDERS["NeuralODE"], range(4)).double()
+    assert other.load_state_dict(together.state_dict()) == ([], [])
+    assert same_parameters(together, other)
+
+
+def test_the_dtype_of_a_stack_is_that_of_its_members():
+    assert all(p.dtype == torch.float64 for p in anode.stack(models_of("ResNet")).parameters())
+    assert all(p.dtype == torch.float32 for p in anode.seeded(BUILDERS["ResNet"], range(2)).parameters())
+
+
+def test_models_may_come_from_any_iterable():
+    assert anode.stack(iter(models_of("ResNet"))).members == MEMBERS
+
+
+# What cannot be stacked
+
+
+def test_nothing_cannot_be_stacked():
+    with pytest.raises(ValueError, match="models: takes at least one model, got none"):
+        anode.stack([])
+    with pytest.raises(ValueError, match="at least one"):
+        anode.seeded(BUILDERS["ResNet"], [])
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"hidden": 16},
+        {"augment": 1},
+        {"layers": 3},
+        {"time": False},
+        {"activation": "tanh"},
+        {"rtol": 1e-5},
+        {"t1": 2.0},
+        {"max_steps": 7},
+        {"control": "joint"},
+    ],
+    ids=str,
+)
+def test_models_built_differently_cannot_be_stacked(others):
+    with pytest.raises(ValueError, match="models: takes models built with the same arguments"):
+        anode.stack([anode.NeuralODE(2, 1), anode.NeuralODE(2, 1, **others)])
+
+
+def test_models_of_different_classes_or_dtypes_cannot_be_stacked():
+    with pytest.raises(ValueError, match="models: "):
+        anode.stack([anode.NeuralODE(2, 1), anode.ResNet(2, 1)])
+    with pytest.raises(ValueError, match="models: "):
+        anode.stack([anode.NeuralODE(2, 1), anode.NeuralODE(2, 1).double()])
+
+
+def test_flows_of_a_module_that_does_not_know_members_cannot_be_stacked():
+    class Decay(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rate = nn.Parameter(torch.ones(1))
+
+        def forward(self, t, h):
+            return -self.rate * h
+
+    with pytest.raises(ValueError, match="models: takes models that can be stacked"):
+        anode.stack([anode.Flow(Decay()), anode.Flow(Decay())])
+
+
+def test_stacks_cannot_be_stacked():
+    with pytest.raises(ValueError, match="models: "):
+        anode.stack([anode.stack(models_of("ResNet")), anode.stack(models_of("ResNet"))])
+
+
+@each_model
+def test_a_model_that_is_no_stack_cannot_be_unstacked(name):
+    with pytest.raises(ValueError, match=r"model: takes a model made by anode\.stack"):
+        anode.unstack(BUILDERS[name]())
+
+
+@pytest.mark.parametrize(
+    "build",
+    [lambda: anode.NeuralODE(4, 4, 4), lambda: anode.ResNet(4, 4, 4), lambda: anode.MLPField(4, 4)],
+    ids=["NeuralODE", "ResNet", "MLPField"],
+)
+def test_a_model_all_of_whose_sizes_are_equal_cannot_be_unstacked_either(build):
+    model = build()
+    assert model.members is None
+    with pytest.raises(ValueError, match=r"model: takes a model made by anode\.stack"):
+        anode.unstack(model)
+
+
+# Seeds
+
+
+@each_model
+def test_a_seeded_member_depends_on_its_seed_alone(name):
+    one = anode.unstack(anode.seeded(BUILDERS[name], [3, 5, 7]))
+    other = anode.unstack(anode.seeded(BUILDERS[name], [7, 9, 3, 3]))
+    assert same_parameters(one[0], other[2])
+    assert same_parameters(one[0], other[3])
+    assert same_parameters(one[2], other[0])
+    assert not same_parameters(one[0], one[1])
+
+
+def test_a_seeded_member_is_the_model_built_after_manual_seed():
+    torch.manual_seed(5)
+    expected = anode.ResNet(2, 1)
+    assert same_parameters(anode.unstack(anode.seeded(lambda: anode.ResNet(2, 1), [4, 5]))[1], expected)
+
+
+def test_seeding_leaves_the_global_random_numbers_alone():
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    anode.seeded(BUILDERS["ResNet"], range(3))
+    assert torch.equal(torch.get_rng_state(), state)
+
+    def fail():
+        torch.rand(3)
+        raise RuntimeError("no model today")
+
+    with pytest.raises(RuntimeError, match="no model today"):
+        anode.seeded(fail, range(3))
+    assert torch.equal(torch.get_rng_state(), state)

@@ -1,0 +1,349 @@
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+import anode
+from anode.files import read_tensors, write_tensors
+from anode.models.model import Outcome, checked
+from anode.train.checkpoint import CLASSES, load, save
+
+TIGHT = {"rtol": 1e-9, "atol": 1e-9}
+
+
+def normal(*shape: int, seed: int = 1, dtype=torch.float64) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+class Autonomous(nn.Sequential):
+    def forward(self, t, h):
+        return super().forward(h)
+
+
+BUILDERS = {
+    "NeuralODE": lambda: anode.NeuralODE(2, 3, 8, activation="softplus", **TIGHT),
+    "augmented": lambda: anode.NeuralODE(2, 3, 8, augment=2, activation="tanh", **TIGHT),
+    "timeless": lambda: anode.NeuralODE(2, 1, 8, layers=1, time=False, activation="silu", **TIGHT),
+    "stored": lambda: anode.NeuralODE(2, 1, 8, gradient="stored", activation="gelu", **TIGHT),
+    "ResNet": lambda: anode.ResNet(2, 3, 8, 4),
+    "Flow": lambda: anode.Flow(anode.MLPField(2, 8, activation="tanh"), **TIGHT),
+    "augmented Flow": lambda: anode.Flow(anode.MLPField(5, 8, activation="softplus"), augment=3, t1=0.5, **TIGHT),
+    "Flow of a module": lambda: anode.Flow(Autonomous(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2)), **TIGHT),
+}
+SIZES = {
+    "NeuralODE": (3, 2),
+    "augmented": (3, 4),
+    "timeless": (1, 2),
+    "stored": (1, 2),
+    "ResNet": (3, 2),
+    "Flow": (2, 2),
+    "augmented Flow": (5, 5),
+    "Flow of a module": (2, 2),
+}
+"""Outputs and features of each of them."""
+
+STACKABLE = [name for name in BUILDERS if name != "Flow of a module"]
+WITH_FLOW = [name for name in BUILDERS if name != "ResNet"]
+
+every_model = pytest.mark.parametrize(
+    ("name", "members"), [*((name, None) for name in BUILDERS), *((name, 3) for name in STACKABLE)]
+)
+
+
+def model_of(name: str, members: int | None, dtype=torch.float64):
+    torch.manual_seed(0)
+    build = BUILDERS[name]
+    return (build() if members is None else anode.seeded(build, range(members))).to(dtype)
+
+
+def input_of(members: int | None, dtype=torch.float64) -> torch.Tensor:
+    return normal(*([] if members is None else [members]), 6, 2, dtype=dtype)
+
+
+def flow_in(model) -> anode.Flow:
+    return model if isinstance(model, anode.Flow) else model.flow
+
+
+# Every model
+
+
+@every_model
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_model_has_predictions_and_features_of_the_right_shape_and_dtype(name, members, dtype):
+    model, x = model_of(name, members, dtype), input_of(members, dtype)
+    if dtype == torch.float32 and name in WITH_FLOW:
+        flow_in(model).solver |= {"rtol": 1e-3, "atol": 1e-3}
+    outputs, features = SIZES[name]
+    outcome = model.run(x)
+    assert model.members == members
+    for values, size in ((outcome.prediction, outputs), (outcome.features, features)):
+        assert values.shape == (*x.shape[:-1], size)
+        assert values.dtype == dtype
+        assert values.isfinite().all()
+    assert torch.equal(model(x), outcome.prediction)
+    assert torch.equal(model.features(x), outcome.features)
+    assert (outcome.solution is None) == (name == "ResNet")
+
+
+@every_model
+def test_every_model_has_a_gradient_for_each_parameter_and_for_the_input(name, members):
+    model, x = model_of(name, members), input_of(members).requires_grad_()
+    model(x).square().sum().backward()
+    for parameter in (x, *model.parameters()):
+        assert parameter.grad.isfinite().all()
+        each = parameter.grad if members is None else parameter.grad.flatten(1).any(1)
+        assert each.any() if members is None else each.all()
+
+
+@every_model
+def test_every_models_gradient_is_its_difference_quotient(name, members):
+    model, x = model_of(name, members), input_of(members)
+    if name in WITH_FLOW:  # steps of given size, so that no decision about a step can flip
+        flow_in(model).solver |= {"method": "rk4", "step_size": 0.25}
+    cotangent = normal(*model(x).shape, seed=3)
+    found = torch.autograd.grad(model(x), tuple(model.parameters()), cotangent)
+    directions = [normal(*p.shape, seed=4) for p in model.parameters()]
+
+    def moved_by(step: float) -> torch.Tensor:
+        with torch.no_grad():
+            for parameter, direction in zip(model.parameters(), directions, strict=True):
+                parameter += step * direction
+            return (model(x) * cotangent).sum()
+
+    step = 1e-6  # small, because of the kinks of relu
+    quotient = (moved_by(step) - moved_by(-2 * step)) / (2 * step)
+    expected = sum((g * d).sum() for g, d in zip(found, directions, strict=True))
+    torch.testing.assert_close(quotient, expected, rtol=1e-5, atol=1e-7)
+
+
+@every_model
+def test_every_model_treats_samples_alike_whatever_their_order(name, members):
+    model, x = model_of(name, members), input_of(members)
+    order = torch.tensor([3, 1, 5, 0, 2, 4])
+    torch.testing.assert_close(model(x[..., order, :]), model(x)[..., order, :], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("shape", [(2,), (1, 2), (2, 3, 2)], ids=str)
+def test_every_model_takes_one_vector_a_batch_of_one_or_more_dimensions(name, shape):
+    model, x = model_of(name, None), normal(*shape)
+    flat = model(x.reshape(-1, 2))
+    torch.testing.assert_close(model(x).reshape(flat.shape), flat, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", STACKABLE)
+def test_every_stacked_model_takes_a_batch_of_one(name):
+    assert model_of(name, 3)(normal(3, 1, 2)).shape[:2] == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "members"), [*((name, None) for name in WITH_FLOW), *((name, 3) for name in WITH_FLOW[:-1])]
+)
+def test_every_flow_can_be_undone(name, members):
+    model, x = model_of(name, members), input_of(members)
+    torch.testing.assert_close(flow_in(model).inverse(model.features(x)), x, rtol=1e-6, atol=1e-6)
+
+
+@every_model
+def test_every_model_is_restored_from_its_state_dict_through_a_file(name, members, tmp_path):
+    model, x = model_of(name, members), input_of(members)
+    path = write_tensors(tmp_path / "weights.safetensors", model.state_dict())
+    torch.manual_seed(1)
+    build = BUILDERS[name]
+    other = (build() if members is None else anode.seeded(build, range(10, 10 + members))).double()
+    assert not torch.equal(other(x), model(x))
+    assert other.load_state_dict(read_tensors(path)) == ([], [])
+    assert torch.equal(other(x), model(x))
+
+
+@every_model
+def test_every_model_is_saved_and_loaded_or_says_why_not(name, members, tmp_path):
+    model, x = model_of(name, members), input_of(members)
+    if type(model) not in CLASSES.values():
+        with pytest.raises(TypeError, match=r"model: takes a NeuralODE or a ResNet, got Flow.*state_dict"):
+            save(model, tmp_path / "model")
+        assert not list(tmp_path.iterdir())
+        return
+    save(model, tmp_path / "model")
+    other = load(tmp_path / "model")
+    assert type(other) is type(model)
+    assert other.members == members
+    assert other.settings == model.settings
+    assert torch.equal(other(x), model(x))
+
+
+@every_model
+def test_every_model_can_be_trained(name, members):
+    model, x = model_of(name, members), normal(12, 2)
+    before = [p.clone() for p in model.parameters()]
+    y = normal(12, SIZES[name][0], seed=2)
+    history = anode.fit(model, (x, y), epochs=1, batch_size=6, progress=False)
+    assert history.members == members
+    assert len(history) == 2
+    assert all(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+@every_model
+def test_no_model_moves_the_global_random_numbers_or_its_own_parameters_by_being_run(name, members):
+    model, x = model_of(name, members), input_of(members)
+    state, before = torch.get_rng_state(), [p.clone() for p in model.parameters()]
+    model(x)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+@every_model
+def test_every_model_can_be_copied_by_its_repr_and_settings(name, members):
+    model = model_of(name, members)
+    assert type(model).__name__ in repr(model)
+    if type(model) in CLASSES.values():
+        again = type(model)(**model.settings)
+        assert again.settings == model.settings
+        assert sum(p.numel() for p in again.parameters()) == sum(p.numel() for p in model.parameters()) / (members or 1)
+
+
+# Neural ODEs
+
+
+def test_a_neural_ode_is_a_linear_map_of_a_flow():
+    model, x = model_of("augmented", None), input_of(None)
+    features = anode.solve(model.flow.field, torch.cat([x, x.new_zeros(6, 2)], -1), (0.0, 1.0), **TIGHT).y1
+    torch.testing.assert_close(model.features(x), features)
+    torch.testing.assert_close(model(x), features @ model.head.weight.T + model.head.bias)
+
+
+@pytest.mark.parametrize(
+    ("options", "parameters"),
+    [
+        # (dim + 1) hidden + hidden, hidden² + hidden, hidden dim + dim; and the head, dim out + out
+        ({"in_features": 2, "out_features": 1, "hidden": 32}, 128 + 1056 + 66 + 3),
+        ({"in_features": 2, "out_features": 1, "hidden": 32, "augment": 5}, 288 + 1056 + 231 + 8),
+        ({"in_features": 1, "out_features": 1, "hidden": 16, "augment": 1}, 64 + 272 + 34 + 3),
+        ({"in_features": 2, "out_features": 1, "hidden": 32, "time": False}, 96 + 1056 + 66 + 3),
+    ],
+    ids=str,
+)
+def test_a_neural_ode_has_the_papers_number_of_parameters(options, parameters):
+    assert sum(p.numel() for p in anode.NeuralODE(**options).parameters()) == parameters
+
+
+def test_the_papers_solver_is_the_default():
+    solver = anode.NeuralODE(2, 1).flow.solver
+    assert (solver["method"], solver["rtol"], solver["atol"]) == ("dopri5", 1e-3, 1e-3)
+    stats = anode.NeuralODE(2, 1).run(torch.ones(4, 2)).solution.stats
+    assert stats.nfe == 2 + 6 * (stats.accepted + stats.rejected)
+
+
+@pytest.mark.parametrize("augment", [0, 1, 5])
+def test_augmenting_by_nothing_is_the_plain_neural_ode(augment):
+    model = anode.NeuralODE(2, 1, augment=augment)
+    assert model.flow.field.dim == model.head.in_features == 2 + augment
+    assert model.features(torch.ones(4, 2)).shape == (4, 2 + augment)
+
+
+def test_options_of_the_solver_go_to_the_flow():
+    model = anode.NeuralODE(2, 1, rtol=1e-7, method="bosh3", max_steps=77, t1=0.5, control="sample")
+    assert model.flow.solver["rtol"] == 1e-7
+    assert model.flow.solver["method"] == "bosh3"
+    assert model.flow.solver["max_steps"] == 77
+    assert (model.flow.t1, model.flow.control) == (0.5, "sample")
+    assert model.run(torch.ones(4, 2)).solution.stats.nfe.shape == (4,)
+
+
+def test_a_failed_solve_raises_but_for_run():
+    model = anode.NeuralODE(2, 1, max_steps=1).double()
+    x = normal(5, 2)
+    outcome = model.run(x)
+    assert not outcome.solution.success
+    assert outcome.prediction.shape == (5, 1)
+    for call in (model, model.features):
+        with pytest.raises(anode.SolveError, match="MAX_STEPS"):
+            call(x)
+
+
+def test_an_outcome_without_a_solve_needs_no_check():
+    outcome = Outcome(torch.ones(1), torch.ones(1))
+    assert checked(outcome) is outcome
+
+
+# Residual networks
+
+
+def test_a_resnet_adds_a_network_of_its_own_in_every_layer():
+    model, x = model_of("ResNet", None), input_of(None)
+    h = x
+    for block in model.blocks:
+        first, second, third = block.weights
+        h1 = torch.relu(h @ first.T + block.biases[0])
+        h2 = torch.relu(h1 @ second.T + block.biases[1])
+        h = h + h2 @ third.T + block.biases[2]
+    torch.testing.assert_close(model.features(x), h)
+    torch.testing.assert_close(model(x), h @ model.head.weight.T + model.head.bias)
+
+
+def test_a_resnets_trajectory_goes_from_the_input_to_the_features():
+    model, x = model_of("ResNet", None), input_of(None)
+    states = model.trajectory(x)
+    assert len(states) == 1 + len(model.blocks) == 5
+    assert states[0] is x
+    assert torch.equal(states[-1], model.features(x))
+    assert all(not torch.equal(a, b) for a, b in pairwise(states))
+
+
+def test_the_layers_of_a_resnet_are_different():
+    weights = [block.weights[0] for block in anode.ResNet(2, 1).blocks]
+    assert all(not torch.equal(a, b) for a, b in pairwise(weights))
+
+
+@pytest.mark.parametrize(("hidden", "layers"), [(16, 2), (32, 5), (32, 10)])
+def test_a_resnet_has_the_papers_number_of_parameters(hidden, layers):
+    each = (2 * hidden + hidden) + (hidden * hidden + hidden) + (2 * hidden + 2)
+    assert sum(p.numel() for p in anode.ResNet(2, 1, hidden, layers).parameters()) == layers * each + 3
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "softplus"])
+def test_a_resnet_uses_its_activation(activation):
+    model = anode.ResNet(2, 1, activation=activation)
+    assert all(block.activation == activation for block in model.blocks)
+
+
+# Arguments
+
+build_either = pytest.mark.parametrize("build", [anode.NeuralODE, anode.ResNet], ids=["NeuralODE", "ResNet"])
+
+
+@build_either
+@pytest.mark.parametrize("name", ["in_features", "out_features", "hidden", "layers"])
+@pytest.mark.parametrize("size", [0, -1, 1.5, math.nan, "2", None])
+def test_a_bad_size_is_an_error_that_names_it(build, name, size):
+    # hidden and layers are checked by the fields themselves
+    with pytest.raises(ValueError, match=f"{name}: takes a whole number above 0"):
+        build(**{"in_features": 2, "out_features": 1, name: size})
+
+
+@build_either
+def test_an_unknown_activation_is_an_error_that_suggests_the_nearest(build):
+    with pytest.raises(ValueError, match=r"activation: .*'rulu'.*did you mean 'relu'"):
+        build(2, 1, activation="rulu")
+
+
+def test_an_unknown_option_is_an_error_that_names_it():
+    with pytest.raises(TypeError, match="hiden"):
+        anode.NeuralODE(2, 1, hiden=3)
+
+
+@build_either
+@pytest.mark.parametrize("shape", [(), (3,), (5, 1), (5, 3)], ids=str)
+def test_an_input_of_another_size_is_an_error_that_names_x(build, shape):
+    with pytest.raises(ValueError, match="x: takes 2 features in the last dimension, got shape"):
+        build(2, 1)(torch.ones(shape))
+
+
+@build_either
+@pytest.mark.parametrize("shape", [(2,), (5, 2), (2, 5, 2), (3, 4, 5, 2)], ids=str)
+def test_an_input_of_another_shape_for_a_stack_is_an_error_that_names_x(build, shape):
+    model = anode.seeded(lambda: build(2, 1), range(3))
+    with pytest.raises(ValueError, match=r"x: takes shape \[members, batch, features\] = \[3, any, 2\]"):
+        model(torch.ones(shape))

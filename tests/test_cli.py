@@ -1,0 +1,380 @@
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import anode
+from anode.cli import app
+from anode.experiments import protocols, workers
+from anode.experiments.reproduce import Settings
+from anode.experiments.single import Single, load_saved
+from anode.experiments.studies import STUDIES
+
+COMMAND = str(Path(sys.executable).with_name("anode"))
+QUICK = ["--epochs", "1", "--batch-size", "500"]
+COMMANDS = ("reproduce", "train", "plot", "report")
+
+
+@pytest.fixture
+def invoke(monkeypatch):
+    """The command, in this process, with room for long lines."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def invoke(*arguments):
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+    return invoke
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The protocols of fig03 with few epochs."""
+    few = {name: replace(run, epochs=5) for name, run in protocols.RUNS.items() if name.startswith("map")}
+    monkeypatch.setattr(protocols, "RUNS", few)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    assert CliRunner().invoke(app, ["train", "moons", *QUICK, "--out", str(folder)]).exit_code == 0
+    return folder
+
+
+def process(*arguments, **options):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=60, env=environment, **options
+    )
+
+
+def refused(result, *words: str) -> None:
+    """Fails unless a command ended as one does that was asked for something wrong: one line, exit code 2."""
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert "Traceback" not in line
+    for word in words:
+        assert word in line
+
+
+def plain(text: str) -> str:
+    """A help text without frames and line breaks."""
+    return re.sub(r"[\s│╭╮╰╯─]+", " ", text)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], []], ids=str)
+def test_help_names_every_command(invoke, arguments):
+    result = invoke(*arguments)
+    assert result.exit_code in (0, 2 if not arguments else 0)
+    for command in COMMANDS:
+        assert command in result.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(invoke, command):
+    result = invoke(command, "--help")
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    assert "Usage: " in result.stdout
+    assert result.stdout == invoke(command, "-h").stdout
+
+
+def test_the_help_of_train_has_every_option_with_its_default_the_datasets_and_an_example(invoke):
+    text = plain(invoke("train", "--help").stdout)
+    for name, field in Single.__dataclass_fields__.items():
+        if name == "data":
+            continue
+        assert f"--{name.replace('_', '-')} " in text, name
+        if field.default is not None and not isinstance(field.default, bool):
+            assert f"[default: {field.default}]" in text, name
+    for name in (
+        *anode.datasets.DATASETS,
+        "--no-time",
+        "[default: run]",
+        "anode train g --augment 5",
+        "anode plot run",
+    ):
+        assert name in text
+
+
+def test_the_help_of_reproduce_has_every_option_with_its_default_and_examples(invoke):
+    text = plain(invoke("reproduce", "--help").stdout)
+    for part in (
+        "--repeats",
+        "[default: 20]",
+        "--out",
+        "[default: results/toy]",
+        "--seed",
+        "[default: 0]",
+        "--no-resume",
+        "--jobs",
+        "one a processor",
+        "anode reproduce fig07 fig08 --repeats 5 --out quick",
+    ):
+        assert part in text
+
+
+def test_the_defaults_of_the_command_are_those_of_the_library(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    monkeypatch.setattr("anode.experiments.single.train_single", lambda *given: seen.append(given) or 1 / 0)
+    monkeypatch.setattr("anode.experiments.reproduce.reproduce", lambda settings, _: seen.append(settings) or 1 / 0)
+    invoke("train", "g")
+    invoke("reproduce")
+    assert seen == [(Single("g"), Path("run")), replace(Settings(), out=Path("results/toy"))]
+
+
+def test_the_version_is_printed(invoke):
+    result = invoke("--version")
+    assert (result.exit_code, result.stdout) == (0, f"anode {anode.__version__}\n")
+
+
+def test_the_installed_command_says_its_version_and_names_a_mistake_in_one_line(tmp_path):
+    assert process("--version").stdout == f"anode {anode.__version__}\n"
+    result = process("train", "moon", cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.endswith("got 'moon'; did you mean 'moons'?")
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_was_trained_can_be_read_and_drawn(invoke, tmp_path):
+    folder = tmp_path / "run"
+    result = invoke("train", "moons", *QUICK, "--augment", 1, "--no-time", "--repeats", 2, "--out", folder)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "History(2 members, 2 iterations, loss " in result.stdout
+    assert f"saved: {folder}" in result.stdout
+    found = load_saved(folder)
+    assert (found.single.augment, found.single.time, found.single.repeats) == (1, False, 2)
+    result = invoke("plot", folder)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == f"picture: {folder / 'plot.png'}\n"
+    assert (folder / "plot.png").read_bytes().startswith(b"\x89PNG")
+    result = invoke("plot", folder, folder, "--out", tmp_path / "both.svg")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "<svg" in (tmp_path / "both.svg").read_text()
+
+
+def test_names_with_brackets_are_printed_as_they_are(invoke, tmp_path):
+    folder = tmp_path / "[red]run[/red]"
+    result = invoke("train", "moons", "--epochs", 0, "--out", folder)
+    assert f"saved: {folder}" in result.stdout
+    refused(invoke("train", "moons", "--epochs", 0, "--out", folder), str(folder))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["moon"], ["data: takes one of g_1d", "did you mean 'moons'?"]),
+        (["moons", "--model", "resnt"], ["model: takes one of node, resnet", "did you mean 'resnet'?"]),
+        (["moons", "--loss", "hubr"], ["loss: takes one of", "did you mean 'huber'?"]),
+        (["moons", "--activation", "rel"], ["activation: takes one of", "did you mean 'relu'?"]),
+        (["moons", "--method", "dopri55"], ["method: takes one of", "did you mean 'dopri5'?"]),
+        (["moons", "--augment", "-1"], ["augment: takes a whole number from 0, got -1"]),
+        (["moons", "--batch-size", "1001"], ["batch_size: takes at most the 1000 points", "1001"]),
+        (["g", "--dim", "0"], ["dim: takes a whole number above 0, got 0"]),
+        (["moons", "--dim", "2"], ["moons", "dim"]),
+        (["moons", "--repeats", "0"], ["repeats: takes a whole number above 0, got 0"]),
+        (["moons", "--validation", "1"], ["validation: takes a fraction", "1.0"]),
+        (["moons", "--lr", "0"], ["lr: takes a number above 0, got 0.0"]),
+        (["moons", "--seed", "-1"], ["seed: takes a whole number from 0, got -1"]),
+        (["g_1d"], ["batch_size: takes at most the 2 points that there are, got 64"]),
+    ],
+    ids=str,
+)
+def test_a_mistake_in_what_to_train_is_one_line_and_creates_nothing(invoke, tmp_path, arguments, words):
+    refused(invoke("train", *arguments, "--out", tmp_path / "new" / "run"), *words)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_method_of_fixed_steps_takes_its_step_size(invoke, tmp_path):
+    refused(invoke("train", "moons", *QUICK, "--method", "rk4", "--out", tmp_path / "run"), "step_size: method 'rk4'")
+    assert not any(tmp_path.iterdir())
+    result = invoke("train", "moons", *QUICK, "--method", "rk4", "--step-size", 0.25, "--out", tmp_path / "run")
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_a_folder_that_exists_is_refused_and_left_alone(invoke, trained):
+    before = {path.name: path.read_bytes() for path in trained.iterdir()}
+    refused(invoke("train", "moons", *QUICK, "--out", trained), f"{trained} exists and is not an empty folder")
+    assert {path.name: path.read_bytes() for path in trained.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["run.json", "history.json", "model.json", "model.safetensors"])
+@pytest.mark.parametrize("kind", ["half", "empty", "missing"])
+def test_a_damaged_run_is_named_in_one_line_and_no_picture_is_written(invoke, trained, tmp_path, name, kind):
+    for path in trained.iterdir():
+        if path.suffix != ".png":
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    path = tmp_path / name
+    if kind == "missing":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:60] if kind == "half" else b"")
+    before = {path.name for path in tmp_path.iterdir()}
+    refused(invoke("plot", tmp_path), str(tmp_path), name)
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_folder_that_holds_no_run_is_named(invoke, tmp_path, exists):
+    folder = tmp_path if exists else tmp_path / "missing"
+    refused(invoke("plot", folder), f"{folder}: is not a folder of anode train")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_picture_of_another_kind_is_refused(invoke, trained, tmp_path):
+    refused(invoke("plot", trained, "--out", tmp_path / "picture.bmp"), "out: takes a name that ends in")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_run_that_failed_is_reported_without_a_traceback(invoke, tmp_path):
+    result = invoke("train", "moons", *QUICK, "--lr", 1e6, "--out", tmp_path / "run")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "failed: repeat 0" in result.stdout
+    assert invoke("plot", tmp_path / "run").exit_code in (0, 2)
+
+
+def test_reproduce_prints_the_claims_and_where_the_report_is(invoke, small, tmp_path):
+    folder = tmp_path / "out"
+    result = invoke("reproduce", "fig03", "--repeats", 2, "--jobs", 1, "--out", folder)
+    assert (result.exit_code, result.stderr) == (0, "")
+    for words in ("A flow on the line cannot", "inconclusive", "of 2 repeats", "sign test", f"report: {folder}"):
+        assert words in result.stdout
+    page = (folder / "report.html").read_bytes()
+    (folder / "report.html").unlink()
+    result = invoke("report", folder)
+    assert (result.exit_code, result.stdout) == (0, f"report: {folder / 'report.html'}\n")
+    assert (folder / "report.html").read_bytes() == page
+
+
+def test_reproduce_lists_the_repeats_that_failed(invoke, small, tmp_path, monkeypatch):
+    from anode.train.history import Failure
+
+    real = workers.train
+
+    def hurt(run, tell):
+        result = real(run, tell)
+        result.history.failures.append(Failure(1, 3, "MAX_STEPS: too many"))
+        return result
+
+    monkeypatch.setattr(workers, "train", hurt)
+    result = invoke("reproduce", "fig03", "--repeats", 2, "--jobs", 1, "--out", tmp_path / "out")
+    assert result.exit_code == 0
+    assert "failed: map-g, repeat 1: MAX_STEPS: too many" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fig33"], ["figure: takes one of fig01", "got 'fig33'; did you mean 'fig03'?"]),
+        (["fig03", "nonsense"], ["figure: takes one of fig01", "got 'nonsense'"]),
+        (["fig03", "--repeats", "0"], ["repeats: takes a whole number above 0, got 0"]),
+        (["fig03", "--jobs", "0"], ["jobs: takes a whole number above 0, got 0"]),
+        (["fig03", "--seed", "-1"], ["seed: takes a whole number from 0, got -1"]),
+    ],
+    ids=str,
+)
+def test_a_mistake_in_what_to_reproduce_is_one_line_and_creates_nothing(invoke, tmp_path, arguments, words):
+    refused(invoke("reproduce", *arguments, "--out", tmp_path / "out"), *words)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_figure_without_its_zero_is_understood(invoke, tmp_path):
+    result = invoke("reproduce", "fig4", "--out", tmp_path)  # one that needs no training
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert json.loads((tmp_path / "anode-results.json").read_text())["studies"] == ["fig04"]
+
+
+def test_a_folder_that_is_not_for_results_is_refused(invoke, tmp_path):
+    (tmp_path / "notes.txt").write_text("keep me")
+    refused(invoke("reproduce", "fig04", "--out", tmp_path), f"{tmp_path} holds something else")
+    refused(invoke("reproduce", "fig04", "--out", tmp_path / "notes.txt"), "takes a folder, got the file")
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    assert (tmp_path / "notes.txt").read_text() == "keep me"
+
+
+def test_other_settings_in_the_same_folder_are_refused(invoke, tmp_path):
+    assert invoke("reproduce", "fig04", "--out", tmp_path).exit_code == 0
+    refused(invoke("reproduce", "fig04", "--seed", 1, "--out", tmp_path), "repeats 20 and seed 0", "--no-resume")
+    assert invoke("reproduce", "fig04", "--seed", 1, "--no-resume", "--out", tmp_path).exit_code == 0
+    assert json.loads((tmp_path / "anode-results.json").read_text())["seed"] == 1
+
+
+def test_a_process_that_was_killed_is_one_line_and_another_exit_code(invoke, tmp_path, monkeypatch):
+    def died(*_):
+        raise workers.WorkerDiedError("a training process was killed")
+
+    monkeypatch.setattr("anode.experiments.reproduce.do_runs", died)
+    result = invoke("reproduce", "fig03", "--out", tmp_path / "out")
+    assert (result.exit_code, result.stderr) == (1, "error: a training process was killed\n")
+
+
+def test_a_report_of_nothing_is_refused(invoke, tmp_path):
+    refused(invoke("report", tmp_path / "missing"), "anode-results.json", "is missing")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_report_of_interrupted_results_is_refused(invoke, small, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workers, "train", interrupted)
+    result = invoke("reproduce", "fig03", "--jobs", 1, "--out", tmp_path)
+    assert result.exit_code == 130
+    assert result.stderr.splitlines() == [
+        f"interrupted; what was finished is kept in {tmp_path}, and the same command goes on from there"
+    ]
+    refused(invoke("report", tmp_path), "anode-results.json")
+
+
+def test_every_figure_can_be_asked_for_by_its_name(invoke, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "anode.experiments.reproduce.reproduce", lambda settings, _: asked.extend(settings.figures) or 1 / 0
+    )
+    invoke("reproduce", *STUDIES)
+    assert asked == list(STUDIES)
+
+
+# The command, which says by a file that its first epoch is done.
+WATCHED = """
+import sys
+from pathlib import Path
+from anode.train.fit import Training
+validate, seen = Training.validate, Path(sys.argv.pop(1))
+Training.validate = lambda self: (validate(self), seen.touch())
+from anode.cli import run
+run()
+"""
+
+
+def test_ctrl_c_ends_training_early_and_saves_what_there_is(tmp_path):
+    folder, seen = tmp_path / "run", tmp_path / "seen"
+    with subprocess.Popen(
+        [sys.executable, "-c", WATCHED, str(seen), "train", "moons", "--epochs", "100000", "--out", str(folder)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as started:
+        end = time.monotonic() + 30
+        while not seen.exists() and started.poll() is None and time.monotonic() < end:
+            time.sleep(0.02)
+        started.send_signal(signal.SIGINT)
+        out, err = started.communicate(timeout=20)
+    assert (started.returncode, err) == (0, "")
+    assert "stopped: interrupted" in out
+    found = load_saved(folder)
+    assert len(found.history) > 0
+    assert found.history.stopped == "interrupted"

@@ -1,0 +1,263 @@
+import json
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from anode import files
+from anode.files import DamagedFileError, read_json, read_tensors, write, write_json, write_tensors, write_text
+
+PROPERTY = settings(
+    derandomize=True,
+    deadline=None,
+    max_examples=50,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],  # the same file is written again and again
+)
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# Whole or not there
+
+
+def test_a_file_is_written_with_its_folders(tmp_path):
+    path = tmp_path / "some" / "where" / "note.txt"
+    assert write_text(path, "Grüße\n") == path
+    assert path.read_text(encoding="utf-8") == "Grüße\n"
+    assert names_in(path.parent) == ["note.txt"]
+
+
+def test_a_file_is_replaced(tmp_path):
+    path = tmp_path / "note.txt"
+    write_text(path, "old, and longer")
+    write_text(path, "new")
+    assert path.read_text() == "new"
+    assert names_in(tmp_path) == ["note.txt"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("half"), OSError("disk full"), KeyboardInterrupt(), SystemExit(1)])
+@pytest.mark.parametrize("existing", [True, False])
+def test_a_save_that_raises_leaves_the_old_file_and_nothing_else(tmp_path, error, existing):
+    path = tmp_path / "data.bin"
+    if existing:
+        path.write_bytes(b"old")
+
+    def save(unfinished: Path) -> None:
+        unfinished.write_bytes(b"half of the n")
+        raise error
+
+    with pytest.raises(type(error)):
+        write(path, save)
+    assert names_in(tmp_path) == (["data.bin"] if existing else [])
+    if existing:
+        assert path.read_bytes() == b"old"
+
+
+def test_a_save_that_writes_nothing_is_an_error_and_leaves_the_old_file(tmp_path):
+    path = tmp_path / "data.bin"
+    path.write_bytes(b"old")
+    with pytest.raises(FileNotFoundError):
+        write(path, lambda unfinished: None)
+    assert path.read_bytes() == b"old"
+    assert names_in(tmp_path) == ["data.bin"]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_a_failure_at_the_very_end_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, step):
+    path = tmp_path / "data.txt"
+    path.write_text("old")
+
+    def fail(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os if step == "fsync" else Path, step, fail)
+    with pytest.raises(OSError, match="no space"):
+        write_text(path, "new")
+    monkeypatch.undo()
+    assert path.read_text() == "old"
+    assert names_in(tmp_path) == ["data.txt"]
+
+
+def test_the_old_file_stays_until_the_new_one_is_complete_and_on_the_disk(tmp_path, monkeypatch):
+    path = tmp_path / "data.txt"
+    path.write_text("old")
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(path.read_text()))
+    seen = []
+
+    def save(unfinished: Path) -> None:
+        unfinished.write_text("new")
+        seen.append((unfinished.parent, unfinished.suffix, unfinished != path, path.read_text()))
+
+    write(path, save)
+    assert seen == [(tmp_path, ".txt", True, "old")]
+    assert synced == ["old"]
+    assert path.read_text() == "new"
+
+
+def test_two_writers_do_not_share_a_temporary_file(tmp_path):
+    path, used = tmp_path / "data.txt", []
+
+    def save(unfinished: Path) -> None:
+        used.append(unfinished)
+        unfinished.write_text("outer")
+        if len(used) < 3:
+            write(path, save)
+
+    write(path, save)
+    assert len(set(used)) == 3
+    assert path.read_text() == "outer"
+    assert names_in(tmp_path) == ["data.txt"]
+
+
+# JSON
+
+
+@PROPERTY
+@given(json_values)
+def test_json_comes_back_as_it_was(tmp_path, content):
+    path = tmp_path / "content.json"
+    assert read_json(write_json(path, content)) == content
+
+
+def test_json_files_are_plain_utf8_that_ends_in_a_newline(tmp_path):
+    path = write_json(tmp_path / "a.json", {"name": "π", "values": [1, 2.5, None, True]}, indent=1)
+    assert json.loads(path.read_bytes().decode("utf-8")) == {"name": "π", "values": [1, 2.5, None, True]}
+    assert path.read_text().endswith("}\n")
+    assert path.read_text().count("\n") > 4
+
+
+@pytest.mark.parametrize(
+    "bad", [float("nan"), float("inf"), {1, 2}, torch.ones(2), pytest.param(object(), id="object")], ids=repr
+)
+def test_what_json_does_not_have_is_refused_and_the_old_file_stays(tmp_path, bad):
+    path = write_json(tmp_path / "a.json", {"old": 1})
+    with pytest.raises((TypeError, ValueError)):
+        write_json(path, {"new": bad})
+    assert read_json(path) == {"old": 1}
+    assert names_in(tmp_path) == ["a.json"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"{",
+        b'{"a": [1, 2',
+        b'{"a": 1} and more',
+        b"{'a': 1}",
+        b"\xff\xfe\x00{",
+        b"\x80\x04\x95",
+        b"\x00" * 100,
+        b"[" * 100_000,
+        "{}".encode("utf-16"),
+    ],
+    ids=["empty", "open", "cut", "more", "quotes", "binary", "pickle", "zeros", "deep", "utf-16"],
+)
+def test_a_damaged_json_file_is_an_error_that_names_it_and_says_what_to_do(tmp_path, damage):
+    path = tmp_path / "content.json"
+    path.write_bytes(damage)
+    said = r"content\.json: is not a JSON file .*; remove it or restore it"
+    with pytest.raises(DamagedFileError, match=said) as caught:
+        read_json(path)
+    assert isinstance(caught.value, ValueError)
+    assert caught.value.__cause__ is None
+
+
+@PROPERTY
+@given(st.integers(0, 60))
+def test_every_cut_of_a_json_file_is_noticed(tmp_path, length):
+    path = tmp_path / "content.json"
+    whole = write_json(path, {"series": [1.5, 2.5, None], "name": "a history", "more": {}}).read_bytes()
+    path.write_bytes(whole[: min(length, len(whole) - 2)])  # the newline may be missing
+    with pytest.raises(DamagedFileError):
+        read_json(path)
+
+
+def test_a_json_file_that_is_not_there_is_not_damaged(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_json(tmp_path / "none.json")
+
+
+# Tensors
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.bool], ids=str
+)
+def test_tensors_come_back_as_they_were(tmp_path, dtype):
+    values = torch.arange(6).reshape(2, 3).to(dtype)
+    tensors = {"a.weight": values, "b": torch.ones((), dtype=dtype), "c": torch.empty(0, 2)}
+    found = read_tensors(write_tensors(tmp_path / "t.safetensors", tensors))
+    assert set(found) == set(tensors)
+    for name, tensor in tensors.items():
+        assert found[name].dtype == tensor.dtype
+        assert torch.equal(found[name], tensor)
+
+
+def test_tensors_that_are_views_or_need_a_gradient_are_written(tmp_path):
+    base = torch.arange(12.0).reshape(3, 4).requires_grad_()
+    tensors = {"turned": base.T, "row": base[1], "expanded": torch.ones(1, 3).expand(2, 3)}
+    found = read_tensors(write_tensors(tmp_path / "t.safetensors", tensors))
+    for name, tensor in tensors.items():
+        assert torch.equal(found[name], tensor)
+        assert not found[name].requires_grad
+
+
+def test_values_that_are_not_finite_are_kept(tmp_path):
+    tensor = torch.tensor([float("nan"), float("inf"), -0.0])
+    found = read_tensors(write_tensors(tmp_path / "t.safetensors", {"a": tensor}))["a"]
+    assert torch.equal(found.view(torch.int32), tensor.view(torch.int32))
+
+
+@pytest.mark.parametrize("keep", [0, 4, 8, 20, -1, -8])
+def test_a_cut_safetensors_file_is_an_error_that_names_it(tmp_path, keep):
+    path = write_tensors(tmp_path / "t.safetensors", {"a": torch.ones(3, 4)})
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(
+        DamagedFileError, match=r"t\.safetensors: is not a safetensors file .*; remove it or restore it"
+    ):
+        read_tensors(path)
+
+
+@pytest.mark.parametrize(
+    "damage", [b"not tensors at all, but text", b"\xff" * 64, pickle.dumps({"a": 1}), b"\x02" + b"\x00" * 7 + b"[]"]
+)
+def test_a_file_of_something_else_is_an_error_and_nothing_is_executed(tmp_path, damage):
+    path = tmp_path / "t.safetensors"
+    path.write_bytes(damage)
+    with pytest.raises(DamagedFileError, match="is not a safetensors file"):
+        read_tensors(path)
+
+
+def test_tensors_that_are_not_there_are_not_damaged(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        read_tensors(tmp_path / "none.safetensors")
+
+
+def test_tensors_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = write_tensors(tmp_path / "t.safetensors", {"a": torch.ones(3)})
+
+    def fail(tensors, unfinished):
+        Path(unfinished).write_bytes(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(files, "save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_tensors(path, {"a": torch.zeros(3)})
+    assert torch.equal(read_tensors(path)["a"], torch.ones(3))
+    assert names_in(tmp_path) == ["t.safetensors"]

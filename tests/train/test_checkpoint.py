@@ -1,0 +1,288 @@
+import json
+import pickle
+
+import pytest
+import torch
+
+import anode
+from anode.files import DamagedFileError, read_tensors, write_tensors
+from anode.ode.gradients import Discrete, Stored
+from anode.train.checkpoint import load, save
+
+BUILDERS = {
+    "NeuralODE": lambda: anode.NeuralODE(2, 1, 8),
+    "augmented": lambda: anode.NeuralODE(
+        3, 2, 6, augment=2, layers=1, time=False, activation="tanh", rtol=1e-5, t1=0.5, max_steps=50, gradient="stored"
+    ),
+    "fixed steps": lambda: anode.NeuralODE(2, 1, 8, method="rk4", step_size=0.1, control="sample"),
+    "ResNet": lambda: anode.ResNet(2, 3, 8, 2, activation="softplus"),
+}
+each_model = pytest.mark.parametrize("name", BUILDERS)
+each_kind = pytest.mark.parametrize("members", [None, 1, 3])
+
+
+def model_of(name: str = "NeuralODE", members: int | None = None, seed: int = 0):
+    torch.manual_seed(seed)
+    return BUILDERS[name]() if members is None else anode.seeded(BUILDERS[name], range(seed, seed + members))
+
+
+def input_of(model) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    shape = (5, model.in_features) if model.members is None else (model.members, 5, model.in_features)
+    dtype = next(model.parameters()).dtype
+    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+
+
+def names_in(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@each_model
+@each_kind
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_model_comes_back_as_it_was(name, members, dtype, tmp_path):
+    model = model_of(name, members).to(dtype)
+    save(model, tmp_path / "model")
+    found = load(tmp_path / "model")
+    assert type(found) is type(model)
+    assert repr(found) == repr(model)
+    assert (found.members, found.settings) == (model.members, model.settings)
+    for (ours, a), (theirs, b) in zip(model.named_parameters(), found.named_parameters(), strict=True):
+        assert ours == theirs
+        assert a.dtype == b.dtype
+        assert b.requires_grad
+        assert torch.equal(a, b)
+    assert torch.equal(found(input_of(model)), model(input_of(model)))
+
+
+def test_the_files_are_two_json_and_safetensors(tmp_path):
+    path = save(model_of(), tmp_path / "runs" / "best.v1")
+    assert path == tmp_path / "runs" / "best.v1.json"
+    assert names_in(tmp_path / "runs") == ["best.v1.json", "best.v1.safetensors"]
+    content = json.loads(path.read_text())
+    assert content["format"] == "anode model 1"
+    assert content["model"] == "NeuralODE"
+    assert content["version"] == anode.__version__
+    assert content["settings"]["hidden"] == 8
+    assert torch.equal(load(str(tmp_path / "runs" / "best.v1"))(torch.ones(1, 2)), model_of()(torch.ones(1, 2)))
+
+
+def test_saving_again_replaces_a_model(tmp_path):
+    save(model_of("NeuralODE", 3), tmp_path / "model")
+    save(model_of("ResNet"), tmp_path / "model")
+    assert isinstance(load(tmp_path / "model"), anode.ResNet)
+    assert names_in(tmp_path) == ["model.json", "model.safetensors"]
+
+
+def test_a_trained_model_comes_back_and_can_be_trained_on(tmp_path):
+    model, data = model_of(), anode.datasets.g(2, inner=10, outer=20)
+    anode.fit(model, data, epochs=1, batch_size=10, progress=False)
+    save(model, tmp_path / "model")
+    other = load(tmp_path / "model")
+    for each in (model, other):
+        anode.fit(each, data, epochs=1, batch_size=10, progress=False, seed=5)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True))
+
+
+def test_both_are_at_hand_as_anode_save_and_anode_load(tmp_path):
+    anode.save(model_of(), tmp_path / "model")
+    assert isinstance(anode.load(tmp_path / "model"), anode.NeuralODE)
+
+
+def test_what_save_returns_can_be_loaded(tmp_path):
+    assert isinstance(load(save(model_of(), tmp_path / "model")), anode.NeuralODE)
+
+
+def test_loading_leaves_the_global_random_numbers_alone(tmp_path):
+    save(model_of(), tmp_path / "model")
+    state = torch.get_rng_state()
+    load(tmp_path / "model")
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# What cannot be saved
+
+
+class Special(anode.NeuralODE):
+    """What a subclass does cannot be known from a file."""
+
+
+@pytest.mark.parametrize(
+    "model",
+    [anode.Flow(anode.MLPField(2)), Special(2, 1), torch.nn.Linear(2, 1), anode.MLPField(2)],
+    ids=["Flow", "subclass", "Linear", "MLPField"],
+)
+def test_other_models_are_an_error_that_says_what_to_do_and_nothing_is_written(model, tmp_path):
+    said = (
+        rf"model: takes a NeuralODE or a ResNet, got {type(model).__name__}; save its state_dict\(\) with safetensors"
+    )
+    with pytest.raises(TypeError, match=said):
+        save(model, tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_that_are_not_json_are_an_error_and_the_old_model_stays(tmp_path):
+    old = model_of()
+    save(old, tmp_path / "model")
+    with pytest.raises(TypeError, match=r"model: .*settings.*got tensor"):
+        save(anode.NeuralODE(2, 1, 8, rtol=torch.tensor(1e-4)), tmp_path / "model")
+    assert torch.equal(load(tmp_path / "model")(torch.ones(1, 2)), old(torch.ones(1, 2)))
+
+
+def test_a_model_comes_back_with_a_gradient_that_has_settings_of_its_own(tmp_path):
+    gradient = anode.Continuous(rtol=1e-5, seminorm=True)
+    save(anode.NeuralODE(2, 1, 8, gradient=gradient), tmp_path / "model")
+    assert load(tmp_path / "model").flow.solver["gradient"] == gradient
+
+
+@pytest.mark.parametrize("gradient", [Discrete(), Stored()], ids=str)
+def test_a_gradient_without_settings_comes_back_by_its_name(gradient, tmp_path):
+    model = anode.NeuralODE(2, 1, 8, gradient=gradient)
+    save(model, tmp_path / "model")
+    found = load(tmp_path / "model")
+    assert found.flow.solver["gradient"] == type(gradient).__name__.lower()
+    assert torch.equal(found(torch.ones(1, 2)), model(torch.ones(1, 2)))
+
+
+# Damage
+
+
+def test_a_model_that_is_not_there_is_not_damaged(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.json"):
+        load(tmp_path / "none")
+
+
+def test_weights_that_are_not_there_are_not_damaged(tmp_path):
+    save(model_of(), tmp_path / "model")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"model\.safetensors"):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+@pytest.mark.parametrize("suffix", ["json", "safetensors"])
+def test_a_cut_file_is_an_error_that_names_it(suffix, share, tmp_path):
+    save(model_of(), tmp_path / "model")
+    path = tmp_path / f"model.{suffix}"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(DamagedFileError, match=rf"model\.{suffix}: is not a"):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("suffix", ["json", "safetensors"])
+def test_nothing_is_unpickled(suffix, tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return pytest.fail, ("a pickle was loaded",)
+
+    save(model_of(), tmp_path / "model")
+    (tmp_path / f"model.{suffix}").write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(DamagedFileError, match=rf"model\.{suffix}: is not a"):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "anode model 99"},
+        {"format": "anode history 1"},
+        {"format": None},
+        {"model": "Neural"},
+        {"model": "os.system"},
+        {"model": None},
+        {"model": ["NeuralODE"]},
+        {"settings": None},
+        {"settings": [1, 2]},
+        {"settings": {"in_features": 2}},
+        {"settings": {"in_features": 2, "out_features": 1, "colour": "red"}},
+        {"settings": {"in_features": -2, "out_features": 1}},
+        {"settings": {"in_features": 2, "out_features": 1, "hidden": 9}},
+        {"settings": {"in_features": 2, "out_features": 1, "hidden": 8, "time": False}},
+        {"settings": {"in_features": 2, "out_features": 1, "hidden": 8, "activation": "rulu"}},
+        {"members": 3},
+        {"members": 0},
+        {"members": -1},
+        {"members": "3"},
+        {"members": 1.5},
+        {"model": "ResNet", "settings": {"in_features": 2, "out_features": 1, "hidden": 8}},
+    ],
+    ids=str,
+)
+def test_a_description_that_does_not_fit_is_an_error_that_names_the_file(change, tmp_path):
+    path = save(model_of(), tmp_path / "model")
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(DamagedFileError, match=r"model\.json: is not a model that can be loaded"):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("missing", ["format", "model", "settings", "members"])
+def test_a_description_with_a_gap_is_an_error_that_names_the_file(missing, tmp_path):
+    path = save(model_of(), tmp_path / "model")
+    content = json.loads(path.read_text())
+    del content[missing]
+    path.write_text(json.dumps(content))
+    with pytest.raises(DamagedFileError, match=rf"model\.json: is not a model that can be loaded .*{missing}"):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("content", ["null", "3", "[]", '"model"', "{}"])
+def test_a_description_of_something_else_is_an_error_that_names_the_file(content, tmp_path):
+    save(model_of(), tmp_path / "model").write_text(content)
+    with pytest.raises(DamagedFileError, match=r"model\.json: is not a model that can be loaded"):
+        load(tmp_path / "model")
+
+
+def test_an_unknown_model_is_an_error_that_suggests_the_nearest(tmp_path):
+    path = save(model_of(), tmp_path / "model")
+    path.write_text(path.read_text().replace("NeuralODE", "NeuralODD"))
+    with pytest.raises(DamagedFileError, match=r"did you mean 'NeuralODE'"):
+        load(tmp_path / "model")
+
+
+def stacked_wrongly(tensors):
+    return {name: torch.stack([tensor] * 2) for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda tensors: {},
+        lambda tensors: dict(list(tensors.items())[1:]),
+        lambda tensors: {**tensors, "more": torch.ones(2)},
+        lambda tensors: {f"model.{name}": tensor for name, tensor in tensors.items()},
+        lambda tensors: {name: tensor[:1] for name, tensor in tensors.items()},
+        stacked_wrongly,
+    ],
+    ids=["none", "one less", "one more", "other names", "other shapes", "a stack"],
+)
+@pytest.mark.parametrize("members", [None, 3])
+def test_weights_that_do_not_fit_are_an_error_that_names_the_file(damage, members, tmp_path):
+    save(model_of("NeuralODE", members), tmp_path / "model")
+    path = tmp_path / "model.safetensors"
+    write_tensors(path, damage(read_tensors(path)))
+    with pytest.raises(DamagedFileError, match=r"model\.json: is not a model that can be loaded"):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+def test_weights_that_are_no_weights_are_an_error(dtype, tmp_path):
+    save(model_of(), tmp_path / "model")
+    path = tmp_path / "model.safetensors"
+    write_tensors(path, {name: tensor.to(dtype) for name, tensor in read_tensors(path).items()})
+    with pytest.raises(DamagedFileError, match=r"model\."):
+        load(tmp_path / "model")
+
+
+def test_a_save_that_fails_leaves_nothing_temporary_behind(tmp_path, monkeypatch):
+    save(model_of(), tmp_path / "model")
+
+    def fail(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("anode.files.os.fsync", fail)
+    with pytest.raises(OSError, match="no space"):
+        save(model_of("NeuralODE", seed=1), tmp_path / "model")
+    monkeypatch.undo()
+    assert names_in(tmp_path) == ["model.json", "model.safetensors"]
+    assert torch.equal(load(tmp_path / "model")(torch.ones(1, 2)), model_of()(torch.ones(1, 2)))
