@@ -37,7 +37,7 @@ def friendly(interrupted: str) -> Iterator[None]:
         message = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
         err.print(Text(f"error: {message}"), soft_wrap=True)
         raise typer.Exit(2) from None
-    except WorkerDiedError as error:
+    except (WorkerDiedError, anode.SolveError) as error:
         err.print(Text(f"error: {error}"), soft_wrap=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
@@ -63,11 +63,11 @@ def main(
 def reproduce(
     figures: Annotated[list[str] | None, typer.Argument(help="Such as fig07; all of the toy half by default.")] = None,
     repeats: Annotated[
-        int, typer.Option(help="How often every run is done, from different seeds; the paper: 20.")
+        int, typer.Option(help="How often every run is done, from different seeds; a claim takes at least 5.")
     ] = 20,
     folder: Annotated[Path, typer.Option("--out", help="Where the results go.")] = Path("results/toy"),
     seed: Annotated[int, typer.Option(help="The first seed; the repeats take those that follow.")] = 0,
-    resume: Annotated[bool, typer.Option(help="Use the runs that are already in the folder.")] = True,
+    resume: Annotated[bool, typer.Option(help="Use runs that are in the folder; or do them again.")] = True,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time.", show_default="one a processor")] = None,
 ) -> None:
     """Re-run the paper: train, draw its figures, check its claims, write a report.
@@ -116,12 +116,14 @@ def train(
     method: Annotated[str, typer.Option(help="The ODE solver's method.")] = "dopri5",
     rtol: Annotated[float, typer.Option(help="The ODE solver's relative tolerance.")] = 1e-3,
     atol: Annotated[float, typer.Option(help="The ODE solver's absolute tolerance.")] = 1e-3,
-    step_size: Annotated[float | None, typer.Option(help="Size of steps, for a method of fixed ones.")] = None,
+    step_size: Annotated[float | None, typer.Option(help="Take steps of this size instead of adaptive ones.")] = None,
     dim: Annotated[
         int | None, typer.Option(help="Dimension of the data, for g and separable.", show_default="2")
     ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 50,
-    batch_size: Annotated[int, typer.Option(help="Points in an iteration.")] = 64,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Points in an iteration.", show_default="64, or all if there are fewer")
+    ] = None,
     lr: Annotated[float, typer.Option(help="Adam's learning rate.")] = 1e-3,
     weight_decay: Annotated[float, typer.Option(help="Adam's L2 penalty.")] = 0.0,
     loss: Annotated[str, typer.Option(help="huber, mse or cross_entropy.")] = "huber",

@@ -46,7 +46,6 @@ FILMS = {
     "fig06": ["features"],
     "fig08": ["features"],
     "fig17": ["separable"],
-    "fig25": ["node", "anode"],
 }
 SCENES = {"fig01": 1, "fig07": 1, "fig25": 2}
 

@@ -180,7 +180,7 @@ def test_nothing_cannot_be_stacked():
     ids=str,
 )
 def test_models_built_differently_cannot_be_stacked(others):
-    with pytest.raises(ValueError, match="models: takes models built with the same arguments"):
+    with pytest.raises(ValueError, match="models: takes models built and frozen alike"):
         anode.stack([anode.NeuralODE(2, 1), anode.NeuralODE(2, 1, **others)])
 
 

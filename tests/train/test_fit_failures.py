@@ -432,3 +432,27 @@ def test_an_error_of_the_callers_own_comes_out_and_failed_members_get_their_para
     with pytest.raises(ZeroDivisionError, match="mine"):
         fit(model, data_of(), loss=loss, progress=fail_at_third if where == "listener" else False)
     assert same(values_of(model, 1), before)
+
+
+def test_a_gradient_that_is_not_finite_leaves_a_single_model_as_it_was():
+    model, x = anode.ResNet(2, 1, hidden=4, layers=1), torch.ones(8, 2)
+    with torch.no_grad():
+        model.head.weight.zero_()
+        model.head.bias.zero_()
+    before = [p.clone() for p in model.parameters()]
+
+    def kink(prediction, target):  # 0 at 0, where its derivative is NaN
+        return (prediction - target).pow(2).sqrt()
+
+    history = anode.fit(model, (x, torch.zeros(8, 1)), loss=kink, epochs=1, batch_size=4)
+    assert history.stopped == "a gradient is not finite"
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def test_a_backward_solve_that_fails_leaves_a_single_model_as_it_was():
+    torch.manual_seed(0)
+    model = anode.NeuralODE(2, 1, 4, gradient=anode.Continuous(rtol=1e-14, atol=1e-30), max_steps=30)
+    before = [p.clone() for p in model.parameters()]
+    history = anode.fit(model, anode.datasets.moons(points=20), epochs=1, batch_size=10)
+    assert len(history.failures) == 1
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))

@@ -46,8 +46,10 @@ class Finding:
     def test(self) -> str:
         """The test in words."""
         agreeing, repeats = int(self.votes.sum()), len(self.votes)
-        p = at_least(agreeing, repeats)
-        return f"true in {agreeing} of {repeats} repeats (sign test, p = {p:.2g})"
+        against = 2 * agreeing < repeats
+        p = at_least(repeats - agreeing if against else agreeing, repeats)
+        side = "against it, " if against else ""
+        return f"true in {agreeing} of {repeats} repeats (sign test, {side}p = {p:.2g})"
 
 
 def at_least(agreeing: int, repeats: int) -> float:

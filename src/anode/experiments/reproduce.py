@@ -15,12 +15,12 @@ from anode.experiments.claims import CLAIMS
 from anode.experiments.environment import environment
 from anode.experiments.findings import Claim
 from anode.experiments.protocols import protocol
-from anode.experiments.runs import Result, Run, load
+from anode.experiments.runs import Result, Run, load, paths
 from anode.experiments.studies import STUDIES
 from anode.experiments.study import Results, Study
 from anode.experiments.workers import do_runs
 from anode.files import DamagedFileError, read_json, write_json
-from anode.ode.inputs import lookup, number
+from anode.ode.inputs import lookup, number, require
 from anode.plots.animate import gif
 from anode.plots.style import save as save_figure
 from anode.report import write_report
@@ -45,7 +45,7 @@ class Settings:
     """
 
     figures: Sequence[str] = ()
-    out: Path = Path("results")
+    out: Path = Path("results/toy")
     repeats: int = 20
     seed: int = 0
     resume: bool = True
@@ -57,8 +57,9 @@ def reproduce(settings: Settings, bars: Bars) -> dict[str, Any]:
     start = time.perf_counter()
     number("repeats", settings.repeats, whole=True)
     number("seed", settings.seed, whole=True, zero=True)
+    require(settings.seed + settings.repeats <= 2**40, "seed", settings.seed, "a whole number below 2**40")
     number("jobs", settings.jobs, whole=True, optional=True)
-    names = dict.fromkeys(re.sub(r"^fig(\d)$", r"fig0\1", name) for name in settings.figures)
+    names = dict.fromkeys(re.sub(r"^fig(\d)$", r"fig0\1", name.lower()) for name in settings.figures)
     studies = [lookup("figure", name, STUDIES) for name in names] or list(STUDIES.values())
     claims = [claim for claim in CLAIMS if claim.figure in {study.id for study in studies}]
     before = open_folder(settings)
@@ -98,7 +99,10 @@ def open_folder(settings: Settings) -> dict[str, Any]:
                 f"out: {out} holds results with repeats {theirs['repeats']} and seed {theirs['seed']}, not "
                 f"{settings.repeats} and {settings.seed}; give another folder, or --no-resume to replace them"
             )
-        rmtree(out / "runs", ignore_errors=True)  # or, interrupted now, they would be taken for new ones later
+        if mine == theirs:
+            check_earlier(content, marker)
+            return content  # of the runs in it, those that are needed are removed and done again
+        rmtree(out / "runs", ignore_errors=True)  # with the results, which are replaced
     content = {"format": FORMAT, "title": TITLE, "seed": settings.seed, "repeats": settings.repeats}
     write_json(marker, content, indent=1)
     return content
@@ -125,6 +129,9 @@ def trained(studies: Sequence[Study], claims: Sequence[Claim], settings: Setting
     if settings.resume:
         results = {run.name: found for run in runs if (found := load(run, folder)) is not None}
     missing = [run for run in runs if run.name not in results]
+    for run in missing:
+        for path in paths(run, folder):  # or, interrupted now, it would be taken for a new one later
+            path.unlink(missing_ok=True)
     missing.sort(key=_shortness)
     do_runs(missing, folder, settings.jobs or os.cpu_count() or 1, bars)
     for run in missing:

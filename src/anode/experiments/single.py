@@ -46,7 +46,7 @@ class Single:
     step_size: float | None = None
     dim: int | None = None
     epochs: int = 50
-    batch_size: int = 64
+    batch_size: int | None = None
     lr: float = 1e-3
     weight_decay: float = 0.0
     loss: str = "huber"
@@ -80,7 +80,9 @@ class Single:
                 activation=self.activation,
                 **solver,
             )
-        require(self.augment == 0, "augment", self.augment, "0 for a resnet, which has no flow to augment")
+        for name in ("augment", "time", "method", "rtol", "atol", "step_size"):
+            value, default = getattr(self, name), Single.__dataclass_fields__[name].default
+            require(value == default, name, value, f"{default} for a resnet, which has no flow")
         return ResNet(
             in_features, outputs, self.hidden, 5 if self.layers is None else self.layers, activation=self.activation
         )
@@ -115,7 +117,7 @@ def train_single(single: Single, folder: Path) -> History:
             model,
             _targets(data, single),
             epochs=single.epochs,
-            batch_size=single.batch_size,
+            batch_size=min(64, len(data[0])) if single.batch_size is None else single.batch_size,
             lr=single.lr,
             weight_decay=single.weight_decay,
             loss=single.loss,

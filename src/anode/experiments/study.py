@@ -58,9 +58,10 @@ def epochs(result: Result) -> Array:
 
 
 def scene(title: str, paths: Array, labels: Array) -> dict[str, Any]:
-    """A flow for the report's viewer, from paths [times, points, 3]."""
+    """A flow for the report's viewer, from paths [times, points, 3]; every second time is enough there."""
+    solved = np.isfinite(paths).all((0, 2))
     return {
         "title": title,
-        "paths": np.round(paths.transpose(1, 0, 2), 3).tolist(),
-        "labels": [int(label) for label in labels],
+        "paths": np.round(paths[::2, solved].transpose(1, 0, 2), 3).tolist(),
+        "labels": [int(label) for label in labels[solved]],
     }

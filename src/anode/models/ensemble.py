@@ -41,8 +41,8 @@ def stack(models: Sequence[M]) -> M:
     if first.members is not None:
         raise ValueError("models: takes models by themselves, got stacks; unstack them first")
     for model in models[1:]:
-        if repr(model) != repr(first):
-            raise ValueError(f"models: takes models built with the same arguments, got\n{first!r}\nand\n{model!r}")
+        if repr(model) != repr(first) or _trained(model) != _trained(first):
+            raise ValueError(f"models: takes models built and frozen alike, got\n{first!r}\nand\n{model!r}")
     tensors = [dict(model.named_parameters()) for model in models]
     stacked = _with_parameters(first, {name: torch.stack([each[name] for each in tensors]) for name in tensors[0]})
     if stacked.members != len(models):
@@ -79,6 +79,10 @@ def seeded(build: Callable[[], M], seeds: Iterable[int]) -> M:
             torch.manual_seed(seed)
             models.append(build())
     return stack(models)
+
+
+def _trained(model: nn.Module) -> list[bool]:
+    return [parameter.requires_grad for parameter in model.parameters()]
 
 
 def _with_parameters(model: M, parameters: dict[str, Tensor]) -> M:

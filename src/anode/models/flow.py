@@ -13,9 +13,10 @@ from anode.models.augment import Augment, Zeros
 from anode.models.model import Model, Outcome
 from anode.ode.field import Field
 from anode.ode.gradients import Gradient
-from anode.ode.inputs import number
+from anode.ode.inputs import lookup, number
 from anode.ode.solution import Solution
 from anode.ode.solve import solve
+from anode.ode.tableaus import TABLEAUS
 
 
 class Flow(Model):
@@ -27,7 +28,7 @@ class Flow(Model):
         t1: The time at which the features are read.
         method, rtol, atol, gradient, max_steps: As in :func:`anode.solve`. The tolerances are the paper's.
         control: As in :func:`anode.solve`; by default one step size for the batch, of each member of a stacked field.
-        step_size: The size of the steps, for a method that does not choose its own.
+        step_size: Take steps of this size, instead of adaptive ones.
 
     Example:
         >>> import torch, anode
@@ -55,6 +56,14 @@ class Flow(Model):
     ) -> None:
         super().__init__()
         number("t1", t1)
+        for name, value in (("rtol", rtol), ("atol", atol)):
+            if not isinstance(value, Tensor):  # one for each dimension is looked at when the state is known
+                number(name, value)
+        number("step_size", step_size, optional=True)
+        if not lookup("method", method, TABLEAUS).adaptive and step_size is None:
+            raise ValueError(
+                f"step_size: takes a number above 0 for method {method!r}, which has steps of a given size"
+            )
         self.field = field
         self.augment = augment if isinstance(augment, Augment) else Zeros(augment)
         self.t1, self.control = t1, control

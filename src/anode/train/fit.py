@@ -151,6 +151,8 @@ class Training:
             if not (isinstance(self.snapshots, Snapshots) and isinstance(self.snapshots.x, Tensor)):
                 raise TypeError(f"snapshots: takes Snapshots of a tensor, got {self.snapshots!r}")
             finite_rows("snapshots.x", self.snapshots.x)
+            for moment in self.snapshots.at:
+                require(moment >= 0, "snapshots.at", moment, "numbers of iterations, from 0")
             points["snapshots.x"] = self.snapshot_points(self.snapshots)
         for name, x in points.items():
             dtype = like.dtype if like.is_floating_point() else x.dtype
@@ -214,6 +216,7 @@ class Training:
         if not self.frozen.all():
             self.adam.zero_grad()
             self.backward(losses)
+        if not self.frozen.all():
             self.adam.step()
         self.record.append((self.unless_frozen(losses.detach()), *self.cost(outcome), time.perf_counter() - start))
 

@@ -23,7 +23,9 @@ def outputs(result: Result) -> Array:
     """What the best model of a run maps the points of a grid to."""
     x, y = np.meshgrid(GRID, GRID)
     points = torch.from_numpy(np.stack([x.ravel(), y.ravel()], axis=1))
-    return result.member(result.best)(points).numpy(force=True).reshape(x.shape)
+    outcome = result.member(result.best).run(points)
+    values = outcome.prediction if outcome.solution.success else torch.full_like(outcome.prediction, torch.nan)
+    return values.numpy(force=True).reshape(x.shape)
 
 
 def draw(results: Results) -> Drawing:

@@ -6,7 +6,6 @@ from typing import Any
 
 from anode.experiments.flows import trajectories
 from anode.experiments.study import Drawing, Results, Study, scene
-from anode.plots.animate import trajectory_frames
 from anode.plots.flows import flow_2d, flow_3d
 from anode.plots.style import bare, figure
 
@@ -20,7 +19,6 @@ def draw(results: Results) -> Drawing:
     """NODEs above, ANODEs below; a column for each dataset."""
     made = figure(8.0, 8.0, rows=2, columns=2, three_d=[2, 3])
     scenes: list[dict[str, Any]] = []
-    films: dict[str, Any] = {}
     for column, (title, (node, anode)) in enumerate(COLUMNS.items()):
         plain, labels = trajectories(results[node])
         lifted, _ = trajectories(results[anode])
@@ -29,9 +27,7 @@ def draw(results: Results) -> Drawing:
         made.axes[column].set_title(f"NODE, {title}")
         made.axes[2 + column].set_title(f"ANODE, {title}")
         scenes.append(scene(f"ANODE, {title}", lifted, labels))
-        if title == "separable":
-            films = {"node": trajectory_frames(plain, labels), "anode": trajectory_frames(lifted, labels)}
-    return Drawing(made, animations=films, scenes=scenes)
+    return Drawing(made, scenes=scenes)
 
 
 STUDY = Study(
