@@ -79,10 +79,13 @@ def reproduce(
     - `anode reproduce` for everything, as often as the paper did
     - `anode reproduce fig07 fig08 --repeats 5 --out quick`
     """
+    import torch
+
     from anode.experiments.reproduce import Settings, reproduce
     from anode.train.progress import Bars
 
     kept = f"interrupted; what was finished is kept in {folder}, and the same command goes on from there"
+    torch.set_num_threads(1)  # the networks are too small to gain from more; runs are done side by side instead
     with friendly(kept):
         settings = Settings(figures or (), folder, repeats, seed, resume, jobs)
         with Bars() as bars:

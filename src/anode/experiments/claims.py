@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from torch import Tensor
 from anode.experiments.findings import Claim, Finding, spread
 from anode.experiments.runs import Result
 from anode.experiments.study import Results
-from anode.models.ensemble import unstack
 from anode.models.flow import Flow
-from anode.ode.solution import SolveError, Status
+from anode.models.nets import NeuralODE
+from anode.ode.solution import Status
+from anode.ode.solve import solve
 from anode.train.history import Array
 
 CONSTANT = 5 / 12
@@ -74,21 +76,19 @@ def euler(flow: Flow, x: Tensor, steps: int) -> Tensor:
 @torch.no_grad()
 def do_not_cross(results: Results) -> Finding:
     """Claim 2."""
-    x = torch.linspace(-1.0, 1.0, 41, dtype=torch.float64).unsqueeze(1)
-    exact, coarse = [], []
-    for flow in unstack(results["map-g"].model):
-        assert isinstance(flow, Flow)
-        flow.double()
-        paths = flow.solve(x, save_at=np.linspace(0, 1, 101), rtol=1e-8, atol=1e-10).ys
-        assert isinstance(paths, Tensor)
-        exact.append((paths.diff(dim=1) > 0).all().item())  # what was not solved is NaN, and not in order
-        crossing = [n for n in range(1, 9) if (euler(flow, x, n).diff(dim=1) < 0).any()]
-        coarse.append(max(crossing, default=0))
+    flow = deepcopy(results["map-g"].model).double()
+    assert isinstance(flow, Flow)
+    x = torch.linspace(-1.0, 1.0, 41, dtype=torch.float64).reshape(1, 41, 1).expand(flow.members or 1, 41, 1)
+    paths = flow.solve(x, save_at=np.linspace(0, 1, 101), rtol=1e-8, atol=1e-10).ys
+    assert isinstance(paths, Tensor)
+    exact = (paths.diff(dim=-2) > 0).all(-1).all(-1).all(0).numpy()  # what was not solved is NaN, and not in order
+    crossing = [(euler(flow, x, n).diff(dim=-2) < 0).any(-1).any(-1).any(0).numpy() * n for n in range(1, 9)]
+    coarse = np.max(crossing, axis=0)
     numbers = [
-        ("repeats in which 41 trajectories stay in order", f"{sum(exact)} of {len(exact)}"),
-        ("most Euler steps that still cross (of 1 to 8)", spread(np.array(coarse))),
+        ("repeats in which 41 trajectories stay in order", f"{exact.sum()} of {len(exact)}"),
+        ("most Euler steps that still cross (of 1 to 8)", spread(coarse)),
     ]
-    return Finding(np.array(exact) & (np.array(coarse) > 0), numbers)
+    return Finding(exact & (coarse > 0), numbers)
 
 
 # ------------------------------------------------------------------------------------------------------------- losses
@@ -197,27 +197,23 @@ def solving_backwards_returns(results: Results) -> Finding:
     worst, numbers = [], []
     for name in ("g-d2-node", "g-d2-anode"):
         result = results[name]
-        data, _ = result.run.datasets()
-        errors = []
-        for model, each in zip(unstack(result.model), data, strict=True):
-            model.double()
-            flow, x = model.flow, each.x[::10].double()
-            assert isinstance(flow, Flow)
-            exact = {"rtol": 1e-10, "atol": 1e-12, "max_steps": 10_000}
-            errors.append(_way_back(flow, x, **exact))
+        model = deepcopy(result.model).double()
+        assert isinstance(model, NeuralODE)
+        x = torch.stack([each.x[::30] for each in result.run.datasets()[0]]).double()
+        errors = way_back(model.flow, x, rtol=1e-8, atol=1e-10, max_steps=10_000)
         worst.append(errors)
-        numbers.append((f"{result.run.label}: largest |φ⁻¹(φ(x)) - x|", spread(np.array(errors))))
-    return Finding(np.max(worst, axis=0) < 1e-4, numbers)
+        numbers.append((f"{result.run.label}: largest |φ⁻¹(φ(x)) - x|", spread(errors)))
+    return Finding(np.max(worst, axis=0) < 1e-3, numbers)
 
 
-def _way_back(flow: Flow, x: Tensor, **options: Any) -> float:
-    """How far from the inputs one ends by solving to the features and back; NaN if that cannot be solved."""
-    try:
-        there = flow.solve(x, **options).check().y1
-        assert isinstance(there, Tensor)
-        return (flow.inverse(there, **options) - x).abs().max().item()
-    except SolveError:
-        return float("nan")
+def way_back(flow: Flow, x: Tensor, **options: Any) -> Array:
+    """How far from its inputs each member ends by solving to the features and back; NaN if that cannot be solved."""
+    there = flow.solve(x, **options)
+    back = solve(flow.field, there.y1, (flow.t1, 0.0), control="member", **options)
+    assert isinstance(back.y1, Tensor)
+    off = (flow.augment.remove(back.y1) - x).abs().amax((1, 2))
+    failed = (there.status != Status.SUCCESS) | (back.status != Status.SUCCESS)
+    return off.masked_fill(failed, torch.nan).numpy(force=True)
 
 
 CLAIMS: Sequence[Claim] = (
@@ -299,7 +295,7 @@ CLAIMS: Sequence[Claim] = (
         17,
         "fig01",
         "The flow is a homeomorphism: solving backwards from the features gives the inputs back.",
-        "no coordinate of 300 inputs is off by more than 1e-4, for NODE and ANODE",
+        "no coordinate of 100 inputs is off by more than 1e-3, for NODE and ANODE, at a tolerance of 1e-8",
         ("g-d2-node", "g-d2-anode"),
         solving_backwards_returns,
     ),
