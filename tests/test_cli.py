@@ -13,10 +13,12 @@ from typer.testing import CliRunner
 
 import anode
 from anode.cli import app
-from anode.experiments import protocols, workers
-from anode.experiments.reproduce import Settings
+from anode.experiments import workers
+from anode.experiments.reproduce import Settings, planned
 from anode.experiments.single import Single, load_saved
-from anode.experiments.studies import STUDIES
+from anode.experiments.toy import protocols
+from anode.experiments.toy.runs import ToyRun
+from anode.experiments.toy.studies import STUDIES
 
 COMMAND = str(Path(sys.executable).with_name("anode"))
 QUICK = ["--epochs", "1", "--batch-size", "500"]
@@ -110,9 +112,9 @@ def test_the_help_of_reproduce_has_every_option_with_its_default_and_examples(in
     text = plain(invoke("reproduce", "--help").stdout)
     for part in (
         "--repeats",
-        "[default: 20]",
+        "[default: (20, and 5 for images)]",
         "--out",
-        "[default: results/toy]",
+        "[default: (results/toy or results/images)]",
         "--seed",
         "[default: 0]",
         "--no-resume",
@@ -127,10 +129,11 @@ def test_the_defaults_of_the_command_are_those_of_the_library(invoke, tmp_path, 
     monkeypatch.chdir(tmp_path)
     seen = []
     monkeypatch.setattr("anode.experiments.single.train_single", lambda *given: seen.append(given) or 1 / 0)
-    monkeypatch.setattr("anode.experiments.reproduce.reproduce", lambda settings, _: seen.append(settings) or 1 / 0)
+    monkeypatch.setattr("anode.experiments.reproduce.reproduce", lambda work, _: seen.append(work) or 1 / 0)
     invoke("train", "g")
     invoke("reproduce")
-    assert seen == [(Single("g"), Path("run")), replace(Settings(), out=Path("results/toy"))]
+    assert seen == [(Single("g"), Path("run")), planned(Settings())]
+    assert seen[1].out == Path("results/toy")
 
 
 def test_the_version_is_printed(invoke):
@@ -264,14 +267,14 @@ def test_reproduce_prints_the_claims_and_where_the_report_is(invoke, small, tmp_
 def test_reproduce_lists_the_repeats_that_failed(invoke, small, tmp_path, monkeypatch):
     from anode.train.history import Failure
 
-    real = workers.train
+    real = ToyRun.train
 
-    def hurt(run, tell):
-        result = real(run, tell)
+    def hurt(run, tell, folder):
+        result = real(run, tell, folder)
         result.history.failures.append(Failure(1, 3, "MAX_STEPS: too many"))
         return result
 
-    monkeypatch.setattr(workers, "train", hurt)
+    monkeypatch.setattr(ToyRun, "train", hurt)
     result = invoke("reproduce", "fig03", "--repeats", 2, "--jobs", 1, "--out", tmp_path / "out")
     assert result.exit_code == 0
     assert "failed: map-g, repeat 1: MAX_STEPS: too many" in result.stdout
@@ -280,8 +283,8 @@ def test_reproduce_lists_the_repeats_that_failed(invoke, small, tmp_path, monkey
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["fig33"], ["figure: takes one of fig01", "got 'fig33'; did you mean 'fig03'?"]),
-        (["fig03", "nonsense"], ["figure: takes one of fig01", "got 'nonsense'"]),
+        (["fig33"], ["figure: takes one of toy, fig01", "got 'fig33'; did you mean 'fig23'?"]),
+        (["fig03", "nonsense"], ["figure: takes one of toy, fig01", "got 'nonsense'"]),
         (["fig03", "--repeats", "0"], ["repeats: takes a whole number above 0, got 0"]),
         (["fig03", "--jobs", "0"], ["jobs: takes a whole number above 0, got 0"]),
         (["fig03", "--seed", "-1"], ["seed: takes a whole number from 0, got -1"]),
@@ -332,7 +335,7 @@ def test_a_report_of_interrupted_results_is_refused(invoke, small, tmp_path, mon
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(workers, "train", interrupted)
+    monkeypatch.setattr(workers, "do_run", interrupted)
     result = invoke("reproduce", "fig03", "--jobs", 1, "--out", tmp_path)
     assert result.exit_code == 130
     assert result.stderr.splitlines() == [
@@ -343,9 +346,8 @@ def test_a_report_of_interrupted_results_is_refused(invoke, small, tmp_path, mon
 
 def test_every_figure_can_be_asked_for_by_its_name(invoke, tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(
-        "anode.experiments.reproduce.reproduce", lambda settings, _: asked.extend(settings.figures) or 1 / 0
-    )
+    note = lambda work, _: asked.extend(study.id for study in work.studies) or 1 / 0  # noqa: E731
+    monkeypatch.setattr("anode.experiments.reproduce.reproduce", note)
     invoke("reproduce", *STUDIES)
     assert asked == list(STUDIES)
 

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import pickle
@@ -9,7 +10,20 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from anode import files
-from anode.files import DamagedFileError, read_json, read_tensors, write, write_json, write_tensors, write_text
+from anode.files import (
+    DamagedFileError,
+    read_json,
+    read_tensors,
+    remove_unfinished,
+    sync_folder,
+    tensors_from_bytes,
+    tensors_to_bytes,
+    write,
+    write_bytes,
+    write_json,
+    write_tensors,
+    write_text,
+)
 
 PROPERTY = settings(
     derandomize=True,
@@ -90,6 +104,45 @@ def test_a_failure_at_the_very_end_leaves_the_old_file_and_nothing_else(tmp_path
     monkeypatch.undo()
     assert path.read_text() == "old"
     assert names_in(tmp_path) == ["data.txt"]
+
+
+def test_an_error_of_the_system_names_the_file_that_could_not_be_written(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*/data\.txt'") as caught:
+        write_text(tmp_path / "data.txt", "new")
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_only_what_a_killed_process_left_of_such_files_is_removed(tmp_path):
+    left = [".state-1-0123abcd.json", ".state-22-ffffffff.safetensors"]
+    others = [".state-1.json", "state-1-0123abcd.json", ".other-0123abcd.json", ".state-1-0123abcd", "state-1.json"]
+    for name in (*left, *others):
+        (tmp_path / name).write_text("")
+    remove_unfinished(tmp_path, "state-")
+    assert names_in(tmp_path) == sorted(others)
+
+
+def test_what_is_left_of_a_killed_process_is_found_by_its_name(tmp_path):
+    def killed(unfinished: Path) -> None:
+        unfinished.write_text("half")
+        os.link(unfinished, tmp_path / "seen")  # what would stay, as nobody cleans up
+        (tmp_path / "name").write_text(unfinished.name)
+
+    write(tmp_path / "state-3.json", killed)
+    (tmp_path / "seen").rename(tmp_path / (tmp_path / "name").read_text())
+    assert len(names_in(tmp_path)) == 3
+    remove_unfinished(tmp_path, "state-")
+    assert names_in(tmp_path) == ["name", "state-3.json"]
+
+
+def test_bytes_are_written_as_they_are_and_a_folder_can_be_synced(tmp_path):
+    content = bytes(range(256))
+    assert write_bytes(tmp_path / "data.bin", content).read_bytes() == content
+    sync_folder(tmp_path)
+    assert names_in(tmp_path) == ["data.bin"]
 
 
 def test_the_old_file_stays_until_the_new_one_is_complete_and_on_the_disk(tmp_path, monkeypatch):
@@ -222,6 +275,16 @@ def test_values_that_are_not_finite_are_kept(tmp_path):
     tensor = torch.tensor([float("nan"), float("inf"), -0.0])
     found = read_tensors(write_tensors(tmp_path / "t.safetensors", {"a": tensor}))["a"]
     assert torch.equal(found.view(torch.int32), tensor.view(torch.int32))
+
+
+def test_tensors_can_be_bytes_which_are_those_of_the_file(tmp_path):
+    tensors = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones((), dtype=torch.int64), "c": torch.empty(0, 2)}
+    content = tensors_to_bytes(tensors)
+    assert write_tensors(tmp_path / "t.safetensors", tensors).read_bytes() == content
+    found = tensors_from_bytes(content)
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+    with pytest.raises(DamagedFileError, match="not a safetensors file"):
+        tensors_from_bytes(content[:20])
 
 
 @pytest.mark.parametrize("keep", [0, 4, 8, 20, -1, -8])

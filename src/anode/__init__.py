@@ -2,9 +2,9 @@
 
 from anode.data import toy as datasets
 from anode.models.ensemble import seeded, stack, unstack
-from anode.models.fields import MLPField
+from anode.models.fields import ConvField, MLPField
 from anode.models.flow import Flow
-from anode.models.nets import NeuralODE, ResNet
+from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.ode.compat import odeint, odeint_adjoint, odeint_dense, odeint_event
 from anode.ode.control import PID
 from anode.ode.field import Field
@@ -24,9 +24,11 @@ __all__ = [
     "METHODS",
     "PID",
     "Continuous",
+    "ConvField",
     "Field",
     "Flow",
     "History",
+    "ImageNeuralODE",
     "MLPField",
     "NeuralODE",
     "ResNet",

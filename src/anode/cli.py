@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,23 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+data_app = typer.Typer(
+    help="Get the image datasets, and check what is there.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(data_app, name="data")
 out, err = Console(), Console(stderr=True)
+
+Root = Annotated[
+    Path | None,
+    typer.Option(
+        "--root",
+        help="Where datasets lie, each in a folder of its name.",
+        show_default="the environment variable ANODE_DATA, or else a cache folder",
+    ),
+]
 
 COLORS = {"held": "green", "not held": "red", "inconclusive": "yellow"}
 
@@ -61,11 +78,23 @@ def main(
 
 @app.command()
 def reproduce(
-    figures: Annotated[list[str] | None, typer.Argument(help="Such as fig07; all of the toy half by default.")] = None,
+    figures: Annotated[
+        list[str] | None, typer.Argument(help="toy or images, for all of a half; or figures such as fig07, or table1.")
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="Of images: smoke (a minute), small (hours) or paper.", show_default="small")
+    ] = None,
     repeats: Annotated[
-        int, typer.Option(help="How often every run is done, from different seeds; a claim takes at least 5.")
-    ] = 20,
-    folder: Annotated[Path, typer.Option("--out", help="Where the results go.")] = Path("results/toy"),
+        int | None,
+        typer.Option(
+            help="How often every run is done, from different seeds; a claim takes at least 5.",
+            show_default="20, and 5 for images",
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Where the results go.", show_default="results/toy or results/images")
+    ] = None,
+    root: Root = None,
     seed: Annotated[int, typer.Option(help="The first seed; the repeats take those that follow.")] = 0,
     resume: Annotated[bool, typer.Option(help="Use runs that are in the folder; or do them again.")] = True,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time.", show_default="one a processor")] = None,
@@ -76,24 +105,27 @@ def reproduce(
 
     **Examples**
 
-    - `anode reproduce` for everything, as often as the paper did
+    - `anode reproduce` for all toy experiments, as often as the paper did them
     - `anode reproduce fig07 fig08 --repeats 5 --out quick`
+    - `anode reproduce images --scale small`, which needs MNIST, CIFAR-10, SVHN and Tiny ImageNet: see `anode data`
     """
     import torch
 
-    from anode.experiments.reproduce import Settings, reproduce
+    from anode.experiments.reproduce import Settings, planned, reproduce
     from anode.train.progress import Bars
 
-    kept = f"interrupted; what was finished is kept in {folder}, and the same command goes on from there"
     torch.set_num_threads(1)  # the networks are too small to gain from more; runs are done side by side instead
-    with friendly(kept):
-        settings = Settings(figures or (), folder, repeats, seed, resume, jobs)
+    if root is not None:
+        os.environ["ANODE_DATA"] = str(root)  # the processes that train are to see it too
+    with friendly("interrupted; nothing was begun"):
+        work = planned(Settings(figures or ("toy",), folder, repeats, scale, seed, resume, jobs))
+    with friendly(f"interrupted; what was finished is kept in {work.out}, and the same command goes on from there"):
         with Bars() as bars:
-            content = reproduce(settings, bars)
+            content = reproduce(work, bars)
         out.print(claims_table(content["claims"]))
         for failure in content["failures"]:
             out.print(Text(f"failed: {failure['run']}, repeat {failure['repeat']}: {failure['reason']}"))
-        out.print(Text(f"report: {folder / 'report.html'}"), soft_wrap=True)
+        out.print(Text(f"report: {work.out / 'report.html'}"), soft_wrap=True)
 
 
 def claims_table(claims: list[dict[str, Any]]) -> Table:
@@ -178,6 +210,61 @@ def report(
 
     with friendly("interrupted"):
         out.print(Text(f"report: {write_report(folder)}"), soft_wrap=True)
+
+
+@data_app.command("list")
+def list_data(root: Root = None) -> None:
+    """List the image datasets, and whether they are there."""
+    from anode.data.files import data_root
+    from anode.data.images import IMAGES
+    from anode.data.stock import presence
+
+    table = Table("name", "images", "size", "classes", "download", "there")
+    with friendly("interrupted"):
+        for name, source in IMAGES.items():
+            images = " + ".join(f"{count:,}" for count in source.counts.values())
+            download = f"{source.size / 1e6:,.1f} MB" if source.size else "none"
+            size = "x".join(map(str, source.shape))
+            table.add_row(name, images, size, str(source.classes), download, presence(name, root))
+        out.print(table)
+        out.print(Text(f"folder: {data_root(root)}"), soft_wrap=True)
+
+
+@data_app.command("fetch")
+def fetch_data(
+    name: Annotated[str, typer.Argument(help="A dataset that anode data list names.")], root: Root = None
+) -> None:
+    """Download a dataset from its official address, check and unpack it.
+
+    **Example:** `anode data fetch mnist`
+    """
+    from anode.data.stock import fetch, presence
+    from anode.train.progress import Bars
+
+    with friendly("interrupted; files that were complete are kept, and the same command goes on from there"):
+        with Bars() as bars:
+            folder = fetch(name, root, bars.show)
+        where = "comes with scikit-learn" if presence(name) == "built in" else f"is in {folder}"
+        out.print(Text(f"{name}: {where}"), soft_wrap=True)
+
+
+@data_app.command("check")
+def check_data(
+    name: Annotated[str, typer.Argument(help="A dataset that anode data list names.")], root: Root = None
+) -> None:
+    """Compare a dataset's files with the official checksums, and read them.
+
+    Files that differ from the official ones but can be read, such as a part of them, are fine and named as such. The
+    exit code is 1 if something is missing or damaged.
+    """
+    from anode.data.stock import check
+
+    with friendly("interrupted"):
+        findings = check(name, root)
+        for finding in findings:
+            out.print(Text(f"{finding.what}: {finding.note}"), soft_wrap=True)
+    if not all(finding.usable for finding in findings):
+        raise typer.Exit(1)
 
 
 def run() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor
 
 
@@ -24,6 +25,9 @@ def write(path: Path, save: Callable[[Path], object]) -> Path:
     Args:
         path: The file; its folder is made if need be.
         save: Writes to the path it is given, which has the same suffix.
+
+    Raises:
+        OSError: It could not be written, because the disk is full for example; the error names it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.stem}-{uuid4().hex[:8]}{path.suffix}")
@@ -32,9 +36,41 @@ def write(path: Path, save: Callable[[Path], object]) -> Path:
         with unfinished.open("rb+") as file:
             os.fsync(file.fileno())
         unfinished.replace(path)
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error  # not the name of the temporary file
     finally:
         unfinished.unlink(missing_ok=True)
     return path
+
+
+def remove_unfinished(folder: Path, stem: str) -> None:
+    """Remove temporary files that :func:`write` left because its process was killed.
+
+    Args:
+        folder: Where; nobody may be writing there.
+        stem: How the names of the files begin.
+    """
+    left = re.compile(rf"\.{re.escape(stem)}.*-[0-9a-f]{{8}}\.\w+")
+    for path in folder.iterdir():
+        if left.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Let the names of a folder's files be on the disk, where a system can say so."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_bytes(path: Path, content: bytes) -> Path:
+    """Write a file of bytes."""
+    return write(path, lambda unfinished: unfinished.write_bytes(content))
 
 
 def write_text(path: Path, text: str) -> Path:
@@ -57,7 +93,7 @@ def read_json(path: Path) -> Any:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Path:
     """Write a safetensors file."""
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    contiguous = _contiguous(tensors)
     return write(path, lambda unfinished: save_file(contiguous, unfinished))
 
 
@@ -67,3 +103,20 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except SafetensorError as error:
         raise DamagedFileError(f"{path}: is not a safetensors file ({error}); remove it or restore it") from None
+
+
+def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
+    """The content of a safetensors file."""
+    return save(_contiguous(tensors))
+
+
+def tensors_from_bytes(content: bytes) -> dict[str, Tensor]:
+    """Tensors from the content of a safetensors file, or :class:`DamagedFileError`."""
+    try:
+        return load(content)
+    except SafetensorError as error:
+        raise DamagedFileError(f"these bytes are not a safetensors file ({error})") from None
+
+
+def _contiguous(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}

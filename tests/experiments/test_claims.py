@@ -7,7 +7,9 @@ from scipy.stats import binomtest
 from tiny import PAPER
 
 import anode
-from anode.experiments.claims import (
+from anode.experiments.findings import Finding, at_least, spread
+from anode.experiments.runs import Result
+from anode.experiments.toy.claims import (
     CLAIMS,
     CONSTANT,
     FITTED,
@@ -16,10 +18,9 @@ from anode.experiments.claims import (
     euler,
     nfe_growth,
 )
-from anode.experiments.findings import Finding, at_least, spread
-from anode.experiments.protocols import protocol
-from anode.experiments.runs import MODELS, Result
-from anode.experiments.studies import STUDIES
+from anode.experiments.toy.protocols import protocol
+from anode.experiments.toy.runs import MODELS
+from anode.experiments.toy.studies import STUDIES
 from anode.models.ensemble import stack
 from anode.train.history import Failure, History
 

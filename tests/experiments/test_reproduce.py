@@ -6,11 +6,13 @@ import pytest
 from matplotlib.figure import Figure
 from tiny import RUNS, quiet, same
 
-from anode.experiments import protocols, workers
-from anode.experiments.reproduce import MARKER, Settings, reproduce
+from anode.experiments import workers
+from anode.experiments.reproduce import MARKER, Settings, planned, reproduce
 from anode.experiments.runs import Run, load
-from anode.experiments.studies import STUDIES
 from anode.experiments.study import Drawing
+from anode.experiments.toy import protocols
+from anode.experiments.toy.runs import ToyRun
+from anode.experiments.toy.studies import STUDIES
 from anode.files import DamagedFileError
 from anode.train.history import Failure
 
@@ -35,19 +37,19 @@ def bare(request, monkeypatch):
 def trained(monkeypatch) -> list[str]:
     """The names of the runs that are trained, as they are begun."""
     names = []
-    real = workers.train
+    real = workers.do_run
 
-    def noted(run, tell):
+    def noted(run, tell, folder):
         names.append(run.name)
-        return real(run, tell)
+        return real(run, tell, folder)
 
-    monkeypatch.setattr(workers, "train", noted)
+    monkeypatch.setattr(workers, "do_run", noted)
     return names
 
 
 def again(folder: Path, *figures: str, **changes) -> dict:
     settings = Settings(figures, folder, repeats=2, jobs=1)
-    return reproduce(replace(settings, **changes), quiet())
+    return reproduce(planned(replace(settings, **changes)), quiet())
 
 
 def state(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -61,15 +63,15 @@ def state(folder: Path) -> dict[str, tuple[bytes, int]]:
 
 def interrupt_after(monkeypatch, count: int) -> None:
     begun = []
-    real = workers.train
+    real = workers.do_run
 
-    def interrupted(run: Run, tell):
+    def interrupted(run: Run, tell, folder):
         begun.append(run.name)
         if len(begun) > count:
             raise KeyboardInterrupt
-        return real(run, tell)
+        return real(run, tell, folder)
 
-    monkeypatch.setattr(workers, "train", interrupted)
+    monkeypatch.setattr(workers, "do_run", interrupted)
 
 
 def test_figures_claims_and_report_are_written(tmp_path, trained):
@@ -268,15 +270,15 @@ def test_figures_asked_for_one_after_the_other_are_all_in_the_report(tmp_path, t
 
 
 def test_failures_of_earlier_figures_are_kept(tmp_path, monkeypatch):
-    real = workers.train
+    real = ToyRun.train
 
-    def hurt(run, tell):
-        result = real(run, tell)
+    def hurt(run, tell, folder):
+        result = real(run, tell, folder)
         result.history.failures.append(Failure(0, 3, "MAX_STEPS: too many"))
         return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(workers, "train", hurt)
+        patch.setattr(ToyRun, "train", hurt)
         first = again(tmp_path, "fig03")
     assert {failure["run"] for failure in first["failures"]} == FIG03
     assert again(tmp_path, "fig04")["failures"] == first["failures"]
@@ -285,7 +287,7 @@ def test_failures_of_earlier_figures_are_kept(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"figures": ["fig33"]}, "figure: takes one of fig01.*got 'fig33'; did you mean 'fig03'"),
+        ({"figures": ["fig33"]}, "figure: takes one of toy, fig01.*got 'fig33'; did you mean 'fig23'"),
         ({"repeats": 0}, "repeats: takes a whole number above 0, got 0"),
         ({"seed": -1}, "seed: takes a whole number from 0, got -1"),
         ({"jobs": 0}, "jobs: takes a whole number above 0, got 0"),

@@ -6,11 +6,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from tiny import PAPER, RUNS, same, tiny
+from tiny import NOWHERE, PAPER, RUNS, same, tiny
 
 from anode.data import toy
-from anode.experiments import protocols, runs
-from anode.experiments.runs import MODELS, Run, load, paths, save, train
+from anode.experiments import runs
+from anode.experiments.runs import load, paths, save
+from anode.experiments.toy import protocols
+from anode.experiments.toy import runs as toy_runs
+from anode.experiments.toy.runs import MODELS, ToyRun
 from anode.files import DamagedFileError
 from anode.models.ensemble import seeded, unstack
 from anode.train.history import Failure
@@ -20,11 +23,11 @@ KINDS = ("map-g", "g-d1-resnet", "g-d2-node", "g-d1-anode", "slices-d2-anode", "
 
 @pytest.fixture(scope="module")
 def result():
-    return train(tiny("g-d2-node", snapshots=3), None)
+    return tiny("g-d2-node", snapshots=3).train(None, NOWHERE)
 
 
 def test_the_defaults_of_a_run_are_the_papers_best_settings():
-    run = Run("any", "g", 2, "NODE")
+    run = ToyRun("any", "g", 2, "NODE")
     found = {name: getattr(run, name) for name in ("hidden", "layers", "epochs", "batch_size", "lr", "loss", "repeats")}
     assert found == {
         "hidden": 32,
@@ -68,7 +71,7 @@ def test_the_models_are_the_papers():
 
 @pytest.mark.parametrize("dim", [1, 2])
 def test_the_data_are_the_papers(dim):
-    (data,), validation = Run("any", "g", dim, "NODE", repeats=1).datasets()
+    (data,), validation = ToyRun("any", "g", dim, "NODE", repeats=1).datasets()
     radii = data.x.norm(dim=1)
     assert validation is None
     assert ((data.y == -1).sum(), (data.y == 1).sum()) == (1000, 2000)
@@ -138,7 +141,7 @@ def test_a_result_is_read_as_it_was_written(result, tmp_path):
 
 
 def test_validation_and_failures_are_read_as_they_were_written(tmp_path):
-    result = train(tiny("slices-d2-anode"), None)
+    result = tiny("slices-d2-anode").train(None, NOWHERE)
     result.history.failures = [Failure(1, 2, "MAX_STEPS: too many")]
     result.history.loss[2:, 1] = result.history.validation[-1, 1] = np.nan
     save(result, tmp_path)
@@ -207,7 +210,7 @@ def written_over(**changes):
 
 
 def other_arrays(described, arrays):
-    save(train(tiny("g-d2-anode", name=arrays.stem), None), arrays.parent / "other")
+    save(tiny("g-d2-anode", name=arrays.stem).train(None, NOWHERE), arrays.parent / "other")
     (arrays.parent / "other" / arrays.name).replace(arrays)
 
 
@@ -267,23 +270,23 @@ def test_a_result_whose_readable_file_was_not_written_is_not_there(result, tmp_p
 @pytest.mark.parametrize("name", KINDS)
 def test_the_same_run_gives_the_same_bits(name):
     torch.manual_seed(123)
-    first = train(RUNS[name], None)
+    first = RUNS[name].train(None, NOWHERE)
     torch.manual_seed(321)
     torch.rand(5)
-    same(first, train(RUNS[name], None))
+    same(first, RUNS[name].train(None, NOWHERE))
 
 
 def test_training_leaves_torchs_random_numbers_alone():
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
-    train(RUNS["map-g"], None)
+    RUNS["map-g"].train(None, NOWHERE)
     assert torch.equal(torch.rand(3), expected)
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_repeat_is_the_same_among_others_and_by_itself(name):
-    together, alone = train(tiny(name, repeats=4), None), train(tiny(name, repeats=1, seed=2), None)
+    together, alone = tiny(name, repeats=4).train(None, NOWHERE), tiny(name, repeats=1, seed=2).train(None, NOWHERE)
     assert alone.history.loss.shape[1:] == (1,)
     np.testing.assert_allclose(together.history.loss[:, 2], alone.history.loss[:, 0], rtol=1e-4)
     np.testing.assert_array_equal(together.history.nfe[:, 2], alone.history.nfe[:, 0])
@@ -305,19 +308,19 @@ def test_an_interrupted_run_gives_no_result():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(RUNS["g-d1-anode"], interrupt)
+        RUNS["g-d1-anode"].train(interrupt, NOWHERE)
 
 
 def test_a_listener_is_told_of_every_iteration():
     told = []
-    train(RUNS["g-d1-resnet"], told.append)
+    RUNS["g-d1-resnet"].train(told.append, NOWHERE)
     assert [(report.done, report.total) for report in told] == [(i, 6) for i in range(1, 7)]
 
 
 def test_snapshots_show_the_typical_repeat_from_before_to_after_training(result):
     moments = [snapshot.iteration for snapshot in result.history.snapshots]
     assert (moments[0], moments[-1]) == (0, 6)
-    x, labels = runs.snapshot_points(result.run)
+    x, labels = toy_runs.snapshot_points(result.run)
     assert x.shape == (400, 2)
     assert {*labels.tolist()} == {0, 1}
     after = result.member(result.typical).features(x)

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from PIL import Image
-from tiny import PAPER, RUNS
+from tiny import NOWHERE, PAPER, RUNS
 
 from anode.experiments.environment import environment
-from anode.experiments.flows import moments, trajectories
 from anode.experiments.reproduce import FORMAT, draw
-from anode.experiments.runs import train
-from anode.experiments.studies import STUDIES
 from anode.experiments.study import epochs
+from anode.experiments.toy.flows import moments, trajectories
+from anode.experiments.toy.studies import STUDIES
 from anode.files import write_json
 from anode.report import write_report
 
@@ -52,7 +51,7 @@ SCENES = {"fig01": 1, "fig07": 1, "fig25": 2}
 
 @pytest.fixture(scope="module")
 def results():
-    return {name: train(run, None) for name, run in RUNS.items()}
+    return {name: run.train(None, NOWHERE) for name, run in RUNS.items()}
 
 
 def short(study, frames=3):

@@ -13,8 +13,9 @@ from tiny import RUNS, alive_with, children, hears_ctrl_c, quiet, same, tiny
 from typer.testing import CliRunner
 
 from anode.cli import app
-from anode.experiments import protocols, workers
+from anode.experiments import workers
 from anode.experiments.runs import load
+from anode.experiments.toy import protocols
 from anode.experiments.workers import WorkerDiedError, do_runs
 
 LONG = 100_000
@@ -27,7 +28,7 @@ import sys
 from dataclasses import replace
 sys.path.insert(0, {here!r})
 import tiny
-from anode.experiments import protocols
+from anode.experiments.toy import protocols
 runs = dict(tiny.RUNS)
 for name, epochs in {epochs!r}.items():
     runs[name] = replace(runs[name], epochs=epochs)
@@ -105,13 +106,13 @@ def test_processes_give_the_same_bits_as_one(tmp_path):
 
 def test_runs_in_this_process_are_done_with_one_thread_and_leave_the_number_as_it_was(tmp_path, monkeypatch):
     seen = []
-    real = workers.train
+    real = workers.do_run
 
-    def noted(run, tell):
+    def noted(run, tell, folder):
         seen.append(torch.get_num_threads())
-        return real(run, tell)
+        return real(run, tell, folder)
 
-    monkeypatch.setattr(workers, "train", noted)
+    monkeypatch.setattr(workers, "do_run", noted)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:

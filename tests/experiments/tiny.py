@@ -9,8 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from anode.experiments.protocols import RUNS as PAPER
-from anode.experiments.runs import Result, Run
+from anode.experiments.runs import Result
+from anode.experiments.toy.protocols import RUNS as PAPER
+from anode.experiments.toy.runs import ToyRun as Run
 from anode.train.progress import Bars
 
 
@@ -19,6 +20,9 @@ def shrunk(run: Run, **changes) -> Run:
     small = {"epochs": 6} if run.batch_size == 2 else {"epochs": 2, "batch_size": 1000}
     return replace(run, **{"repeats": 2, **small, **changes})
 
+
+NOWHERE = Path("nowhere")
+"""Toy runs keep nothing while they are not finished."""
 
 RUNS = {name: shrunk(run) for name, run in PAPER.items()}
 

@@ -86,14 +86,19 @@ def test_a_bad_argument_is_an_error_that_names_it_and_nothing_has_changed(option
     ids=["number", "name", "list", "three", "numpy", "lists", "dict", "tensor"],
 )
 def test_what_is_no_data_is_a_type_error_that_says_what_is(name, given_as, stacked):
-    said = rf"{name}: takes a Dataset or a pair of tensors \(x, y\)" + (
+    said = rf"{name}: takes a Dataset, an ImageData or a pair of tensors \(x, y\)" + (
         ", or 3 Datasets, one a member" if stacked else ""
     )
     refuses(stack_of() if stacked else model_of(), TypeError, said, **{name: given_as})
 
 
 def test_datasets_for_each_member_are_only_for_stacks():
-    refuses(model_of(), TypeError, r"data: takes a Dataset or a pair of tensors \(x, y\), got list", [data_of()])
+    refuses(
+        model_of(),
+        TypeError,
+        r"data: takes a Dataset, an ImageData or a pair of tensors \(x, y\), got list",
+        [data_of()],
+    )
 
 
 @pytest.mark.parametrize("name", ["data", "validation"])

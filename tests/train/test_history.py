@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from anode import History
 from anode.files import DamagedFileError
-from anode.train.history import SERIES, SHARED, Failure, Snapshot, as_list
+from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED, Failure, Snapshot, as_list
 
 PROPERTY = settings(
     derandomize=True,
@@ -149,6 +149,31 @@ def test_a_history_without_validation_comes_back(members, tmp_path):
 def test_a_history_without_iterations_comes_back(members, tmp_path):
     history = history_of(members, iterations=0, validated=0)
     assert_same(History.load(history.save(tmp_path / "history.json")), history)
+
+
+@each_kind
+def test_a_file_from_before_there_were_accuracies_is_read(members, tmp_path):
+    history = history_of(members)
+    path = history.save(tmp_path / "history.json")
+    content = json.loads(path.read_text())
+    for name in {*OPTIONAL, *EVALUATED, *MOMENTS} - {"validation"}:
+        del content[name]
+    for failure in content["failures"]:
+        del failure["status"]
+    path.write_text(json.dumps(content))
+    found = History.load(path)
+    assert_same(found, history)
+    assert found.accuracy.shape == found.validation_nfe.shape == ((0,) if members is None else (0, members))
+    assert found.validation_at.shape == (0,)
+    assert found.validation_at.dtype == np.int64
+
+
+@pytest.mark.parametrize("name", ["accuracy", "validation_accuracy", "validation_nfe", "validation_at"])
+def test_a_series_that_is_shorter_than_the_others_is_noticed(name, tmp_path):
+    path = history_of().save(tmp_path / "history.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: [1]}))
+    with pytest.raises(DamagedFileError, match=f"{name}: takes the shape"):
+        History.load(path)
 
 
 def test_features_in_double_precision_come_back(tmp_path):

@@ -9,6 +9,10 @@ import torch
 import anode
 from anode import History
 from anode.data.toy import Dataset
+from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES
+
+ALL_SERIES = (*SERIES, "nfe_backward", *OPTIONAL, *EVALUATED, *MOMENTS)
+"""Everything that is recorded but for the time it took."""
 
 BUILDERS = {
     "NeuralODE": lambda **options: anode.NeuralODE(2, 1, 8, **options),
@@ -76,6 +80,19 @@ def interrupt_after(iterations: int):
             raise KeyboardInterrupt
 
     return listen
+
+
+def assert_same_history(a: History, b: History) -> None:
+    """Check that two histories are the same to the bit, but for the time that things took."""
+    for name in ALL_SERIES:
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name, strict=True)
+    for name in ("batches", "failures", "stopped", "settings"):
+        assert getattr(a, name) == getattr(b, name), name
+    assert len(a.snapshots) == len(b.snapshots)
+    for one, other in zip(a.snapshots, b.snapshots, strict=True):
+        assert one.iteration == other.iteration
+        np.testing.assert_array_equal(one.features, other.features, strict=True)
+        np.testing.assert_array_equal(one.nfe, other.nfe, strict=True)
 
 
 class Copies:

@@ -68,6 +68,7 @@ class Claim:
         criterion: What a repeat has to show to count as agreeing.
         runs: The runs it needs.
         check: Measures it.
+        failing_is_part_of_it: Whether a repeat that failed to train may agree.
     """
 
     number: int
@@ -76,10 +77,13 @@ class Claim:
     criterion: str
     runs: tuple[str, ...]
     check: Callable[[Results], Finding]
+    failing_is_part_of_it: bool = False
 
     def find(self, results: Results) -> Finding:
-        """What comes of it, where a repeat that failed to train in any of the runs speaks against."""
+        """What comes of it; a repeat that failed to train in any of the runs speaks against, as a rule."""
         finding = self.check(results)
+        if self.failing_is_part_of_it:
+            return finding
         trained = np.all([results[name].trained for name in self.runs], axis=0)
         return replace(finding, votes=finding.votes & trained)
 

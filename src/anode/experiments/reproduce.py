@@ -11,12 +11,10 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from anode.experiments.claims import CLAIMS
 from anode.experiments.environment import environment
 from anode.experiments.findings import Claim
-from anode.experiments.protocols import protocol
+from anode.experiments.halves import HALVES, Half
 from anode.experiments.runs import Result, Run, load, paths
-from anode.experiments.studies import STUDIES
 from anode.experiments.study import Results, Study
 from anode.experiments.workers import do_runs
 from anode.files import DamagedFileError, read_json, write_json
@@ -28,7 +26,8 @@ from anode.train.progress import Bars
 
 FORMAT = "anode results 1"
 MARKER = "anode-results.json"
-TITLE = "Augmented Neural ODEs: the toy experiments"
+OLD = {"half": "toy", "scale": "paper"}
+"""What results files that do not say so are of."""
 
 
 @dataclass(frozen=True)
@@ -36,47 +35,98 @@ class Settings:
     """What to reproduce.
 
     Attributes:
-        figures: Names of studies; all if empty.
-        out: The folder of the results.
-        repeats: How many times every run is done, from different seeds.
+        figures: Names of studies, all of one half of the paper; or the name of a half for all of it.
+        out: The folder of the results; by default ``results/`` and the name of the half.
+        repeats: How many times every run is done, from different seeds; by default as often as the scale says.
+        scale: How much work it is, see :data:`anode.experiments.images.scales.SCALES`.
         seed: The first seed.
         resume: Use the runs that are already in the folder.
         jobs: How many runs at a time; by default one for each processor.
     """
 
-    figures: Sequence[str] = ()
-    out: Path = Path("results/toy")
-    repeats: int = 20
+    figures: Sequence[str] = ("toy",)
+    out: Path | None = None
+    repeats: int | None = None
+    scale: str | None = None
     seed: int = 0
     resume: bool = True
     jobs: int | None = None
 
 
-def reproduce(settings: Settings, bars: Bars) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Work:
+    """What is to be done: settings, checked and complete.
+
+    Attributes:
+        identity: What results must have in common to be put into one folder.
+    """
+
+    half: Half
+    studies: Sequence[Study]
+    claims: Sequence[Claim]
+    scale: str
+    repeats: int
+    seed: int
+    out: Path
+    resume: bool
+    jobs: int
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"half": self.half.name, "scale": self.scale, "repeats": self.repeats, "seed": self.seed}
+
+    def run(self, name: str) -> Run:
+        """A run by its name."""
+        return self.half.scales[self.scale].run(name, self.repeats, self.seed)
+
+
+def planned(settings: Settings) -> Work:
+    """The work that settings describe, or ``ValueError``."""
+    number("repeats", settings.repeats, whole=True, optional=True)
+    number("seed", settings.seed, whole=True, zero=True)
+    number("jobs", settings.jobs, whole=True, optional=True)
+    half, studies = chosen(settings.figures)
+    scale = settings.scale or next(iter(half.scales))
+    repeats = settings.repeats or lookup("scale", scale, dict(half.scales)).repeats
+    require(settings.seed + repeats <= 2**40, "seed", settings.seed, "a whole number below 2**40")
+    claims = [claim for claim in half.claims if claim.figure in {study.id for study in studies}]
+    out = settings.out or Path("results") / half.name
+    jobs = settings.jobs or os.cpu_count() or 1
+    return Work(half, studies, claims, scale, repeats, settings.seed, out, settings.resume, jobs)
+
+
+def chosen(names: Sequence[str]) -> tuple[Half, list[Study]]:
+    """The half of the paper that some figures are of, and these figures."""
+    names = [re.sub(r"^fig(\d)$", r"fig0\1", name.lower()) for name in names] or ["toy"]
+    known = {name: half for half in HALVES.values() for name in (half.name, *half.studies)}
+    halves = {name: lookup("figure", name, known) for name in names}
+    half = halves[names[0]]
+    for name, other in halves.items():
+        takes = f"figures of one half of the paper, as {names[0]} is of {half.name!r}"
+        require(other is half, "figure", name, takes)
+    if half.name in names:
+        return half, list(half.studies.values())
+    return half, [half.studies[name] for name in dict.fromkeys(names)]
+
+
+def reproduce(work: Work, bars: Bars) -> dict[str, Any]:
     """Do it all; returns the content of the results file."""
     start = time.perf_counter()
-    number("repeats", settings.repeats, whole=True)
-    number("seed", settings.seed, whole=True, zero=True)
-    require(settings.seed + settings.repeats <= 2**40, "seed", settings.seed, "a whole number below 2**40")
-    number("jobs", settings.jobs, whole=True, optional=True)
-    names = dict.fromkeys(re.sub(r"^fig(\d)$", r"fig0\1", name.lower()) for name in settings.figures)
-    studies = [lookup("figure", name, STUDIES) for name in names] or list(STUDIES.values())
-    claims = [claim for claim in CLAIMS if claim.figure in {study.id for study in studies}]
-    before = open_folder(settings)
-    results = trained(studies, claims, settings, bars)
-    for done, study in enumerate(studies):
-        bars.show("drawing figures", done, len(studies), study.id)
-        draw(study, results, settings.out / "figures")
-    bars.show("drawing figures", len(studies), len(studies))
-    content = summary(settings, before, studies, claims, results, time.perf_counter() - start)
-    write_json(settings.out / MARKER, content, indent=1)
-    write_report(settings.out)
+    before = open_folder(work)
+    results = trained(work, bars)
+    for done, study in enumerate(work.studies):
+        bars.show("drawing figures", done, len(work.studies), study.id)
+        draw(study, results, work.out / "figures")
+    bars.show("drawing figures", len(work.studies), len(work.studies))
+    content = summary(work, before, results, time.perf_counter() - start)
+    write_json(work.out / MARKER, content, indent=1)
+    write_report(work.out)
     return content
 
 
-def open_folder(settings: Settings) -> dict[str, Any]:
+def open_folder(work: Work) -> dict[str, Any]:
     """Make the folder ours, or refuse; returns what its results file says."""
-    out, marker = settings.out, settings.out / MARKER
+    out, marker = work.out, work.out / MARKER
     if out.exists() and not out.is_dir():
         raise ValueError(f"out: takes a folder, got the file {out}")
     if not marker.exists():
@@ -84,66 +134,63 @@ def open_folder(settings: Settings) -> dict[str, Any]:
             raise ValueError(
                 f"out: {out} holds something else; give a new folder, or an earlier one of anode reproduce"
             )
-        content: dict[str, Any] = {}
     else:
         content = read_json(marker)
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise DamagedFileError(f"{marker}: is not a results file of this version; give another folder")
-        mine = {"repeats": settings.repeats, "seed": settings.seed}
-        theirs = {name: content.get(name) for name in mine}
-        if mine == theirs and settings.resume:
-            check_earlier(content, marker)
-            return content
-        if settings.resume:
+        theirs = {name: content.get(name, OLD.get(name)) for name in work.identity}
+        if work.identity == theirs:
+            check_earlier(content, marker, work.half)
+            return content  # with --no-resume, those of its runs that are needed are removed and done again
+        if work.resume:
             raise ValueError(
-                f"out: {out} holds results with repeats {theirs['repeats']} and seed {theirs['seed']}, not "
-                f"{settings.repeats} and {settings.seed}; give another folder, or --no-resume to replace them"
+                f"out: {out} holds results of {described(theirs)}, not of {described(work.identity)}; give another "
+                "folder, or --no-resume to replace them"
             )
-        if mine == theirs:
-            check_earlier(content, marker)
-            return content  # of the runs in it, those that are needed are removed and done again
         rmtree(out / "runs", ignore_errors=True)  # with the results, which are replaced
-    content = {"format": FORMAT, "title": TITLE, "seed": settings.seed, "repeats": settings.repeats}
+    content = {"format": FORMAT, "title": work.half.title, **work.identity}
     write_json(marker, content, indent=1)
     return content
 
 
-def check_earlier(content: dict[str, Any], marker: Path) -> None:
+def described(identity: dict[str, Any]) -> str:
+    """In words, what results have in common."""
+    half, scale, repeats, seed = identity.values()
+    return f"the half {half!r} at scale {scale!r} with repeats {repeats} and seed {seed}"
+
+
+def check_earlier(content: dict[str, Any], marker: Path, half: Half) -> None:
     """Complain before the work, not after it, about a results file that cannot be added to."""
     needed = {"claims": ("number", "verdict"), "timings": ("name", "seconds"), "failures": ("run",)}
     lists = all(isinstance(content.get(name, []), list) for name in (*needed, "studies"))
     entries = [(entry, keys) for name, keys in needed.items() for entry in content.get(name, [])] if lists else []
     complete = all(isinstance(entry, dict) and all(key in entry for key in keys) for entry, keys in entries)
-    known = lists and all(name in STUDIES for name in map(str, content.get("studies", [])))
+    known = lists and all(name in half.studies for name in map(str, content.get("studies", [])))
     if not (lists and complete and known and isinstance(content.get("seconds", 0), int | float)):
         raise DamagedFileError(f"{marker}: is damaged; remove it or restore it")
 
 
-def trained(studies: Sequence[Study], claims: Sequence[Claim], settings: Settings, bars: Bars) -> Results:
+def trained(work: Work, bars: Bars) -> Results:
     """The results of all runs that are needed, each trained once whoever needs it."""
-    needed = [*(study.runs for study in studies), *(claim.runs for claim in claims)]
-    names = dict.fromkeys(name for runs in needed for name in runs)
-    runs = [protocol(name, settings.repeats, settings.seed) for name in names]
-    folder = settings.out / "runs"
+    needed = [*(study.runs for study in work.studies), *(claim.runs for claim in work.claims)]
+    runs = [work.run(name) for name in dict.fromkeys(name for names in needed for name in names)]
+    folder = work.out / "runs"
     results: dict[str, Result] = {}
-    if settings.resume:
+    if work.resume:
         results = {run.name: found for run in runs if (found := load(run, folder)) is not None}
     missing = [run for run in runs if run.name not in results]
     for run in missing:
         for path in paths(run, folder):  # or, interrupted now, it would be taken for a new one later
             path.unlink(missing_ok=True)
-    missing.sort(key=_shortness)
-    do_runs(missing, folder, settings.jobs or os.cpu_count() or 1, bars)
+        if not work.resume:
+            run.clean(folder)
+    missing.sort(key=lambda run: run.cost, reverse=True)
+    do_runs(missing, folder, work.jobs, bars)
     for run in missing:
         found = load(run, folder)
         assert found is not None, run.name
         results[run.name] = found
     return results
-
-
-def _shortness(run: Run) -> tuple[bool, bool, int]:
-    """Sorts the longest runs first: plain NODEs need most evaluations, ResNets are quick."""
-    return run.model == "ResNet", run.augment > 0, -run.repeats
 
 
 def draw(study: Study, results: Results, folder: Path) -> None:
@@ -165,26 +212,19 @@ def draw(study: Study, results: Results, folder: Path) -> None:
     write_json(folder / f"{study.id}.json", content)
 
 
-def summary(
-    settings: Settings,
-    before: dict[str, Any],
-    studies: Sequence[Study],
-    claims: Sequence[Claim],
-    results: Results,
-    seconds: float,
-) -> dict[str, Any]:
+def summary(work: Work, before: dict[str, Any], results: Results, seconds: float) -> dict[str, Any]:
     """The content of the results file: this time's findings, and those that were there and not looked at again."""
-    found = {claim.number: checked(claim, results) for claim in claims}
+    found = {claim.number: checked(claim, results) for claim in work.claims}
     found = {**{claim["number"]: claim for claim in before.get("claims", [])}, **found}
-    drawn = {*before.get("studies", []), *(study.id for study in studies)}
+    drawn = {*before.get("studies", []), *(study.id for study in work.studies)}
     spent = {entry["name"]: entry["seconds"] for entry in before.get("timings", [])}
     spent |= {name: round(result.seconds, 1) for name, result in results.items()}
     return {
         "format": FORMAT,
-        "title": TITLE,
-        "seed": settings.seed,
-        "repeats": settings.repeats,
-        "studies": [name for name in STUDIES if name in drawn],
+        "title": work.half.title,
+        "note": work.half.scales[work.scale].note,
+        **work.identity,
+        "studies": [name for name in work.half.studies if name in drawn],
         "claims": [found[number] for number in sorted(found)],
         "failures": [
             *(failure for failure in before.get("failures", []) if failure["run"] not in results),

@@ -1,10 +1,9 @@
-"""Training runs: their protocols as data, the training itself, and their results on disk."""
+"""Training runs: what a protocol is, what comes of it, and results on disk."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,61 +11,37 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anode.data import toy
-from anode.data.toy import Dataset
-from anode.experiments.environment import environment
 from anode.files import DamagedFileError, read_json, read_tensors, write_json, write_tensors
-from anode.models.ensemble import seeded, unstack
-from anode.models.fields import MLPField
-from anode.models.flow import Flow
+from anode.models.ensemble import unstack
 from anode.models.model import Model
-from anode.models.nets import NeuralODE, ResNet
-from anode.train.fit import Snapshots, fit
-from anode.train.history import SERIES, SHARED, Array, Failure, History, Snapshot
+from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED, Array, Failure, History, Snapshot
 from anode.train.progress import Listener
 
 FORMAT = "anode run 1"
-MODELS: dict[str, Callable[[Run], Model]] = {
-    "ResNet": lambda run: ResNet(run.dim, 1, run.hidden, run.layers),
-    "NODE": lambda run: NeuralODE(run.dim, 1, run.hidden, augment=run.augment),
-    "flow": lambda run: Flow(MLPField(run.dim, run.hidden)),
-}
-SNAPSHOT_POINTS = 400
-TRAIN_POINTS, VALIDATION_POINTS = 2000, 800
-"""With slices held out: a little less than the 2100 and 900 that are to be expected outside and inside of three."""
+OMITTED = {*OPTIONAL, *EVALUATED, *MOMENTS} - {"validation"}
+"""Series that are not written where there is nothing in them."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """The protocol of a training run: everything its result depends on. The defaults are the paper's best settings.
+class Run(ABC):
+    """The protocol of a training run: everything its result depends on. Subclasses are frozen dataclasses.
 
     Attributes:
         name: What the run is called, here and on disk.
-        data: One of the toy datasets.
-        dim: Its dimension.
-        model: ``"NODE"`` (augmented if ``augment`` is above 0), ``"ResNet"``, or ``"flow"``, which has no linear layer.
-        layers: Of a ResNet.
-        slices: How many random slices of the plane, each a tenth of it, are kept from training, for validation.
-        snapshots: At how many moments the features are recorded, closer together in the beginning, where most happens.
+        augment: How many dimensions, or channels, are added.
+        epochs: Passes over the data.
         repeats: How many times everything is done, from other seeds: data, weights and order of the data.
         seed: The first of the seeds.
     """
 
     name: str
-    data: str
-    dim: int
-    model: str
-    augment: int = 0
-    hidden: int = 32
-    layers: int = 5
-    epochs: int = 50
-    batch_size: int = 64
-    lr: float = 1e-3
-    loss: str = "huber"
-    slices: int = 0
-    snapshots: int = 0
-    repeats: int = 20
-    seed: int = 0
+    augment: int
+    epochs: int
+    repeats: int
+    seed: int
+
+    def protocol(self) -> dict[str, Any]:
+        """All of it as JSON has it."""
+        return asdict(self)  # type: ignore[call-overload]
 
     @property
     def seeds(self) -> range:
@@ -74,44 +49,34 @@ class Run:
         return range(self.seed, self.seed + self.repeats)
 
     @property
+    @abstractmethod
     def label(self) -> str:
         """The model's name as the paper has it."""
-        return "ANODE" if self.augment else "NODE" if self.model == "flow" else self.model
 
+    @property
+    @abstractmethod
+    def cost(self) -> float:
+        """Which runs take longer than others: the longest are begun first."""
+
+    @property
+    @abstractmethod
+    def evaluations(self) -> int:
+        """How often the validation set is evaluated, if training comes to its end; 0 without one."""
+
+    @abstractmethod
     def described(self) -> dict[str, Any]:
         """The protocol in words, for the report."""
-        network = f"{self.hidden} hidden units"
-        if self.model == "ResNet":
-            network += f", {self.layers} layers"
-        data = self.data if self.data.endswith("1d") else f"{self.data}, d = {self.dim}"
-        return {
-            "run": self.name,
-            "data": data + (f", {self.slices} slices held out" if self.slices else ""),
-            "model": self.label + (f", p = {self.augment}" if self.augment else ""),
-            "network": network,
-            "solver": "none" if self.model == "ResNet" else "dopri5, rtol = atol = 1e-3",
-            "loss": self.loss,
-            "optimiser": f"Adam, {self.lr:g}",
-            "batch size": self.batch_size,
-            "epochs": self.epochs,
-            "repeats": self.repeats,
-            "seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
-        }
 
-    def datasets(self) -> tuple[list[Dataset], list[Dataset] | None]:
-        """The training set of every repeat, and the validation set if slices are held out."""
-        options = {"dim": self.dim} if self.data in ("g", "separable") else {}
-        whole = [toy.load(self.data, **options, seed=seed) for seed in self.seeds]
-        if not self.slices:
-            return whole, None
-        parts = [each.holdout(toy.slices(self.slices, seed=seed)) for each, seed in zip(whole, self.seeds, strict=True)]
-        train, validation = TRAIN_POINTS, VALIDATION_POINTS
-        return [_some(part[0], train) for part in parts], [_some(part[1], validation) for part in parts]
+    @abstractmethod
+    def train(self, tell: Listener | None, folder: Path) -> Result:
+        """Do it; ``KeyboardInterrupt`` if that was interrupted. What was not finished may be kept in the folder."""
 
+    def clean(self, folder: Path) -> None:  # noqa: B027, most runs keep nothing
+        """Remove what :meth:`train` kept of it while it was not finished."""
 
-def _some(data: Dataset, size: int) -> Dataset:
-    """So many random points: repeats can be trained together if their data are of one size."""
-    return data.split(size / len(data))[0]
+    @abstractmethod
+    def models(self) -> Model | None:
+        """The models as they are before training, stacked; ``None`` if they are not kept with the results."""
 
 
 @dataclass
@@ -120,21 +85,25 @@ class Result:
 
     Attributes:
         run: The protocol.
-        model: The trained models, stacked.
+        model: The trained models, stacked; ``None`` if they are not kept.
         history: What happened. Its snapshots are those of one repeat, the typical one.
         seconds: How long it took.
     """
 
-    run: Run
-    model: Model
+    run: Any  # a Run: studies and claims know of which kind
+    model: Any
     history: History
     seconds: float
     environment: dict[str, Any] = field(default_factory=dict)
 
     @property
     def final_loss(self) -> Array:
-        """The mean loss of each repeat over the last epoch; NaN for one that failed."""
-        return self.per_epoch("loss")[-1]
+        """The mean loss of each repeat over the last epoch, skipped iterations left out; NaN for one that failed."""
+        last = self.history.loss[(self.run.epochs - 1) * self.history.batches :]
+        if not len(last):
+            return np.full(self.run.repeats, np.nan)
+        number = np.maximum(np.isfinite(last).sum(0), 1)
+        return np.where(np.isnan(last[-1]), np.nan, np.nansum(last, 0, dtype=np.float64) / number)
 
     @property
     def validation(self) -> Array:
@@ -171,42 +140,6 @@ class Result:
         return unstack(self.model)[index]
 
 
-def train(run: Run, tell: Listener | None) -> Result:
-    """Do a run; ``KeyboardInterrupt`` if it was interrupted."""
-    start = time.perf_counter()
-    data, validation = run.datasets()
-    model = seeded(lambda: MODELS[run.model](run), run.seeds)
-    snapshots = None
-    if run.snapshots:
-        iterations = run.epochs * -(-len(data[0]) // run.batch_size)
-        at = (iterations * np.linspace(0, 1, run.snapshots) ** 2).round().astype(int).tolist()
-        snapshots = Snapshots(snapshot_points(run)[0], at)
-    history = fit(
-        model,
-        data,
-        epochs=run.epochs,
-        batch_size=run.batch_size,
-        lr=run.lr,
-        loss=run.loss,
-        validation=validation,
-        seed=run.seeds,
-        snapshots=snapshots,
-        progress=tell or False,
-    )
-    if history.stopped == "interrupted":
-        raise KeyboardInterrupt
-    result = Result(run, model, history, time.perf_counter() - start, environment())
-    one = result.typical
-    history.snapshots = [replace(s, features=s.features[one], nfe=s.nfe[one]) for s in history.snapshots]
-    return result
-
-
-def snapshot_points(run: Run) -> tuple[torch.Tensor, torch.Tensor]:
-    """The points whose features are recorded during a run, and their labels."""
-    data, _ = toy.load(run.data, dim=run.dim, seed=run.seed).split(SNAPSHOT_POINTS / 3000, seed=run.seed)
-    return data.x, data.labels
-
-
 # ------------------------------------------------------------------------------------------------------------- on disk
 
 
@@ -219,15 +152,17 @@ def save(result: Result, folder: Path) -> None:
     """Write a result. The readable file is written last: where it is, the result is complete."""
     described, arrays = paths(result.run, folder)
     history = result.history
-    tensors = {f"model.{name}": p for name, p in result.model.state_dict().items()}
-    for name in (*SERIES, *SHARED, "validation"):
-        tensors[f"history.{name}"] = torch.from_numpy(_narrow(getattr(history, name)))
+    tensors = {} if result.model is None else {f"model.{name}": p for name, p in result.model.state_dict().items()}
+    for name in (*SERIES, *SHARED, *OPTIONAL, *EVALUATED, *MOMENTS):
+        values = getattr(history, name)
+        if values.size or name not in OMITTED:
+            tensors[f"history.{name}"] = torch.from_numpy(_narrow(values))
     for i, snapshot in enumerate(history.snapshots):
         tensors[f"snapshot.{i}"] = torch.from_numpy(snapshot.features)
     write_tensors(arrays, tensors)
     content = {
         "format": FORMAT,
-        "protocol": asdict(result.run),
+        "protocol": result.run.protocol(),
         "environment": result.environment,
         "seconds": round(result.seconds, 2),
         "batches": history.batches,
@@ -254,13 +189,18 @@ def load(run: Run, folder: Path) -> Result | None:
         return None
     content = read_json(described)
     try:
-        if content["format"] != FORMAT or content["protocol"] != asdict(run):
+        if content["format"] != FORMAT or content["protocol"] != run.protocol():
             return None
         tensors = read_tensors(arrays)
-        model = seeded(lambda: MODELS[run.model](run), run.seeds)
-        model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
-        types: dict[str, Any] = {**SERIES, **SHARED, "validation": np.float32}
-        series: dict[str, Any] = {n: tensors[f"history.{n}"].numpy().astype(dtype) for n, dtype in types.items()}
+        model = run.models()
+        if model is not None:
+            model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
+        types: dict[str, Any] = {**SERIES, **SHARED, **OPTIONAL, **EVALUATED, **MOMENTS}
+        series: dict[str, Any] = {
+            name: tensors[f"history.{name}"].numpy().astype(dtype)
+            for name, dtype in types.items()
+            if name not in OMITTED or f"history.{name}" in tensors
+        }
         history = History(
             **series,
             batches=content["batches"],
@@ -282,7 +222,7 @@ def load(run: Run, folder: Path) -> Result | None:
 def _check_shapes(run: Run, history: History) -> None:
     iterations = len(history.loss)
     shapes = dict.fromkeys(SERIES, (iterations, run.repeats)) | dict.fromkeys(SHARED, (iterations,))
-    shapes["validation"] = (history.epochs if run.slices and not history.stopped else 0, run.repeats)
+    shapes["validation"] = (run.evaluations if not history.stopped else 0, run.repeats)
     for name, shape in shapes.items():
         found = getattr(history, name).shape
         if found != shape and not (name == "validation" and history.stopped):

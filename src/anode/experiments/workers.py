@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from anode.experiments.runs import Run, save, train
+from anode.experiments.runs import Run, save
 from anode.train.progress import Bars, Listener, Report
 
 Message = tuple[str, Report]
@@ -44,9 +44,15 @@ def do_runs(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars) -> None:
     torch.set_num_threads(1)  # as in a process of its own, so that results do not depend on the number of jobs
     try:
         for run in runs:
-            save(train(run, bars.listen(run.name)), folder)
+            do_run(run, bars.listen(run.name), folder)
     finally:
         torch.set_num_threads(threads)
+
+
+def do_run(run: Run, tell: Listener, folder: Path) -> None:
+    """Do a run and save it."""
+    save(run.train(tell, folder), folder)
+    run.clean(folder)
 
 
 def _in_processes(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars) -> None:
@@ -106,7 +112,7 @@ def _end_with_parent() -> None:
 
 def _work(run: Run, folder: Path) -> None:
     try:
-        save(train(run, _listener(run.name, _progress.put, _stop.is_set)), folder)
+        do_run(run, _listener(run.name, _progress.put, _stop.is_set), folder)
     except KeyboardInterrupt:  # told to stop; there is nobody left to tell
         return
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor, nn
 
 from anode.ode.inputs import number, require
@@ -41,10 +42,12 @@ class Zeros(Augment):
         self.extra, self.dim = extra, dim
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.extra:
-            return x
-        before_last = (0, 0) * (-self.dim - 1)
-        return nn.functional.pad(x, (*before_last, 0, self.extra))
+        if self.extra:
+            before_last = (0, 0) * (-self.dim - 1)
+            x = nn.functional.pad(x, (*before_last, 0, self.extra))
+        if x.ndim == 4 and self.dim == -3:
+            return x.contiguous(memory_format=torch.channels_last)  # in which convolutions are fastest
+        return x
 
     def remove(self, h: Tensor) -> Tensor:
         return h.narrow(self.dim, 0, h.shape[self.dim] - self.extra)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from anode.models.backprop import PULLBACKS, MLPDerivative
+from anode.models.conv import ConvDerivative, time_map
 from anode.models.layers import as_row, check_state, members_of
 from anode.ode.field import Derivative, Field
 from anode.ode.inputs import lookup, require
@@ -94,15 +95,80 @@ class MLPField(Field):
 
     def derivative(self) -> Derivative:
         """A derivative without autograd, where the activation allows it and nobody has changed what the field does."""
-        if self.activation in PULLBACKS and self._is_plain():
+        if self.activation in PULLBACKS and is_plain(self, MLPField, 2 * (self.layers + 1) + self.time):
             return MLPDerivative(self.weights, self.biases, self.time_weight, self._act, self.activation)
         return super().derivative()
 
-    def _is_plain(self) -> bool:
-        """Whether evaluating this field is no more than :meth:`forward` of this class on its own parameters."""
-        lists = tuple(self._modules.values())  # a parametrization changes their type, or adds a module to this one
-        unchanged = type(self).forward is MLPField.forward and "forward" not in self.__dict__
-        unchanged = unchanged and len(lists) == 2 and len(self._parameters) == self.time
-        unchanged = unchanged and all(type(parameters) is nn.ParameterList for parameters in lists)
-        hooked = self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks
-        return unchanged and not hooked and not torch.is_autocast_enabled(self.biases[0].device.type)
+
+class ConvField(Field):
+    """The paper's field for images: convolutions 1x1, 3x3 and 1x1 with activations between them.
+
+    Time is appended as a channel before each of the three. A channel that is the same everywhere only adds to the
+    output, so it is added there: the same function, computed without putting the larger image together.
+
+    Args:
+        channels: Channels of the state.
+        filters: Channels of the two hidden layers.
+        time: Whether f depends on t.
+        activation: One of ``anode.models.fields.ACTIVATIONS``.
+
+    Example:
+        >>> import torch, anode
+        >>> field = anode.ConvField(1 + 5, filters=64)
+        >>> field(torch.tensor(0.5), torch.zeros(8, 6, 28, 28)).shape
+        torch.Size([8, 6, 28, 28])
+    """
+
+    def __init__(self, channels: int, filters: int = 64, *, time: bool = True, activation: str = "relu") -> None:
+        super().__init__()
+        for name, size in (("channels", channels), ("filters", filters)):
+            require(isinstance(size, int) and size > 0, name, size, "a whole number above 0")
+        self.channels, self.filters, self.time, self.activation = channels, filters, time, activation
+        self._act = lookup("activation", activation, ACTIVATIONS)
+        sizes = [(channels, filters, 1), (filters, filters, 3), (filters, channels, 1)]
+        self.weights = nn.ParameterList(torch.empty(out, into, k, k) for into, out, k in sizes)
+        self.biases = nn.ParameterList(torch.empty(out) for _, out, _ in sizes)
+        self.time_weights = nn.ParameterList(torch.empty(out, k, k) for _, out, k in sizes if time)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new parameters, as ``nn.Conv2d`` does."""
+        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            bound = ((weight.shape[1] + self.time) * weight[0, 0].numel()) ** -0.5
+            for parameter in (weight, bias, *self.time_weights[i : i + 1]):
+                nn.init.uniform_(parameter, -bound, bound)
+
+    def extra_repr(self) -> str:
+        return f"{self.channels}, filters={self.filters}, time={self.time}, activation={self.activation!r}"
+
+    def forward(self, t: Tensor, h: Tensor) -> Tensor:
+        """The derivative of h at time t, which is a scalar or broadcasts against h."""
+        self.check(h)
+        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            h = nn.functional.conv2d(h, weight, bias, padding=weight.shape[-1] // 2)
+            if self.time:
+                h = h + time_map(self.time_weights[i], *h.shape[-2:]) * t
+            h = self._act(h) if i < 2 else h
+        return h
+
+    def check(self, h: Tensor) -> None:
+        if h.ndim != 4 or h.shape[1] != self.channels:
+            takes = f"images of shape [batch, {self.channels}, height, width]"
+            raise ValueError(f"h: takes {takes}, got {tuple(h.shape)}")
+
+    def derivative(self) -> Derivative:
+        """A derivative without autograd, where the activation allows it and nobody has changed what the field does."""
+        if self.activation in PULLBACKS and is_plain(self, ConvField, 6 + 3 * self.time):
+            return ConvDerivative(self.weights, self.biases, self.time_weights, self._act, self.activation)
+        return super().derivative()
+
+
+def is_plain(field: Field, kind: type[Field], parameters: int) -> bool:
+    """Whether evaluating a field is no more than ``kind.forward`` on the parameters, so many, that it was made with."""
+    unchanged = type(field).forward is kind.forward and "forward" not in field.__dict__
+    lists = tuple(field._modules.values())  # a parametrization changes their type, or adds a module
+    unchanged = unchanged and all(type(each) is nn.ParameterList for each in lists)
+    unchanged = unchanged and sum(1 for _ in field.parameters()) == parameters
+    hooked = field._forward_hooks or field._forward_pre_hooks or field._backward_hooks or field._backward_pre_hooks
+    device = next(field.parameters()).device.type
+    return unchanged and not hooked and not torch.is_autocast_enabled(device)

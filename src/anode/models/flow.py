@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from anode.models.augment import Augment, Zeros
 from anode.models.model import Model, Outcome
+from anode.ode.control import Norm
 from anode.ode.field import Field
 from anode.ode.gradients import Gradient
 from anode.ode.inputs import lookup, number
@@ -29,6 +30,9 @@ class Flow(Model):
         method, rtol, atol, gradient, max_steps: As in :func:`anode.solve`. The tolerances are the paper's.
         control: As in :func:`anode.solve`; by default one step size for the batch, of each member of a stacked field.
         step_size: Take steps of this size, instead of adaptive ones.
+
+    Attributes:
+        norm: As in :func:`anode.solve`; set for a while where processes that share a batch have to take the same steps.
 
     Example:
         >>> import torch, anode
@@ -67,6 +71,7 @@ class Flow(Model):
         self.field = field
         self.augment = augment if isinstance(augment, Augment) else Zeros(augment)
         self.t1, self.control = t1, control
+        self.norm: Norm | None = None
         self.solver: dict[str, Any] = {
             "method": method,
             "rtol": rtol,
@@ -123,7 +128,7 @@ class Flow(Model):
         control = self.control
         if control is None:
             control = "joint" if self.members is None else "member"
-        return solve(self.field, h, span, **{"control": control, **self.solver, **options})
+        return solve(self.field, h, span, **{"control": control, "norm": self.norm, **self.solver, **options})
 
     def extra_repr(self) -> str:
         return f"t1={self.t1}, control={self.control!r}, " + ", ".join(f"{k}={v!r}" for k, v in self.solver.items())

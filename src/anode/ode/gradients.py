@@ -141,8 +141,9 @@ class DiscreteSolve(torch.autograd.Function):
     @only_once
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
         """Gradients for y0, the times and the parameters."""
-        _, times, *_ = ctx.saved_tensors
+        y0, times, *_ = ctx.saved_tensors
         plan, derivative = ctx.plan, ctx.derivative
+        cotangents = tuple(None if g is None else _laid_out(g, y0) for g in cotangents)
         wanted = dict(zip(plan.wanted, cotangents[:-1], strict=True))
         sweep = Sweep(plan.tableau, derivative, None if times is None else torch.zeros_like(times), ctx.stats)
         adjoint = cotangents[-1]
@@ -252,6 +253,11 @@ class Sweep:
         if index is not None:
             assert self.times is not None
             self.times[index] += gradient
+
+
+def _laid_out(cotangent: Tensor, y: Tensor) -> Tensor:
+    """A cotangent in the memory layout of the state, as sums of tensors that are laid out alike are the fastest."""
+    return cotangent if cotangent.stride() == y.stride() else torch.empty_like(y).copy_(cotangent)
 
 
 def _masked(cotangent: Tensor, groups: Tensor | None) -> Tensor:

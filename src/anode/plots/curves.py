@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -69,13 +70,8 @@ def curves(
         log: Whether the vertical axis is logarithmic, if any mean is above 0.
     """
     require(len(series) > 0, "series", series, "at least one label with its values")
-    others = iter(OTHER_COLORS * len(series))
-    chosen = {label: color for label, color in (colors or {}).items() if label in series}
-    chosen = {**{label: MODEL_COLORS[label] for label in series if label in MODEL_COLORS}, **chosen}
-    lines = []
-    for label, values in series.items():
-        color = chosen.get(label) or next(color for color in others if color not in chosen.values())
-        lines.append(band(ax, x, values, label, color)[0])
+    chosen = _chosen_colors(series, colors)
+    lines = [band(ax, x, values, label, chosen[label])[0] for label, values in series.items()]
     ax.set_xlabel(xlabel)
     ax.set_ylabel(ylabel)
     ax.margins(x=0.02)
@@ -87,6 +83,99 @@ def curves(
     grid(ax)
     if len(series) > 1:
         legend(ax)
+
+
+@styled()
+def paths(
+    ax: Axes,
+    series: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    colors: Mapping[str, str] | None = None,
+    *,
+    xlabel: str = "",
+    ylabel: str = "",
+    log: bool = False,
+) -> None:
+    """Draw how two quantities move together in the course of training, as means over repeats.
+
+    Args:
+        ax: Where.
+        series: By label, the two quantities, each [moments, repeats] or [moments].
+        colors: As in :func:`curves`.
+        xlabel, ylabel: What the axes say.
+        log: Whether the vertical axis is logarithmic, if any mean is above 0.
+
+    Example:
+        >>> from anode.plots.curves import paths
+        >>> from anode.plots.style import figure
+        >>> ax = figure().axes[0]
+        >>> paths(ax, {"NODE": ([20, 26, 32], [1.0, 0.5, 0.4])}, xlabel="NFE", ylabel="loss")
+        >>> ax.get_lines()[0].get_xdata().tolist()
+        [20.0, 26.0, 32.0]
+    """
+    chosen = _chosen_colors(series, colors)
+    heights = []
+    for label, (x, y) in series.items():
+        across, up = (_moments(label, values, len(np.asarray(values)))[0] for values in (x, y))
+        ax.plot(across, up, label=label, color=chosen[label], linewidth=1.2, marker="o", markersize=3.5, zorder=3)
+        heights.append(up)
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    if log:
+        _make_logarithmic(ax, np.concatenate(heights))
+    grid(ax)
+    if len(series) > 1:
+        legend(ax)
+
+
+@styled()
+def compared(
+    ax: Axes,
+    found: Mapping[str, Mapping[str, ArrayLike]],
+    reported: Mapping[str, Mapping[str, float]],
+    ylabel: str = "",
+) -> None:
+    """Draw what was found in each repeat, and beside it what somebody else has reported, as hollow diamonds.
+
+    Args:
+        ax: Where.
+        found: By group and model, a value for each repeat.
+        reported: By group and model, one value.
+        ylabel: What the vertical axis says.
+
+    Example:
+        >>> from anode.plots.curves import compared
+        >>> from anode.plots.style import figure
+        >>> ax = figure().axes[0]
+        >>> compared(ax, {"MNIST": {"NODE": [95.0, 96.0]}}, {"MNIST": {"NODE": 96.4}})
+        >>> [label.get_text() for label in ax.get_xticklabels()]
+        ['MNIST']
+    """
+    require(len(found) > 0, "found", found, "at least one group")
+    models = list(dict.fromkeys(model for group in found.values() for model in group))
+    chosen = _chosen_colors(dict.fromkeys(models), None)
+    for place, (group, values) in enumerate(found.items()):
+        for i, (model, repeats) in enumerate(values.items()):
+            x = place + 0.4 * ((i + 0.5) / len(values) - 0.5)
+            y = as_values(model, repeats, ["repeats"])
+            label = model if place == 0 else None
+            ax.plot(np.full(len(y), x), y, "o", color=chosen[model], alpha=0.6, markersize=5, label=label, zorder=3)
+            ax.plot([x - 0.05, x + 0.05], [y.mean()] * 2, color=chosen[model], linewidth=2, zorder=3)
+            if model in reported.get(group, {}):
+                ax.plot(x + 0.1, reported[group][model], "D", color=chosen[model], markerfacecolor="none", zorder=3)
+    ax.plot([], [], "D", color=MUTED, markerfacecolor="none", label="paper")
+    ax.set_xticks(range(len(found)), list(found))
+    ax.set_xlim(-0.6, len(found) - 0.4)
+    ax.set_ylabel(ylabel)
+    grid(ax)
+    legend(ax)
+
+
+def _chosen_colors(series: Mapping[str, object], colors: Mapping[str, str] | None) -> dict[str, str]:
+    """A colour for every label: the one asked for, the model's own, or one of some others."""
+    chosen = {label: MODEL_COLORS[label] for label in series if label in MODEL_COLORS}
+    chosen |= {label: color for label, color in (colors or {}).items() if label in series}
+    others = cycle([color for color in OTHER_COLORS if color not in chosen.values()] or OTHER_COLORS)
+    return chosen | {label: next(others) for label in series if label not in chosen}
 
 
 def _make_logarithmic(ax: Axes, means: Array) -> None:

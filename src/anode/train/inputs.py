@@ -10,17 +10,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anode.data.images import ImageData
 from anode.data.toy import Dataset
 from anode.ode.inputs import finite_rows, number, require
 
-Data = Dataset | tuple[Tensor, Tensor] | Sequence[Dataset]
-"""Points and targets: for everybody, or a sequence with one for each member of a stack, all of one size."""
+Data = Dataset | ImageData | tuple[Tensor, Tensor] | Sequence[Dataset]
+"""Points and targets: for everybody, or a sequence with one for each member of a stack, all of one size.
+
+Points may be images of bytes, ``torch.uint8``; a model sees them as numbers from 0 to 1.
+"""
 
 
 def tensors(name: str, data: Data, members: int | None) -> tuple[Tensor, Tensor]:
     """Points and targets, with a member dimension if there are members; checked."""
     if isinstance(data, Dataset):
         x, y = data.x, data.y
+    elif isinstance(data, ImageData):
+        x, y = data.images, data.labels
     elif isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
         x, y = data  # type: ignore[assignment]
     else:
@@ -36,7 +42,9 @@ def tensors(name: str, data: Data, members: int | None) -> tuple[Tensor, Tensor]
 
 def _of_each(name: str, data: Any, members: int | None) -> tuple[Tensor, Tensor]:
     fits = isinstance(data, Sequence) and len(data) == members and all(isinstance(each, Dataset) for each in data)
-    takes = "a Dataset or a pair of tensors (x, y)" + (f", or {members} Datasets, one a member" if members else "")
+    takes = "a Dataset, an ImageData or a pair of tensors (x, y)" + (
+        f", or {members} Datasets, one a member" if members else ""
+    )
     if not fits:
         datasets = isinstance(data, list | tuple) and members and all(isinstance(each, Dataset) for each in data)
         require(not datasets, name, f"{len(data)} Datasets" if datasets else None, takes)

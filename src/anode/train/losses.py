@@ -68,3 +68,9 @@ def mean(losses: Tensor, members: int | None) -> Tensor:
         takes = f"a function that gives every one of {members} members its own losses"
         raise ValueError(f"loss: takes {takes}, got one that gives shape {tuple(losses.shape)}")
     return losses.mean() if members is None else losses.flatten(1).mean(1)
+
+
+def accuracy(prediction: Tensor, target: Tensor, members: int | None) -> Tensor:
+    """The share of points whose largest logit is that of their class: one number, or one a member."""
+    right = prediction.argmax(-1) == target.reshape(prediction.shape[:-1])
+    return mean(right.float(), members)

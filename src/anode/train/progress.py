@@ -16,13 +16,14 @@ class Report:
 
     Attributes:
         done, total: Iterations.
-        loss, nfe: Those of the last iteration, means over members.
+        loss, nfe, accuracy: Those of the last iteration, means over members; no accuracy where there are no classes.
     """
 
     done: int
     total: int
     loss: float
     nfe: float
+    accuracy: float | None = None
 
 
 Listener = Callable[[Report], None]
@@ -66,8 +67,9 @@ class Bars:
 
 def describe(report: Report) -> str:
     """A report in a few words."""
+    right = "" if report.accuracy is None else f"  accuracy {100 * report.accuracy:.1f}%"
     nfe = f"  NFE {report.nfe:.0f}" if report.nfe else ""
-    return f"loss {report.loss:.4f}{nfe}"
+    return f"loss {report.loss:.4f}{right}{nfe}"
 
 
 @contextmanager

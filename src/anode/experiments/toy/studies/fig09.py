@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from anode.experiments.claims import validation_gap
 from anode.experiments.findings import spread
 from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study, epochs
+from anode.experiments.toy.claims import validation_gap
 from anode.plots.curves import curves
 from anode.plots.plane import colorbar, plane
 from anode.plots.style import INK, MODEL_COLORS, figure

@@ -1,7 +1,7 @@
 """The studies: a module for each figure of the paper."""
 
-from anode.experiments.studies import diagrams, fig01, fig03, fig05, fig06, fig07, fig08, fig09, fig17, fig20, fig25
 from anode.experiments.study import Study
+from anode.experiments.toy.studies import diagrams, fig01, fig03, fig05, fig06, fig07, fig08, fig09, fig17, fig20, fig25
 
 _ALL = (
     *diagrams.STUDIES,

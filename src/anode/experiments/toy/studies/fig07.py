@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from anode.experiments.flows import LOSS_COLUMNS, loss_rows, trajectories
 from anode.experiments.study import Drawing, Results, Study, epochs, scene
+from anode.experiments.toy.flows import LOSS_COLUMNS, loss_rows, trajectories
 from anode.plots.curves import curves
 from anode.plots.flows import flow_1d, flow_2d, flow_3d
 from anode.plots.style import bare, figure

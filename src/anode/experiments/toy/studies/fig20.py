@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from anode.experiments.flows import LOSS_COLUMNS, loss_rows
 from anode.experiments.study import Drawing, Results, Study, epochs
+from anode.experiments.toy.flows import LOSS_COLUMNS, loss_rows
 from anode.plots.curves import curves
 from anode.plots.style import figure
 

@@ -7,7 +7,8 @@ import torch
 
 from anode.data import toy
 from anode.experiments.findings import spread
-from anode.experiments.runs import Result, snapshot_points
+from anode.experiments.runs import Result
+from anode.experiments.toy.runs import snapshot_points
 from anode.models.flow import Flow
 from anode.train.history import Array, Snapshot
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from anode.experiments.flows import trajectories
 from anode.experiments.study import Drawing, Results, Study, scene
+from anode.experiments.toy.flows import trajectories
 from anode.plots.animate import trajectory_frames
 from anode.plots.flows import flow_2d, flow_3d
 from anode.plots.style import bare, figure

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from anode.experiments.flows import LOSS_COLUMNS, loss_rows, moments
 from anode.experiments.study import Drawing, Results, Study, epochs
+from anode.experiments.toy.flows import LOSS_COLUMNS, loss_rows, moments
 from anode.plots.animate import feature_frames
 from anode.plots.curves import curves
 from anode.plots.features import frame, scatter

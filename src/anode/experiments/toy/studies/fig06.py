@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from anode.experiments.flows import moments
 from anode.experiments.study import Drawing, Results, Study
+from anode.experiments.toy.flows import moments
 from anode.plots.animate import feature_frames
 from anode.plots.features import strip
 

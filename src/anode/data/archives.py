@@ -1,0 +1,110 @@
+"""Unpacking archives: nothing leaves the folder, and a folder is whole or not there."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from uuid import uuid4
+
+from anode.data.reading import damaged
+
+Tell = Callable[[str, int, int], object]
+"""Told of progress: what is being done, how much of it is done, and how much there is."""
+
+MOST_BYTES = 4 * 2**30
+"""The official archives hold less; one that would take more is refused before anything is unpacked."""
+
+
+def unpack(archive: Path, wanted: str, tell: Tell) -> Path:
+    """Unpack a folder from an archive, beside it.
+
+    Args:
+        archive: A .zip or .tar.gz file. Everything in it is checked first.
+        wanted: The folder in it that is to be unpacked.
+        tell: Told of progress.
+
+    Returns:
+        The unpacked folder.
+
+    Raises:
+        DamagedFileError: If the archive cannot be read, holds links or paths that lead elsewhere, or not that folder.
+    """
+    unfinished = archive.with_name(f".unpacking-{uuid4().hex[:8]}")
+    try:
+        with _readable(archive):
+            steps = _unzip(archive, unfinished) if archive.suffix == ".zip" else _untar(archive, unfinished)
+            for done, total in steps:
+                tell(f"unpacking {archive.name}", done, total)
+        if not (unfinished / wanted).is_dir():
+            raise damaged(archive, f"an archive of {wanted}", "one without it")
+        return (unfinished / wanted).replace(archive.with_name(wanted))
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _unzip(archive: Path, folder: Path) -> Iterator[tuple[int, int]]:
+    with zipfile.ZipFile(archive) as file:
+        members = file.infolist()
+        # The upper half of these attributes is the Unix mode, 0 if the archive was made elsewhere.
+        modes = [member.external_attr >> 16 for member in members]
+        plain = [stat.S_IFMT(mode) in (0, stat.S_IFREG, stat.S_IFDIR) for mode in modes]
+        sizes = [member.file_size for member in members]
+        _check_members(archive, zip([member.filename for member in members], sizes, plain, strict=True))
+        for done, member in enumerate(members, 1):
+            file.extract(member, folder)
+            yield done, len(members)
+
+
+def _untar(archive: Path, folder: Path) -> Iterator[tuple[int, int]]:
+    _check_gzip(archive)
+    with tarfile.open(archive, "r:gz") as file:
+        members = file.getmembers()
+        _check_members(archive, ((one.name, one.size, one.isreg() or one.isdir()) for one in members))
+        for done, member in enumerate(members, 1):
+            file.extract(member, folder, filter="data")
+            yield done, len(members)
+
+
+def _check_gzip(archive: Path) -> None:
+    """Read a compressed file to its end, since tarfile takes one that is cut short for one that has ended."""
+    total = 0
+    with gzip.open(archive) as file:
+        while part := file.read(2**20):
+            total += len(part)
+            _check_size(archive, total)
+
+
+def _check_members(archive: Path, members: Iterable[tuple[str, int, bool]]) -> None:
+    """Check names, sizes and kinds before anything is unpacked; one that is wrong condemns all."""
+    total = 0
+    for name, size, plain in members:
+        path = PurePosixPath(name)
+        leads_away = path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name
+        if leads_away or not plain:
+            kind = "a path that leads elsewhere" if leads_away else "a link or a device"
+            raise damaged(archive, "an archive of plain files and folders", f"{kind}, {name[:80]!r}")
+        total += size
+    _check_size(archive, total)
+
+
+def _check_size(archive: Path, size: int) -> None:
+    """Check how large an archive's content is."""
+    if size > MOST_BYTES:
+        raise damaged(archive, f"an archive of at most {MOST_BYTES:,} bytes", "one that unpacks to more")
+
+
+@contextmanager
+def _readable(archive: Path) -> Iterator[None]:
+    """Turn what the standard library raises about damaged archives into one error."""
+    # RuntimeError is about encryption and methods of compression that are not known.
+    try:
+        yield
+    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError, RuntimeError) as error:
+        raise damaged(archive, "a whole archive", f"a damaged one ({error})") from None

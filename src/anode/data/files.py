@@ -1,0 +1,174 @@
+"""Where data lies, and how it gets there: addresses, downloads, checksums."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from anode.data.archives import Tell, unpack
+from anode.data.reading import damaged
+from anode.files import write
+
+VARIABLE = "ANODE_DATA"
+"""The environment variable that says where data lies."""
+CHUNK = 2**16
+"""Bytes downloaded in one go."""
+
+
+class MissingDataError(FileNotFoundError, ValueError):
+    """A dataset whose files are not there."""
+
+
+class DownloadError(OSError):
+    """A download that did not work: no network, or a server that does not have the file."""
+
+
+@dataclass(frozen=True)
+class Download:
+    """An official file.
+
+    Attributes:
+        url: Its address.
+        md5, size: What it must have.
+        unpacks: The folder it is unpacked to, if it is an archive.
+    """
+
+    url: str
+    md5: str
+    size: int
+    unpacks: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What the file is called."""
+        return PurePosixPath(self.url).name
+
+
+def data_root(root: str | Path | None = None) -> Path:
+    """The folder in which every dataset has one of its own.
+
+    Args:
+        root: The folder; ``None`` for the environment variable ``ANODE_DATA``, or the platform's place for caches.
+    """
+    if root is None:
+        root = os.environ.get(VARIABLE) or None
+    if root is None:
+        import pooch
+
+        return Path(pooch.os_cache("anode"))
+    if not isinstance(root, str | Path):
+        raise TypeError(f"root: takes a path, got {root!r}")
+    folder = Path(root).expanduser()
+    if folder.is_file():
+        raise ValueError(f"root: takes a folder, got the file {folder}")
+    return folder
+
+
+def md5(path: Path) -> str:
+    """The MD5 checksum of a file, which is what the datasets' authors have published."""
+    import pooch
+
+    return str(pooch.file_hash(str(path), alg="md5"))
+
+
+def obtain(download: Download, folder: Path, tell: Tell) -> None:
+    """See to it that a file is in a folder, or what it unpacks to: download and unpack whatever is not there.
+
+    Args:
+        download: The file.
+        folder: Where it goes.
+        tell: Told of progress.
+
+    Raises:
+        DownloadError: If it cannot be downloaded.
+        DamagedFileError: If what is there, or what was downloaded, is not that file.
+    """
+    if download.unpacks and (folder / download.unpacks).exists():
+        return
+    path = folder / download.name
+    was_there = path.exists()
+    if was_there:
+        verify(path, download, path, "remove it and fetch again for the official one, or use it as it is")
+    else:
+        write(path, lambda unfinished: _download(download, unfinished, folder, tell))
+    if download.unpacks:
+        unpack(path, download.unpacks, tell)
+        if not was_there:
+            path.unlink()
+
+
+def verify(path: Path, download: Download, called: Path | str, advice: str) -> None:
+    """Check size and checksum of a file.
+
+    Args:
+        path: The file.
+        download: What it should be.
+        called: What to call it in an error.
+        advice: What to do about the error.
+    """
+    size = path.stat().st_size
+    if size != download.size:
+        raise damaged(called, f"the official file of {download.size:,} bytes", f"{size:,} bytes; {advice}")
+    found = md5(path)
+    if found != download.md5:
+        raise damaged(called, f"the official file, of MD5 {download.md5}", f"{found}; {advice}")
+
+
+def _download(download: Download, path: Path, folder: Path, tell: Tell) -> None:
+    """Download a file and check that it is the right one."""
+    import pooch
+    import requests
+
+    by_hand = f"put {download.name} into {folder} by other means and fetch again"
+    # The servers' own compression would be undone on the way, and what arrives would not be the file.
+    as_it_is = {"Accept-Encoding": "identity"}
+    responses: list[requests.Response] = []
+    keep = {"response": lambda response, **_: responses.append(response)}
+    fetch = pooch.HTTPDownloader(_Meter(download, tell), CHUNK, headers=as_it_is, hooks=keep)
+    try:
+        fetch(download.url, str(path), None)
+    except requests.RequestException as error:
+        raise DownloadError(f"{download.url}: {_reason(error)}; {by_hand}") from None
+    finally:
+        for response in responses:  # which pooch leaves open when something is raised
+            response.close()
+    verify(path, download, download.url, f"try again later, or {by_hand}")
+
+
+def _reason(error: Any) -> str:
+    """Why a download failed, in a few words; the library's own are several lines."""
+    import requests
+
+    if isinstance(error, requests.HTTPError) and error.response is not None:
+        return f"the server said {error.response.status_code} {error.response.reason}"
+    if isinstance(error, requests.Timeout):
+        return "no answer in time"
+    if isinstance(error, requests.exceptions.ChunkedEncodingError):
+        return "the connection broke off"
+    return "no connection" if isinstance(error, requests.ConnectionError) else f"{error}".splitlines()[0]
+
+
+class _Meter:
+    """What pooch takes for a progress bar. It also ends a download that has become longer than the file is."""
+
+    def __init__(self, download: Download, tell: Tell) -> None:
+        self.download, self.tell = download, tell
+        self.total = 0  # set by pooch
+        self.done = 0
+
+    def update(self, count: int) -> None:
+        """Count bytes; pooch says the size of a chunk, whatever was in it."""
+        self.done += count
+        size = self.download.size
+        if self.done > size + CHUNK:
+            raise damaged(self.download.url, f"the official file of {size:,} bytes", "more")
+        self.tell(self.download.name, min(self.done, size), size)
+
+    def reset(self) -> None:
+        """Begin to count again."""
+        self.done = 0
+
+    def close(self) -> None:
+        """Nothing is to be done at the end."""

@@ -1,0 +1,152 @@
+"""Image datasets, whole and in memory, read from their official files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from anode.data.files import MissingDataError, data_root
+from anode.data.sources import IMAGES, SPLITS, Source
+from anode.files import DamagedFileError
+from anode.ode.inputs import lookup, number, require
+from anode.ode.packing import describe
+
+__all__ = ["IMAGES", "ImageData", "Source", "fetch_command", "load"]
+
+CHUNK = 4096
+"""Images that are resized in one go: as floats, all of them would take several times their memory."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageData:
+    """Images and the numbers of their classes.
+
+    Attributes:
+        name: What the dataset is called.
+        images: Uint8 of shape [n, channels, height, width].
+        labels: Int64 of shape [n], from 0.
+        classes: Number of classes.
+
+    Example:
+        >>> from anode.data.images import load
+        >>> data = load("digits")
+        >>> data
+        ImageData('digits', 1442 images of 1x8x8, 10 classes)
+        >>> data.subset(100, seed=1).resize(4)
+        ImageData('digits', 100 images of 1x4x4, 10 classes)
+        >>> data.scaled().shape, data.scaled().max().item()
+        (torch.Size([1442, 1, 8, 8]), 1.0)
+    """
+
+    name: str
+    images: Tensor
+    labels: Tensor
+    classes: int
+
+    def __post_init__(self) -> None:
+        for name, value, dtype in (("images", self.images, torch.uint8), ("labels", self.labels, torch.int64)):
+            if not (isinstance(value, Tensor) and value.dtype == dtype):
+                raise TypeError(f"{name}: takes a tensor of {dtype}, got {describe(value)}")
+        takes = "at least one image, of shape [n, channels, height, width]"
+        require(self.images.ndim == 4 and self.images.numel() > 0, "images", self.images, takes)
+        count = len(self.images)
+        require(self.labels.shape == (count,), "labels", self.labels, f"a label for each image, of shape [{count}]")
+        number("classes", self.classes, whole=True)
+        low, high = int(self.labels.min()), int(self.labels.max())
+        require(low >= 0, "labels", low, f"classes from 0 to {self.classes - 1}")
+        require(high < self.classes, "labels", high, f"classes from 0 to {self.classes - 1}")
+
+    def __repr__(self) -> str:
+        size = "x".join(map(str, self.shape))
+        return f"ImageData({self.name!r}, {len(self)} images of {size}, {self.classes} classes)"
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        _, channels, height, width = self.images.shape
+        return channels, height, width
+
+    def subset(self, size: int, seed: int = 0) -> ImageData:
+        """Some of the images, chosen at random, in the order they were in.
+
+        Args:
+            size: How many.
+            seed: Seed of the choice; the same seed makes the same one.
+        """
+        number("size", size, whole=True)
+        require(size <= len(self), "size", size, f"at most the {len(self)} images that there are")
+        whole = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**64
+        require(whole, "seed", seed, "a whole number from 0 to 2**64 - 1")
+        generator = torch.Generator("cpu").manual_seed(seed)
+        chosen = torch.randperm(len(self), generator=generator, device="cpu")[:size].sort().values
+        images, labels = self.images[chosen.to(self.images.device)], self.labels[chosen.to(self.labels.device)]
+        return replace(self, images=images, labels=labels)
+
+    def resize(self, side: int) -> ImageData:
+        """Smaller images: every new pixel is the mean of the area it covers.
+
+        Args:
+            side: Their height and width, at most the present ones.
+        """
+        number("side", side, whole=True)
+        smallest = min(self.shape[1:])
+        require(side <= smallest, "side", side, f"at most {smallest}, since images are not enlarged")
+        if self.shape[1:] == (side, side):
+            return self
+        images = self.images.new_empty(len(self), self.shape[0], side, side)
+        for source, target in zip(self.images.split(CHUNK), images.split(CHUNK), strict=True):
+            target.copy_(torch.nn.functional.interpolate(source.to(torch.float32), side, mode="area").round())
+        return replace(self, images=images)
+
+    def scaled(self, dtype: torch.dtype = torch.float32) -> Tensor:
+        """The images as floating point numbers from 0 to 1."""
+        if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise TypeError(f"dtype: takes a floating point type, got {dtype!r}")
+        return self.images.to(dtype).div_(255)
+
+
+def load(name: str, split: str = "train", root: str | Path | None = None) -> ImageData:
+    """Read a dataset into memory.
+
+    Args:
+        name: One of ``IMAGES``. ``digits`` comes with scikit-learn; the others have to be downloaded first.
+        split: ``train`` or ``test``.
+        root: Where datasets lie, each in a folder of its name; ``None`` for the environment variable ``ANODE_DATA``,
+            or the platform's place for caches.
+
+    Raises:
+        MissingDataError: If a file is not there; it is both a ``FileNotFoundError`` and a ``ValueError``.
+        DamagedFileError: If a file does not hold what it should. One that differs from the official file but is as well
+            formed, such as a part of it, is read.
+
+    Example:
+        >>> from anode.data.images import load
+        >>> load("digits", "test")
+        ImageData('digits', 355 images of 1x8x8, 10 classes)
+        >>> load("digit")
+        Traceback (most recent call last):
+        ValueError: name: takes one of digits, mnist, ... got 'digit'; did you mean 'digits'?
+    """
+    source = lookup("name", name, IMAGES)
+    lookup("split", split, dict.fromkeys(SPLITS))
+    folder = data_root(root) / name
+    command = fetch_command(name, root)
+    missing = source.missing(folder, split)
+    if missing:
+        raise MissingDataError(f"{name}: needs {missing[0]}, which is not in {folder}; {command} downloads it")
+    try:
+        images, labels = source.read(folder, split)
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{error}; if it is damaged, remove it and run {command}") from None
+    return ImageData(name, images, labels, source.classes)
+
+
+def fetch_command(name: str, root: str | Path | None = None) -> str:
+    """The command that downloads a dataset to where it is looked for."""
+    return f"anode data fetch {name}" + (f" --root {root}" if root is not None else "")

@@ -1,0 +1,52 @@
+"""What the readers of official files share: their limits, and how they complain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from anode.files import DamagedFileError
+
+Pair = tuple[Tensor, Tensor]
+"""Images as uint8 [n, channels, height, width], and their labels as int64 [n]."""
+
+MOST_IMAGES = 1_000_000
+"""No official file holds more; a header that promises more is refused before memory is asked for."""
+
+
+def damaged(where: Path | str, takes: str, got: str) -> DamagedFileError:
+    """An error about a file, in the words of all errors here."""
+    return DamagedFileError(f"{where}: takes {takes}, got {got}")
+
+
+def find(folder: Path, name: str) -> Path | None:
+    """A file of a dataset, or ``None``; one that ends in .gz may also have been decompressed."""
+    candidates = [folder / name, folder / name.removesuffix(".gz")]
+    return next((path for path in candidates if path.exists()), None)
+
+
+def located(folder: Path, name: str) -> Path:
+    """A file of a dataset, by the name it would have if it is not there."""
+    return find(folder, name) or folder / name
+
+
+def check_labels(path: Path, labels: Tensor, classes: int) -> None:
+    """Check that labels are from 0 to the number of classes."""
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if len(wrong):
+        got = f"{int(wrong[0])} ({len(wrong):,} of {len(labels):,} are out of range)"
+        raise damaged(path, f"labels from 0 to {classes - 1}", got)
+
+
+def check_counts(images: Path, labels: Path, pair: Pair) -> None:
+    """Check that there are as many labels as images."""
+    counts = [len(part) for part in pair]
+    if counts[0] != counts[1]:
+        raise damaged(labels, f"a label for each of the {counts[0]:,} images in {images.name}", f"{counts[1]:,} labels")
+
+
+def joined(pairs: list[Pair]) -> Pair:
+    """The contents of several files as one."""
+    return torch.cat([images for images, _ in pairs]), torch.cat([labels for _, labels in pairs])

@@ -1,0 +1,114 @@
+"""What is there of the image datasets: getting them, and looking at what one has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from anode.data.archives import Tell
+from anode.data.files import data_root, md5, obtain
+from anode.data.images import IMAGES, ImageData, load
+from anode.data.sources import SPLITS
+from anode.ode.inputs import lookup
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found about a file or a split.
+
+    Attributes:
+        what: Its name.
+        usable: Whether it can be read.
+        note: What was found, in a few words.
+    """
+
+    what: str
+    usable: bool
+    note: str
+
+
+def presence(name: str, root: str | Path | None = None) -> str:
+    """Whether a dataset is there, in a word.
+
+    Example:
+        >>> from anode.data.stock import presence
+        >>> presence("digits")
+        'built in'
+    """
+    source, folder = lookup("name", name, IMAGES), data_root(root) / name
+    if not source.downloads:
+        return "built in"
+    needed = [name for split in SPLITS for name in source.names[split]]
+    missing = [name for split in SPLITS for name in source.missing(folder, split)]
+    if not missing:
+        return "yes"
+    return "no" if len(missing) == len(needed) else "partly"
+
+
+def fetch(name: str, root: str | Path | None = None, tell: Tell = lambda *_: None) -> Path:
+    """Download a dataset from its official address; what is already there is checked and kept.
+
+    Args:
+        name: One of ``IMAGES``.
+        root: Where datasets lie, see :func:`anode.data.images.load`.
+        tell: Told of progress.
+
+    Returns:
+        The dataset's folder.
+
+    Raises:
+        DownloadError: If there is no network, or no such file. The message says what to put where.
+        DamagedFileError: If what is there, or what was downloaded, is not the official file.
+    """
+    source, folder = lookup("name", name, IMAGES), data_root(root) / name
+    for download in source.downloads:
+        obtain(download, folder, tell)
+    return folder
+
+
+def check(name: str, root: str | Path | None = None) -> list[Finding]:
+    """Compare files with the official ones, and read them.
+
+    Args:
+        name: One of ``IMAGES``.
+        root: Where datasets lie, see :func:`anode.data.images.load`.
+
+    Returns:
+        What was found: first about every file that has a checksum, then about the two splits.
+
+    Example:
+        >>> from anode.data.stock import check
+        >>> for finding in check("digits"):
+        ...     print(finding.what, finding.usable, finding.note)
+        train True 1,442 images of 1x8x8, 10 classes
+        test True 355 images of 1x8x8, 10 classes
+    """
+    source, folder = lookup("name", name, IMAGES), data_root(root) / name
+    files = [_compare(folder, file, official) for file, official in source.checksums.items()]
+    return files + [_read(name, split, root) for split in SPLITS]
+
+
+def _compare(folder: Path, name: str, official: str) -> Finding:
+    """Compare a file's checksum with the official one."""
+    if (folder / name).is_file():
+        found = md5(folder / name)
+        other = f"not the official file: its MD5 is {found}, the official one's {official}"
+        return Finding(name, True, "the official file" if found == official else other)
+    if (folder / name.removesuffix(".gz")).is_file():
+        return Finding(name, True, "decompressed, which has no official checksum")
+    return Finding(name, False, "missing")
+
+
+def _read(name: str, split: str, root: str | Path | None) -> Finding:
+    """Read a split."""
+    try:
+        data = load(name, split, root)
+    except (ValueError, OSError) as error:
+        return Finding(split, False, f"cannot be read: {error}")
+    return Finding(split, True, _describe(data, IMAGES[name].counts[split]))
+
+
+def _describe(data: ImageData, official: int) -> str:
+    """A split in a few words."""
+    text = f"{len(data):,} images of {'x'.join(map(str, data.shape))}, {data.classes} classes"
+    return text if len(data) == official else f"{text}; not the official split, which has {official:,}"

@@ -1,0 +1,204 @@
+"""The files of Tiny ImageNet: a tree of JPEGs, 64 by 64, some of them grey."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from rich.console import Console
+from rich.progress import Progress
+from safetensors import SafetensorError
+from torch import Tensor
+
+from anode.data.reading import MOST_IMAGES, Pair, damaged
+from anode.files import DamagedFileError, read_tensors, write_tensors
+
+FOLDER = "tiny-imagenet-200"
+NAMES = {
+    "train": (f"{FOLDER}/wnids.txt", f"{FOLDER}/train"),
+    "test": (f"{FOLDER}/wnids.txt", f"{FOLDER}/val/val_annotations.txt", f"{FOLDER}/val/images"),
+}
+CLASSES = 200
+SIDE = 64
+CHUNK = 256
+"""Images that a thread decodes in one go."""
+PATIENCE = 2.0
+"""Seconds of decoding before a progress bar is shown."""
+
+
+def read(folder: Path, split: str) -> Pair:
+    """Read one split: 200 classes, in the order of wnids.txt, of colour images, 64 by 64.
+
+    The decoded images are kept beside the tree, where that can be written to, and read from there as long as the
+    tree does not change.
+    """
+    tree = folder / FOLDER
+    classes = read_classes(tree / "wnids.txt")
+    paths, numbers = list_train(tree, classes) if split == "train" else list_test(tree, classes)
+    labels = torch.tensor(numbers, dtype=torch.int64, device="cpu")
+    key, kept = fingerprint(paths, numbers), folder / f"decoded-{split}.safetensors"
+    images = _recall(kept, key, len(paths))
+    if images is None:
+        images = decode(paths)
+        _keep(kept, key, images)
+    return images, labels
+
+
+def read_classes(path: Path) -> dict[str, int]:
+    """The number of each class by its name, such as n01443537."""
+    names = _lines(path)
+    wrong = next((name for name in names if not re.fullmatch(r"n\d{8}", name)), None)
+    if wrong is not None:  # the names become folders, so that nothing else must pass
+        raise damaged(path, "names such as n01443537, one a line", repr(wrong[:40]))
+    if len(names) != CLASSES or len(set(names)) != CLASSES:
+        raise damaged(path, f"{CLASSES} different names", f"{len(set(names))} in {len(names)} lines")
+    return {name: number for number, name in enumerate(names)}
+
+
+def list_train(tree: Path, classes: dict[str, int]) -> tuple[list[Path], list[int]]:
+    """The images for training and their labels: class by class, by name."""
+    folders = {entry.name for entry in os.scandir(tree / "train") if entry.is_dir() and entry.name[0] != "."}
+    if unknown := sorted(folders - set(classes)):
+        raise damaged(tree / "train", "the classes in wnids.txt", f"a folder {unknown[0]} besides")
+    paths: list[Path] = []
+    numbers: list[int] = []
+    for name, number in classes.items():
+        inside = _images(tree / "train" / name / "images")
+        if not inside:
+            raise damaged(tree / "train" / name / "images", "a folder of .JPEG files", "none")
+        paths += inside
+        numbers += [number] * len(inside)
+    return _limited(tree / "train", paths), numbers
+
+
+def list_test(tree: Path, classes: dict[str, int]) -> tuple[list[Path], list[int]]:
+    """The images of the validation folder, which has the labels that the official test folder lacks."""
+    path, folder = tree / "val" / "val_annotations.txt", tree / "val" / "images"
+    numbers: dict[str, int] = {}
+    for line in _lines(path):
+        name, label, *_ = [*line.split("\t"), "", ""]
+        if not re.fullmatch(r"\w+\.JPEG", name) or label not in classes or name in numbers:
+            takes = "lines of an image and its class in wnids.txt, no image twice"
+            raise damaged(path, takes, repr(line[:60]))
+        numbers[name] = classes[label]
+    there = {image.name for image in _images(folder)}
+    if set(numbers) != there:
+        got = f"{len(numbers):,}, of which {len(there & set(numbers)):,} are there"
+        raise damaged(path, f"a line for each of the {len(there):,} images in {folder}", got)
+    if not there:
+        raise damaged(path, "at least one image", "none")
+    return _limited(folder, [folder / name for name in numbers]), list(numbers.values())
+
+
+def decode(paths: Sequence[Path]) -> Tensor:
+    """Decode JPEGs, in several threads: Pillow lets others run while it works."""
+    images = np.empty((len(paths), 3, SIDE, SIDE), np.uint8)
+
+    def fill(start: int) -> int:
+        part = paths[start : start + CHUNK]
+        for i, path in enumerate(part, start):
+            images[i] = read_jpeg(path).transpose(2, 0, 1)
+        return len(part)
+
+    pool = ThreadPoolExecutor(min(os.cpu_count() or 1, 16))
+    try:
+        with patient_bar("decoding", len(paths)) as advance:
+            for done in pool.map(fill, range(0, len(paths), CHUNK)):
+                advance(done)
+    finally:
+        pool.shutdown(cancel_futures=True)  # after an error, or Ctrl-C, the rest need not be waited for
+    return torch.from_numpy(images)
+
+
+def read_jpeg(path: Path) -> npt.NDArray[np.uint8]:
+    """Decode one JPEG to [height, width, 3], or raise :class:`anode.files.DamagedFileError`."""
+    from PIL import Image
+
+    with path.open("rb") as file:
+        try:
+            with Image.open(file, formats=["JPEG"]) as image:
+                size = image.size
+                # Looked at before anything is decoded, since a small file can hold an enormous image.
+                pixels = np.asarray(image.convert("RGB")) if size == (SIDE, SIDE) else None
+        except Exception as error:  # what Pillow raises about a damaged file can be almost anything
+            first = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise damaged(path, "a JPEG", f"something else or a damaged one ({first[:120]})") from None
+    if pixels is None:
+        raise damaged(path, f"an image of {SIDE}x{SIDE}", f"one of {size[0]}x{size[1]}")
+    return pixels
+
+
+def fingerprint(paths: Sequence[Path], numbers: Sequence[int]) -> Tensor:
+    """A checksum of which images there are, from when, how large and with which labels; not of what is in them."""
+    digest = hashlib.sha256()
+    for path, number in zip(paths, numbers, strict=True):
+        info = path.stat()
+        digest.update(f"{path.parent.parent.name}/{path.name} {info.st_size} {info.st_mtime_ns} {number}\n".encode())
+    return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
+
+
+@contextmanager
+def patient_bar(name: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on standard error that appears only where there is a terminal and if the work takes long."""
+    console = Console(stderr=True)
+    progress = Progress(console=console, transient=True, disable=not console.is_terminal)
+    task, begin = progress.add_task(name, total=total), time.monotonic()
+
+    def advance(count: int) -> None:
+        progress.advance(task, count)
+        if time.monotonic() - begin > PATIENCE:
+            progress.start()
+
+    try:
+        yield advance
+    finally:
+        if progress.live.is_started:
+            progress.stop()
+
+
+def _recall(path: Path, key: Tensor, count: int) -> Tensor | None:
+    """Decoded images from before, unless there are none or they are of another tree."""
+    try:
+        content = read_tensors(path)
+    except (OSError, DamagedFileError):
+        return None  # they can be made again
+    images, found = content.get("images"), content.get("key")
+    fits = images is not None and images.shape == (count, 3, SIDE, SIDE) and images.dtype == torch.uint8
+    return images if fits and found is not None and torch.equal(found, key) else None
+
+
+def _keep(path: Path, key: Tensor, images: Tensor) -> None:
+    """Keep decoded images for the next time."""
+    # Data may lie where nothing can be written, or on a full disk; then they are decoded every time.
+    with suppress(OSError, SafetensorError):
+        write_tensors(path, {"images": images, "key": key})
+
+
+def _images(folder: Path) -> list[Path]:
+    """The JPEGs in a folder, sorted by name; none if there is no such folder."""
+    return sorted(path for path in folder.glob("*.JPEG") if not path.name.startswith("."))
+
+
+def _limited(folder: Path, paths: list[Path]) -> list[Path]:
+    """The same paths, unless there are too many to be read."""
+    if len(paths) > MOST_IMAGES:
+        raise damaged(folder, f"at most {MOST_IMAGES:,} images", f"{len(paths):,}")
+    return paths
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a text file that are not empty."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise damaged(path, "a text file", f"something else ({error.reason})") from None
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,0 +1,80 @@
+"""The two halves of the paper: what each draws and claims, and from which runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from anode.experiments.findings import Claim
+from anode.experiments.images import scales
+from anode.experiments.images.claims import CLAIMS as IMAGE_CLAIMS
+from anode.experiments.images.studies import STUDIES as IMAGE_STUDIES
+from anode.experiments.runs import Run
+from anode.experiments.study import Study
+from anode.experiments.toy.claims import CLAIMS as TOY_CLAIMS
+from anode.experiments.toy.protocols import protocol
+from anode.experiments.toy.studies import STUDIES as TOY_STUDIES
+
+
+@dataclass(frozen=True)
+class Protocols:
+    """The runs of a half at some scale.
+
+    Attributes:
+        repeats: How often every run is done by default.
+        note: How this differs from the paper, in words; empty if it does not.
+        run: A run by its name, with so many repeats, from this seed on.
+    """
+
+    repeats: int
+    note: str
+    run: Callable[[str, int, int], Run]
+
+
+@dataclass(frozen=True)
+class Half:
+    """A half of the paper.
+
+    Attributes:
+        name: What it is called on the command line.
+        title: Of its report.
+        studies: Its figures and tables, by id.
+        claims: What the paper claims about it.
+        scales: Its runs, by the name of the scale; the first is the default.
+    """
+
+    name: str
+    title: str
+    studies: Mapping[str, Study]
+    claims: Sequence[Claim]
+    scales: Mapping[str, Protocols]
+
+
+def image_run(scale: str, name: str, repeats: int, seed: int) -> Run:
+    """A run of the image half."""
+    return replace(scales.runs(scales.SCALES[scale])[name], repeats=repeats, seed=seed)
+
+
+HALVES: dict[str, Half] = {
+    half.name: half
+    for half in (
+        Half(
+            "toy",
+            "Augmented Neural ODEs: the toy experiments",
+            TOY_STUDIES,
+            TOY_CLAIMS,
+            {"paper": Protocols(20, "", protocol)},
+        ),
+        Half(
+            "images",
+            "Augmented Neural ODEs: the image experiments",
+            IMAGE_STUDIES,
+            IMAGE_CLAIMS,
+            {
+                name: Protocols(scales.SCALES[name].repeats, scales.SCALES[name].reduced, partial(image_run, name))
+                for name in ("small", "smoke", "paper")
+            },
+        ),
+    )
+}

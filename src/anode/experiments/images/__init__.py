@@ -1,0 +1,1 @@
+"""The image half of the paper."""

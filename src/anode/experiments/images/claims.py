@@ -1,0 +1,210 @@
+"""The paper's claims about images, as code: what is claimed, what has to be seen, and what was measured."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from anode.experiments.findings import Claim, Finding, spread
+from anode.experiments.images.curves import TITLES, final, pair, percent, windows
+from anode.experiments.images.scales import CHOSEN, TOO_MANY
+from anode.experiments.runs import Result
+from anode.experiments.study import Results
+from anode.train.history import Array
+
+TABLE1 = {
+    "mnist": ("96.4 ± 0.5", "98.2 ± 0.1"),
+    "cifar10": ("53.7 ± 0.2", "60.6 ± 0.4"),
+    "svhn": ("81.0 ± 0.6", "83.5 ± 0.5"),
+}
+"""The paper's test accuracies in percent, of NODEs and ANODEs."""
+
+UNSTABLE = 1000
+"""Evaluations from which the paper calls a NODE unstable."""
+
+
+def reached(result: Result, level: Array) -> tuple[Array, Array]:
+    """After how many iterations each repeat's loss was first at a level or below, and the evaluations it then took."""
+    at, loss = windows(result, "loss")
+    _, nfe = windows(result, "nfe")
+    there = loss <= level
+    first = there.argmax(0)
+    iterations = np.where(there.any(0), at[first], np.inf)
+    return iterations, np.where(there.any(0), nfe[first, np.arange(nfe.shape[1])], np.inf)
+
+
+def lowest(result: Result) -> Array:
+    """The lowest loss of each repeat."""
+    loss = windows(result, "loss")[1]
+    return np.where(np.isnan(loss).all(0), np.nan, np.nanmin(np.where(np.isnan(loss), np.inf, loss), 0))
+
+
+def times_faster(node: Result, anode: Result) -> Array:
+    """How many times fewer iterations the ANODE took to the NODE's lowest loss."""
+    level = lowest(node)
+    return reached(node, level)[0] / reached(anode, level)[0]
+
+
+def evaluations_needed(node: Result, anode: Result) -> Array:
+    """The ANODE's evaluations at the NODE's lowest loss, over the NODE's own there."""
+    level = lowest(node)
+    return reached(anode, level)[1] / reached(node, level)[1]
+
+
+def faster(results: Results) -> Finding:
+    """Claim 10."""
+    gains = {data: times_faster(results[f"{data}-p0"], results[f"{data}-p10"]) for data in ("mnist", "cifar10")}
+    votes = (gains["mnist"] >= 5) & (gains["cifar10"] >= 2.5)
+    return Finding(votes, [(f"{TITLES[data]}: times fewer iterations", spread(gain)) for data, gain in gains.items()])
+
+
+def cheaper(results: Results) -> Finding:
+    """Claim 11."""
+    shares = {data: evaluations_needed(results[f"{data}-p0"], results[f"{data}-p10"]) for data in ("mnist", "cifar10")}
+    votes = np.all([share <= 2 / 3 for share in shares.values()], axis=0)
+    numbers = [(f"{TITLES[data]}: ANODE's NFE over NODE's at the same loss", spread(s)) for data, s in shares.items()]
+    return Finding(votes, numbers)
+
+
+def same_size(results: Results) -> Finding:
+    """Claim 12."""
+    votes, numbers = [], []
+    for data in ("mnist", "cifar10"):
+        models = pair(results, data, CHOSEN[data])
+        for series, name in (("loss", "loss"), ("nfe", "NFE")):
+            ends = {label: final(result, series) for label, result in models.items()}
+            votes.append(ends["ANODE"] < ends["NODE"])
+            numbers += [(f"{TITLES[data]}, {label}: final {name}", spread(value)) for label, value in ends.items()]
+    return Finding(np.all(votes, axis=0), numbers)
+
+
+def weight_decay(results: Results) -> Finding:
+    """Claim 13."""
+    names = {"NODE with decay": "mnist-node-decay", "ANODE": "mnist-p5", "ANODE with decay": "mnist-p5-decay"}
+    names["NODE"] = "mnist-node"
+    loss = {label: final(results[name], "loss") for label, name in names.items()}
+    nfe = {label: final(results[name], "nfe") for label, name in names.items()}
+    better = (loss["ANODE"] < loss["NODE with decay"]) & (nfe["ANODE"] < nfe["NODE with decay"])
+    fewest = np.all([nfe["ANODE with decay"] <= each for each in nfe.values()], axis=0)
+    numbers = [(f"{label}: final loss, NFE", f"{spread(loss[label])}, {spread(nfe[label])}") for label in names]
+    return Finding(better & fewest, numbers)
+
+
+def accuracies(results: Results) -> Finding:
+    """Claim 14."""
+    votes, numbers = [], []
+    for data, reported in TABLE1.items():
+        found = [r.history.validation_accuracy[-1] for r in pair(results, data, CHOSEN[data]).values()]
+        votes.append(found[1] > found[0])
+        for label, share, paper in zip(("NODE", "ANODE"), found, reported, strict=True):
+            numbers.append((f"{TITLES[data]}, {label} (paper: {paper} %)", percent(share)))
+    return Finding(np.all(votes, axis=0), numbers)
+
+
+def unstable(result: Result) -> Array:
+    """Which repeats had a solve that failed, or that took more evaluations than the paper calls stable."""
+    failed = np.isin(np.arange(result.run.repeats), [failure.member for failure in result.history.failures])
+    return failed | (result.history.nfe.max(0) > UNSTABLE)
+
+
+def stability(results: Results) -> Finding:
+    """Claim 15."""
+    node, anode = results["overfit-node"], results["overfit-anode"]
+    numbers = []
+    for label, result in (("NODE", node), ("ANODE", anode)):
+        numbers.append((f"{label}: most evaluations in a solve", spread(result.history.nfe.max(0))))
+        numbers.append((f"{label}: solves that failed", str(len(result.history.failures))))
+        numbers.append((f"{label}: final training loss", spread(final(result, "loss"))))
+    return Finding(unstable(node) & ~unstable(anode), numbers)
+
+
+def scales(results: Results) -> Finding:
+    """Claim 16."""
+    models = pair(results, "tiny_imagenet", CHOSEN["tiny_imagenet"])
+    loss = {label: final(result, "loss") for label, result in models.items()}
+    gain = times_faster(models["NODE"], models["ANODE"])
+    numbers = [(f"{label}: final loss", spread(value)) for label, value in loss.items()]
+    return Finding((loss["ANODE"] < loss["NODE"]) & (gain >= 5), [*numbers, ("times fewer iterations", spread(gain))])
+
+
+def too_much(results: Results) -> Finding:
+    """Claim 18."""
+    names = {"p = 10": "mnist-p10", f"p = {TOO_MANY}": f"mnist-p{TOO_MANY}"}
+    loss = {label: results[name].history.validation[-1] for label, name in names.items()}
+    numbers = [(f"{label}: test loss", spread(value)) for label, value in loss.items()]
+    numbers += [(f"{label}: training loss", spread(final(results[name], "loss"))) for label, name in names.items()]
+    return Finding(loss[f"p = {TOO_MANY}"] > loss["p = 10"], numbers)
+
+
+CLAIMS = (
+    Claim(
+        10,
+        "fig10",
+        "ANODEs with p = 10 reach the same loss in about 10 times (MNIST) and 5 times (CIFAR10) fewer iterations.",
+        "With p = 10, the lowest loss of the NODE is reached in at least 5 times (MNIST) and 2.5 times (CIFAR10) fewer "
+        "iterations than the NODE took: half of what is claimed.",
+        ("mnist-p0", "mnist-p10", "cifar10-p0", "cifar10-p10"),
+        faster,
+    ),
+    Claim(
+        11,
+        "fig10",
+        "ANODEs reach the same loss with about half the function evaluations.",
+        "With p = 10, when the lowest loss of the NODE is reached, a solve takes at most 2/3 of the evaluations that "
+        "the NODE's takes at that loss, on MNIST and CIFAR10.",
+        ("mnist-p0", "mnist-p10", "cifar10-p0", "cifar10-p10"),
+        cheaper,
+    ),
+    Claim(
+        12,
+        "fig18",
+        "With the same number of parameters ANODEs still have the lower loss and need fewer evaluations.",
+        "On MNIST and on CIFAR10, over the last tenth of training, the ANODE's loss and its evaluations are lower than "
+        "those of the NODE of its size.",
+        ("mnist-node", "mnist-p5", "cifar10-node", "cifar10-p10"),
+        same_size,
+    ),
+    Claim(
+        13,
+        "fig19",
+        "ANODEs without weight decay are better than NODEs with it; both together need the fewest evaluations.",
+        "On MNIST, over the last tenth of training, loss and evaluations of the ANODE without weight decay are below "
+        "the NODE's with it, and the ANODE with weight decay has the fewest evaluations of all four.",
+        ("mnist-node", "mnist-node-decay", "mnist-p5", "mnist-p5-decay"),
+        weight_decay,
+    ),
+    Claim(
+        14,
+        "table1",
+        "ANODEs have higher test accuracies than NODEs of their size on MNIST, CIFAR10 and SVHN.",
+        "The ANODE's accuracy on the test images, at the end of training, is the higher one on all three.",
+        tuple(f"{data}-{model}" for data in TABLE1 for model in ("node", f"p{CHOSEN[data]}")),
+        accuracies,
+    ),
+    Claim(
+        15,
+        "fig13",
+        "NODEs that overfit become unstable, their solves take over 1000 evaluations or fail; ANODEs stay stable.",
+        "Some solve of the NODE fails or takes more than 1000 evaluations, and none of the ANODE's does.",
+        ("overfit-node", "overfit-anode"),
+        stability,
+        failing_is_part_of_it=True,
+    ),
+    Claim(
+        16,
+        "fig14",
+        "On ImageNet (64 by 64 pixels, 200 classes) ANODEs reach lower losses and train almost 10 times faster.",
+        "The ANODE's loss over the last tenth of training is the lower one, and it reaches the NODE's lowest loss in "
+        "at least 5 times fewer iterations: half of what is claimed.",
+        ("tiny_imagenet-node", "tiny_imagenet-p5"),
+        scales,
+    ),
+    Claim(
+        18,
+        "channels",
+        "Too much augmentation is worse: 100 added channels on MNIST.",
+        "At the end of training the test loss with p = 100 is higher than with p = 10.",
+        ("mnist-p10", f"mnist-p{TOO_MANY}"),
+        too_much,
+    ),
+)
+"""The claims, by the numbers of the specification."""

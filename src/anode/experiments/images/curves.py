@@ -1,0 +1,112 @@
+"""What the image half's figures and claims are made of: series over the course of training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from anode.experiments.findings import spread
+from anode.experiments.runs import Result
+from anode.experiments.study import Results
+from anode.plots import curves
+from anode.plots.style import MODEL_COLORS, shades
+from anode.train.history import Array
+
+POINTS = 25
+"""Stretches that training is cut into, of which means are drawn and compared: single iterations are noisy."""
+
+TITLES = {"mnist": "MNIST", "cifar10": "CIFAR10", "svhn": "SVHN", "tiny_imagenet": "Tiny ImageNet"}
+
+
+def windows(result: Result, series: str, points: int = POINTS) -> tuple[Array, Array]:
+    """The means of a series over equal stretches of training.
+
+    Args:
+        result: Of a run.
+        series: One that is recorded of every iteration.
+        points: How many stretches; fewer if there are fewer iterations.
+
+    Returns:
+        The iterations at which the stretches end, and the means, [stretches, repeats]. Iterations that were skipped are
+        left out; a stretch that has no other is NaN.
+    """
+    values = np.asarray(getattr(result.history, series), dtype=np.float64)
+    values = np.where(np.isnan(result.history.loss), np.nan, values)
+    ends = np.unique(np.linspace(0, len(values), min(points, len(values)) + 1).round().astype(int))
+    parts = [values[start:end] for start, end in pairwise(ends)]
+    counts = [np.isfinite(part).sum(0) for part in parts]
+    means = [
+        np.where(n > 0, np.nansum(part, 0) / np.maximum(n, 1), np.nan) for part, n in zip(parts, counts, strict=True)
+    ]
+    return ends[1:], np.array(means)
+
+
+def final(result: Result, series: str) -> Array:
+    """The mean over the last tenth of training, of each repeat."""
+    return windows(result, series, 10)[1][-1]
+
+
+def pair(results: Results, data: str, augment: int) -> dict[str, Result]:
+    """The NODE and the ANODE of the same size."""
+    return {"NODE": results[f"{data}-node"], "ANODE": results[f"{data}-p{augment}"]}
+
+
+def colors(labels: Mapping[str, object]) -> dict[str, str]:
+    """A plain NODE's own colour for p = 0, and ever darker ones the more channels are added."""
+    added = [label for label in labels if label.startswith("p = ") and label != "p = 0"]
+    return {"p = 0": MODEL_COLORS["NODE"], **dict(zip(added, shades(len(added)), strict=True))} if added else {}
+
+
+def in_training(ax: Axes, models: Mapping[str, Result], series: str, ylabel: str, *, log: bool = False) -> None:
+    """Draw a series over the course of training."""
+    drawn = {label: windows(result, series) for label, result in models.items()}
+    x = next(iter(drawn.values()))[0]
+    curves.curves(
+        ax, x, {label: y for label, (_, y) in drawn.items()}, colors(models), ylabel, xlabel="iteration", log=log
+    )
+
+
+def on_test(ax: Axes, models: Mapping[str, Result], series: str, ylabel: str) -> None:
+    """Draw what was found on the test images in the course of training."""
+    histories = {label: result.history for label, result in models.items()}
+    x = next(iter(histories.values())).validation_at
+    values = {label: getattr(history, series) for label, history in histories.items()}
+    curves.curves(ax, x, values, colors(models), ylabel, xlabel="iteration")
+
+
+def against_nfe(ax: Axes, models: Mapping[str, Result], series: str, ylabel: str, *, log: bool = False) -> None:
+    """Draw a series against the evaluations that it took."""
+    paths = {label: (windows(result, "nfe")[1], windows(result, series)[1]) for label, result in models.items()}
+    curves.paths(ax, paths, colors(models), xlabel="function evaluations", ylabel=ylabel, log=log)
+
+
+COLUMNS = ["", "parameters", "loss", "NFE, first tenth", "NFE, last tenth", "test loss", "test accuracy", "skipped"]
+
+
+def rows(models: Mapping[str, Result]) -> list[list[str]]:
+    """A table of what came out in the end."""
+    made = []
+    for label, result in models.items():
+        nfe = windows(result, "nfe", 10)[1]
+        history = result.history
+        made.append(
+            [
+                label,
+                f"{result.run.parameters:,}",
+                spread(final(result, "loss")),
+                spread(nfe[0]),
+                spread(nfe[-1]),
+                spread(history.validation[-1]),
+                percent(history.validation_accuracy[-1]),
+                str(len(history.failures)),
+            ]
+        )
+    return made
+
+
+def percent(shares: Array) -> str:
+    """Mean and standard deviation of shares over repeats, in percent."""
+    return f"{100 * np.nanmean(shares):.1f} ± {100 * np.nanstd(shares):.1f} %"

@@ -1,0 +1,195 @@
+"""The image half's training runs: one repeat after the other, each going on where it was interrupted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import numpy as np
+import torch
+
+from anode.data import images
+from anode.data.images import ImageData
+from anode.experiments.environment import environment
+from anode.experiments.runs import Result, Run
+from anode.files import DamagedFileError, read_json, write_json
+from anode.models.nets import ImageNeuralODE
+from anode.train.fit import fit
+from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED, Array, History
+from anode.train.progress import Listener
+
+
+@dataclass(frozen=True)
+class ImageRun(Run):
+    """A run on images.
+
+    Attributes:
+        data: One of the image datasets.
+        side: Height and width the images are reduced to.
+        train_size, test_size: How many images of either split are used; each repeat has its own for training.
+        filters: Channels of the field's hidden layers.
+        head_channels: How many channels of the features the linear map sees; ``None`` for all.
+        evaluate_every: Iterations between evaluations of the test images; ``None`` for one an epoch.
+    """
+
+    name: str
+    data: str
+    side: int
+    train_size: int
+    test_size: int
+    augment: int = 0
+    filters: int = 64
+    head_channels: int | None = None
+    time: bool = True
+    epochs: int = 50
+    batch_size: int = 256
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    max_steps: int = 1_000
+    evaluate_every: int | None = None
+    repeats: int = 5
+    seed: int = 0
+
+    @property
+    def label(self) -> str:
+        return "ANODE" if self.augment else "NODE"
+
+    @property
+    def batches(self) -> int:
+        """Iterations in an epoch."""
+        return -(-self.train_size // self.batch_size)
+
+    @property
+    def cost(self) -> float:
+        """The arithmetic of an evaluation of every image; plain NODEs need more evaluations than others."""
+        channels = images.IMAGES[self.data].shape[0] + self.augment
+        pixel = 9 * self.filters**2 + 2 * channels * self.filters
+        return self.repeats * self.epochs * self.train_size * self.side**2 * pixel * (1.0 if self.augment else 1.5)
+
+    @property
+    def evaluations(self) -> int:
+        every = self.evaluate_every or self.batches
+        return -(-self.epochs * self.batches // every)
+
+    def described(self) -> dict[str, Any]:
+        head = "" if self.head_channels is None else f", the linear layer sees {self.head_channels} channels"
+        return {
+            "run": self.name,
+            "data": f"{self.data}, {self.side}x{self.side}, {self.train_size} images, {self.test_size} to test",
+            "model": self.label + (f", p = {self.augment}" if self.augment else ""),
+            "network": f"{self.filters} filters, time {'appended' if self.time else 'not used'}{head}",
+            "parameters": f"{self.parameters:,}",
+            "solver": "dopri5, rtol = atol = 1e-3",
+            "loss": "cross entropy",
+            "optimiser": f"Adam, {self.lr:g}" + (f", weight decay {self.weight_decay:g}" if self.weight_decay else ""),
+            "batch size": self.batch_size,
+            "epochs": self.epochs,
+            "repeats": self.repeats,
+            "seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
+        }
+
+    def build(self) -> ImageNeuralODE:
+        """A new model."""
+        source = images.IMAGES[self.data]
+        return ImageNeuralODE(
+            (source.shape[0], self.side, self.side),
+            source.classes,
+            self.filters,
+            augment=self.augment,
+            time=self.time,
+            head_channels=self.head_channels,
+            max_steps=self.max_steps,
+        )
+
+    @property
+    def parameters(self) -> int:
+        """How many parameters the model has."""
+        with torch.device("meta"):
+            return sum(p.numel() for p in self.build().parameters())
+
+    def models(self) -> None:
+        return None
+
+    def train(self, tell: Listener | None, folder: Path) -> Result:
+        start = time.perf_counter()
+        unfinished = self.unfinished(folder)
+        train, test = (images.load(self.data, split) for split in ("train", "test"))
+        test = test.subset(self.test_size).resize(self.side)
+        histories = [
+            self.train_one(seed, train, test, later(tell, i, self.repeats), unfinished / f"seed-{seed}")
+            for i, seed in enumerate(self.seeds)
+        ]
+        seconds = sum(float(history.seconds.sum()) for history in histories)
+        spent = max(time.perf_counter() - start, seconds)  # more than this call's, if there was another before it
+        return Result(self, None, side_by_side(histories, self.epochs * self.batches), spent, environment())
+
+    def train_one(
+        self, seed: int, train: ImageData, test: ImageData, tell: Listener | None, checkpoint: Path
+    ) -> History:
+        """Train one repeat, or go on with it."""
+        data = train.subset(self.train_size, seed).resize(self.side)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = self.build()
+        history = fit(
+            model,
+            data,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            loss="cross_entropy",
+            validation=test,
+            evaluate_every=self.evaluate_every,
+            on_failure="skip",
+            seed=seed,
+            checkpoint=checkpoint,
+            progress=tell or False,
+        )
+        if history.stopped == "interrupted":
+            raise KeyboardInterrupt
+        return history
+
+    def unfinished(self, folder: Path) -> Path:
+        """Where checkpoints are; empty if there are only those of another protocol."""
+        part = folder / f"{self.name}.part"
+        note, protocol = part / "protocol.json", self.protocol()
+        try:
+            ours = note.is_file() and read_json(note) == protocol
+        except DamagedFileError:
+            ours = False
+        if not ours:
+            self.clean(folder)
+            write_json(note, protocol, indent=1)
+        return part
+
+    def clean(self, folder: Path) -> None:
+        rmtree(folder / f"{self.name}.part", ignore_errors=True)
+
+
+def later(tell: Listener | None, repeat: int, repeats: int) -> Listener | None:
+    """A listener for one of several repeats, told of the progress of all."""
+    if tell is None:
+        return None
+    return lambda report: tell(replace(report, done=repeat * report.total + report.done, total=repeats * report.total))
+
+
+def side_by_side(histories: Sequence[History], iterations: int) -> History:
+    """The histories of single models as that of a stack; what one that ended early does not have is NaN, or 0."""
+    evaluations = max(len(history.validation) for history in histories)
+
+    def column(name: str, dtype: Any, length: int) -> Array:
+        empty = np.nan if np.dtype(dtype).kind == "f" else 0
+        parts = [np.asarray(getattr(history, name), dtype) for history in histories]
+        return np.stack([np.pad(part, (0, length - len(part)), constant_values=empty) for part in parts], 1)
+
+    series: dict[str, Any] = {name: column(name, dtype, iterations) for name, dtype in {**SERIES, **OPTIONAL}.items()}
+    series |= {name: column(name, dtype, evaluations) for name, dtype in EVALUATED.items()}
+    series |= {name: column(name, dtype, iterations).sum(1) for name, dtype in SHARED.items()}
+    series |= {name: column(name, dtype, evaluations).max(1) for name, dtype in MOMENTS.items()}
+    failures = [replace(failure, member=i) for i, history in enumerate(histories) for failure in history.failures]
+    return History(**series, batches=histories[0].batches, failures=failures)

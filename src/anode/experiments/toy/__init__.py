@@ -1,0 +1,1 @@
+"""The toy half of the paper."""

@@ -1,0 +1,147 @@
+"""The toy half's training runs: all repeats at once, as one stack of models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from anode.data import toy
+from anode.data.toy import Dataset
+from anode.experiments.environment import environment
+from anode.experiments.runs import Result, Run
+from anode.models.ensemble import seeded
+from anode.models.fields import MLPField
+from anode.models.flow import Flow
+from anode.models.model import Model
+from anode.models.nets import NeuralODE, ResNet
+from anode.train.fit import Snapshots, fit
+from anode.train.progress import Listener
+
+MODELS: dict[str, Callable[[ToyRun], Model]] = {
+    "ResNet": lambda run: ResNet(run.dim, 1, run.hidden, run.layers),
+    "NODE": lambda run: NeuralODE(run.dim, 1, run.hidden, augment=run.augment),
+    "flow": lambda run: Flow(MLPField(run.dim, run.hidden)),
+}
+SNAPSHOT_POINTS = 400
+TRAIN_POINTS, VALIDATION_POINTS = 2000, 800
+"""With slices held out: a little less than the 2100 and 900 that are to be expected outside and inside of three."""
+
+
+@dataclass(frozen=True)
+class ToyRun(Run):
+    """A run on toy data. The defaults are the paper's best settings.
+
+    Attributes:
+        data: One of the toy datasets.
+        dim: Its dimension.
+        model: ``"NODE"`` (augmented if ``augment`` is above 0), ``"ResNet"``, or ``"flow"``, which has no linear layer.
+        layers: Of a ResNet.
+        slices: How many random slices of the plane, each a tenth of it, are kept from training, for validation.
+        snapshots: At how many moments the features are recorded, closer together in the beginning, where most happens.
+    """
+
+    name: str
+    data: str
+    dim: int
+    model: str
+    augment: int = 0
+    hidden: int = 32
+    layers: int = 5
+    epochs: int = 50
+    batch_size: int = 64
+    lr: float = 1e-3
+    loss: str = "huber"
+    slices: int = 0
+    snapshots: int = 0
+    repeats: int = 20
+    seed: int = 0
+
+    @property
+    def label(self) -> str:
+        return "ANODE" if self.augment else "NODE" if self.model == "flow" else self.model
+
+    @property
+    def cost(self) -> float:
+        """Plain NODEs need most evaluations, ResNets are quick."""
+        return self.repeats * {"ResNet": 0.1, "flow": 0.5}.get(self.model, 0.5 if self.augment else 1.0)
+
+    @property
+    def evaluations(self) -> int:
+        return self.epochs if self.slices else 0
+
+    def described(self) -> dict[str, Any]:
+        network = f"{self.hidden} hidden units"
+        if self.model == "ResNet":
+            network += f", {self.layers} layers"
+        data = self.data if self.data.endswith("1d") else f"{self.data}, d = {self.dim}"
+        return {
+            "run": self.name,
+            "data": data + (f", {self.slices} slices held out" if self.slices else ""),
+            "model": self.label + (f", p = {self.augment}" if self.augment else ""),
+            "network": network,
+            "solver": "none" if self.model == "ResNet" else "dopri5, rtol = atol = 1e-3",
+            "loss": self.loss,
+            "optimiser": f"Adam, {self.lr:g}",
+            "batch size": self.batch_size,
+            "epochs": self.epochs,
+            "repeats": self.repeats,
+            "seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
+        }
+
+    def datasets(self) -> tuple[list[Dataset], list[Dataset] | None]:
+        """The training set of every repeat, and the validation set if slices are held out."""
+        options = {"dim": self.dim} if self.data in ("g", "separable") else {}
+        whole = [toy.load(self.data, **options, seed=seed) for seed in self.seeds]
+        if not self.slices:
+            return whole, None
+        parts = [each.holdout(toy.slices(self.slices, seed=seed)) for each, seed in zip(whole, self.seeds, strict=True)]
+        train, validation = TRAIN_POINTS, VALIDATION_POINTS
+        return [_some(part[0], train) for part in parts], [_some(part[1], validation) for part in parts]
+
+    def models(self) -> Model:
+        return seeded(lambda: MODELS[self.model](self), self.seeds)
+
+    def train(self, tell: Listener | None, folder: Path) -> Result:
+        start = time.perf_counter()
+        data, validation = self.datasets()
+        model = self.models()
+        snapshots = None
+        if self.snapshots:
+            iterations = self.epochs * -(-len(data[0]) // self.batch_size)
+            at = (iterations * np.linspace(0, 1, self.snapshots) ** 2).round().astype(int).tolist()
+            snapshots = Snapshots(snapshot_points(self)[0], at)
+        history = fit(
+            model,
+            data,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            loss=self.loss,
+            validation=validation,
+            seed=self.seeds,
+            snapshots=snapshots,
+            progress=tell or False,
+        )
+        if history.stopped == "interrupted":
+            raise KeyboardInterrupt
+        result = Result(self, model, history, time.perf_counter() - start, environment())
+        one = result.typical
+        history.snapshots = [replace(s, features=s.features[one], nfe=s.nfe[one]) for s in history.snapshots]
+        return result
+
+
+def _some(data: Dataset, size: int) -> Dataset:
+    """So many random points: repeats can be trained together if their data are of one size."""
+    return data.split(size / len(data))[0]
+
+
+def snapshot_points(run: ToyRun) -> tuple[torch.Tensor, torch.Tensor]:
+    """The points whose features are recorded during a run, and their labels."""
+    data, _ = toy.load(run.data, dim=run.dim, seed=run.seed).split(SNAPSHOT_POINTS / 3000, seed=run.seed)
+    return data.x, data.labels

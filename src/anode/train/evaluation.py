@@ -1,0 +1,113 @@
+"""Looking at a model during training, without changing anything: the validation set, and snapshots of features."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from anode.models.model import Model
+from anode.train.losses import accuracy, mean
+from anode.train.members import Members
+from anode.train.points import Points, as_input
+from anode.train.ranks import Ranks
+from anode.train.record import EVALUATED, MOMENTS, Snapshot, Table
+
+if TYPE_CHECKING:
+    from anode.train.protocol import Protocol
+
+
+@dataclass(frozen=True)
+class Snapshots:
+    """A wish for the features of some points at some moments of training.
+
+    Attributes:
+        x: The points, [points, ...]; every member of a stack gets the same.
+        at: After how many iterations; 0 is before the first.
+    """
+
+    x: Tensor
+    at: Sequence[int]
+
+    def points(self, members: int | None) -> Tensor:
+        """The points, for every member."""
+        return self.x if members is None else self.x.expand(members, *self.x.shape)
+
+
+class Evaluation:
+    """What is seen of a model on the way.
+
+    Args:
+        model: Whom to look at.
+        protocol: At what, and when.
+        members: Who is still there.
+        ranks: The processes that look together.
+    """
+
+    def __init__(self, model: Model, protocol: Protocol, members: Members, ranks: Ranks) -> None:
+        self.model, self.protocol, self.members, self.ranks = model, protocol, members, ranks
+        self.like = members.adam.parameters[0]
+        types = {**EVALUATED, **MOMENTS}
+        if not protocol.classifies:
+            del types["validation_accuracy"]
+        width = () if members.count is None else (members.count,)
+        self.record = Table(types, {name: () if name in MOMENTS else width for name in types})
+        self.snapshots: list[Snapshot] = []
+        self.done = 0  # how many iterations had been made at the last evaluation
+
+    def validate(self, iterations: int) -> None:
+        """Record loss, accuracy and cost on the validation set, unless that was done already."""
+        points = self.protocol.validation
+        if points is not None and iterations > self.done:
+            with evaluating(self.model):
+                self.record.add(**self.means(points), validation_at=iterations)
+            self.done = iterations
+
+    def means(self, points: Points) -> dict[str, Tensor]:
+        """Means over all points, one number or one a member; NaN for a member one of whose solves failed."""
+        sums: dict[str, Tensor] = {}
+        batches = points.in_turn(self.protocol.batch_size)
+        for batch in batches:
+            share = self.ranks.share(batch)
+            x, y = points.take(share.points, self.like)
+            outcome = self.model.run(x)
+            values = {"validation": mean(self.protocol.loss(outcome.prediction, y), self.members.count)}
+            if self.protocol.classifies:
+                values["validation_accuracy"] = accuracy(outcome.prediction, y, self.members.count)
+            weights = dict.fromkeys(values, batch.shape[-1] / len(points)) | {"validation_nfe": 1 / len(batches)}
+            values = {name: self.members.if_solved(value, outcome) for name, value in values.items()}
+            values["validation_nfe"] = self.members.steps(outcome)[0]
+            for name, value in values.items():
+                sums[name] = sums.get(name, 0.0) + share.of(value.cpu().double()) * weights[name]
+        return {name: self.members.unless_frozen(self.ranks.total(value)) for name, value in sums.items()}
+
+    def take_snapshot(self, iterations: int) -> None:
+        """Record the features of the chosen points, if it is time."""
+        wanted, last = self.protocol.snapshots, self.snapshots[-1].iteration if self.snapshots else None
+        if wanted is None or iterations not in wanted.at or iterations == last:
+            return
+        with evaluating(self.model):
+            outcome = self.model.run(as_input(wanted.points(self.members.count), self.like))
+        features = self.members.unless_frozen(self.members.if_solved(outcome.features, outcome))
+        nfe = self.members.steps(outcome)[0].numpy(force=True)
+        self.snapshots.append(
+            Snapshot(iterations, features.numpy(force=True), nfe if self.members.count else nfe.reshape(()))
+        )
+
+
+@contextmanager
+def evaluating(model: Model) -> Iterator[None]:
+    """No gradients, layers that differ in training as they are in use, and random numbers left where they were."""
+    modes = [(module, module.training) for module in model.modules()]
+    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
+    with torch.no_grad(), torch.random.fork_rng(devices=list(devices)):
+        model.eval()
+        try:
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode

@@ -1,0 +1,166 @@
+"""A folder with the last states of a training run, of which one is always whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anode
+from anode.files import (
+    DamagedFileError,
+    read_json,
+    remove_unfinished,
+    sync_folder,
+    tensors_from_bytes,
+    tensors_to_bytes,
+    write_bytes,
+    write_json,
+)
+from anode.train.fingerprint import differences, digest
+from anode.train.state import State
+
+try:
+    import fcntl
+except ImportError:  # a system without it; then nobody looks after two processes in one folder
+    fcntl = None  # type: ignore[assignment]
+
+FORMAT = "anode training 1"
+KEPT = 2
+"""How many states are kept: the last one, and one in case that is damaged."""
+
+
+class Folder:
+    """The states of a training run on disk: ``state-<iteration>.safetensors``, and ``.json``, which is written last.
+
+    Args:
+        path: The folder.
+        protocol: What the run was asked to do, see :func:`anode.train.fingerprint.fingerprint`.
+        every: How many seconds to wait from one state to the next.
+    """
+
+    def __init__(self, path: Path, protocol: dict[str, Any], every: float) -> None:
+        self.path, self.protocol, self.every = path, protocol, every
+        self.whole: list[int] = []  # the iterations whose states are known to be good, in order
+        self.last = time.perf_counter()
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time for the next state."""
+        return time.perf_counter() - self.last >= self.every
+
+    def read(self) -> State | None:
+        """The last state that is not damaged; ``None`` if there is none at all.
+
+        Raises:
+            DamagedFileError: All are damaged.
+            ValueError: They belong to another training run.
+        """
+        damaged = []
+        for iteration in sorted(self._iterations("json"), reverse=True):
+            try:
+                state = self._read(iteration)
+            except DamagedFileError as error:
+                damaged.append(str(error))
+                continue
+            if damaged:
+                warnings.warn(f"{damaged[0]}; training goes on from iteration {iteration}", stacklevel=2)
+            self.whole = [iteration]
+            return state
+        if damaged:
+            raise DamagedFileError(
+                f"checkpoint: no state in {self.path} can be read ({'; '.join(damaged)}); remove the folder to begin "
+                "again"
+            )
+        return None
+
+    def write(self, state: State) -> None:
+        """Add a state, unless it is there already, and remove those that are too old."""
+        if self.whole[-1:] == [state.iteration]:
+            return
+        described, tensors = self._paths(state.iteration)
+        values = tensors_to_bytes(state.tensors)
+        content = {
+            "format": FORMAT,
+            "version": anode.__version__,
+            "iteration": state.iteration,
+            "sha256": hashlib.sha256(values).hexdigest(),
+            "protocol": self.protocol,
+            "state": state.content,
+        }
+        write_bytes(tensors, values)
+        try:
+            write_json(described, {**content, "digest": digest(content)}, indent=1)
+        except BaseException:
+            tensors.unlink(missing_ok=True)
+            raise
+        sync_folder(self.path)  # before the older ones go
+        self.whole = [*self.whole, state.iteration][-KEPT:]
+        for iteration in {*self._iterations("json"), *self._iterations("safetensors")} - {*self.whole}:
+            for path in self._paths(iteration):
+                path.unlink(missing_ok=True)
+        self.last = time.perf_counter()
+
+    def _paths(self, iteration: int) -> tuple[Path, Path]:
+        return self.path / f"state-{iteration}.json", self.path / f"state-{iteration}.safetensors"
+
+    def _iterations(self, suffix: str) -> list[int]:
+        names = (re.fullmatch(rf"state-(\d+)\.{suffix}", path.name) for path in self.path.iterdir())
+        return [int(name[1]) for name in names if name]
+
+    def _read(self, iteration: int) -> State:
+        described, tensors = self._paths(iteration)
+        content = read_json(described)
+        if not isinstance(content, dict) or content.pop("digest", None) != digest(content):
+            raise DamagedFileError(f"{described}: is damaged")
+        if content["format"] != FORMAT:
+            raise ValueError(f"checkpoint: takes a folder of format {FORMAT!r}, got {content['format']!r}")
+        if other := differences(self.protocol, content["protocol"]):
+            raise ValueError(
+                f"checkpoint: {self.path} belongs to another training run: {'; '.join(other)}; pass what it was begun "
+                "with, or take another folder"
+            )
+        try:
+            values = tensors.read_bytes()
+        except FileNotFoundError:
+            raise DamagedFileError(f"{tensors}: is missing") from None
+        if hashlib.sha256(values).hexdigest() != content["sha256"]:
+            raise DamagedFileError(f"{tensors}: is damaged")
+        return State(content["iteration"], content["state"], tensors_from_bytes(values))
+
+
+@contextmanager
+def opened(path: str | Path, protocol: dict[str, Any], every: float) -> Iterator[Folder]:
+    """A folder for this process alone; what a process that was killed left behind in it is removed."""
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"checkpoint: takes a folder, which need not exist, got the file {str(path)!r}")
+    path.mkdir(parents=True, exist_ok=True)
+    with _locked(path):
+        remove_unfinished(path, "state-")
+        yield Folder(path, protocol, every)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """The lock is the system's, so it ends with the process however that ends."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BlockingIOError(
+                f"checkpoint: {path} is in use by another training run; wait for it, or take another folder"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,92 @@
+"""The members of a stack, each of which can fail by itself. A model by itself is its only member."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anode.models.model import Outcome
+from anode.ode.solution import Status
+from anode.train.adam import Adam
+
+
+class Members:
+    """Which members still train, and the parameters of those that do not.
+
+    Args:
+        count: How many there are; ``None`` for a model by itself.
+        adam: What moves their parameters.
+    """
+
+    def __init__(self, count: int | None, adam: Adam) -> None:
+        self.count, self.adam = count, adam
+        self.frozen = torch.zeros(count or 1, dtype=torch.bool)
+        self.set_aside: list[tuple[int, list[Tensor]]] = []
+
+    @property
+    def none_left(self) -> bool:
+        """Whether all have failed."""
+        return bool(self.frozen.all())
+
+    @torch.no_grad()
+    def freeze(self, failed: Sequence[int]) -> None:
+        """Keep the parameters of failed members aside, and let a healthy member's go on in their place."""
+        members = torch.zeros_like(self.frozen)
+        members[list(failed)] = True
+        self.frozen = self.frozen | members
+        if self.count is None:
+            return
+        self.adam.freeze(members)
+        healthy = (~self.frozen).nonzero().flatten().tolist()
+        for member in failed:
+            self.set_aside.append((member, [p[member].clone() for p in self.adam.parameters]))
+            for parameter in self.adam.parameters if healthy else ():
+                parameter[member] = parameter[healthy[0]]
+
+    @torch.no_grad()
+    def bring_back(self) -> None:
+        """Give failed members their own parameters again."""
+        for member, values in self.set_aside:
+            for parameter, value in zip(self.adam.parameters, values, strict=True):
+                parameter[member] = value
+
+    def of_each(self, values: Any) -> Tensor:
+        """One value a member of what may be one for everybody, or one for each sample, of which the largest counts."""
+        values = torch.as_tensor(values)
+        if self.count is None:
+            return values.reshape(-1).amax(0, keepdim=True)
+        return values.expand(self.count) if values.ndim == 0 else values.reshape(self.count, -1).amax(1)
+
+    def status(self, outcome: Outcome) -> Tensor:
+        """The status of each member's solve: the worst, where it has several."""
+        if outcome.solution is None:
+            return torch.zeros(self.count or 1, dtype=torch.int64)
+        return self.of_each(outcome.solution.status)
+
+    def steps(self, outcome: Outcome) -> tuple[Tensor, Tensor, Tensor]:
+        """Evaluations, accepted and rejected steps of each member; 0 for those of a stack that have failed."""
+        if outcome.solution is None:
+            nothing = torch.zeros(self.count or 1, dtype=torch.int64)
+            return nothing, nothing, nothing
+        stats = outcome.solution.stats
+        done = self.frozen if self.count else torch.zeros(1, dtype=torch.bool)
+        nfe, accepted, rejected = (
+            values.masked_fill(done.to(values.device), 0)
+            for values in map(self.of_each, (stats.nfe, stats.accepted, stats.rejected))
+        )
+        return nfe, accepted, rejected
+
+    def unless_frozen(self, values: Tensor) -> Tensor:
+        """Values of members, [...] or [members, ...], NaN for those that have failed."""
+        return self._without(values, self.frozen)
+
+    def if_solved(self, values: Tensor, outcome: Outcome) -> Tensor:
+        """Values of members, NaN for those whose solve failed."""
+        return self._without(values, self.status(outcome) != Status.SUCCESS)
+
+    def _without(self, values: Tensor, members: Tensor) -> Tensor:
+        members = (members if self.count else members[0]).to(values.device)
+        return values.masked_fill(members.reshape(members.shape + (1,) * (values.ndim - members.ndim)), torch.nan)

@@ -1,0 +1,91 @@
+"""The data of a training run, and the batches that are taken from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Points:
+    """Points and their targets.
+
+    Attributes:
+        x: [points, ...], or [members, points, ...]; whole numbers from 0 to 255 stand for values from 0 to 1.
+        y: The same.
+        members: How many members have points of their own; ``None`` for a model by itself.
+    """
+
+    x: Tensor
+    y: Tensor
+    members: int | None
+
+    def __len__(self) -> int:
+        return self.x.shape[0 if self.members is None else 1]
+
+    def take(self, batch: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Some points and their targets.
+
+        Args:
+            batch: Their numbers, [points] or [members, points].
+            like: In whose dtype and on whose device they are wanted.
+        """
+        if self.members is None:
+            return as_input(self.x[batch], like), self.y[batch].to(like.device)
+        each = torch.arange(self.members, device=batch.device).unsqueeze(1)
+        return as_input(self.x[each, batch], like), self.y[each, batch].to(like.device)
+
+    def in_turn(self, batch_size: int) -> tuple[Tensor, ...]:
+        """All numbers of points in batches, in their order."""
+        numbers = torch.arange(len(self))
+        return (numbers if self.members is None else numbers.expand(self.members, -1)).split(batch_size, dim=-1)
+
+
+def as_input(x: Tensor, like: Tensor) -> Tensor:
+    """What a model is shown: images of bytes as numbers from 0 to 1, on the model's device.
+
+    Example:
+        >>> as_input(torch.tensor([0, 51, 255], dtype=torch.uint8), torch.empty(()))
+        tensor([0.0000, 0.2000, 1.0000])
+    """
+    x = x.to(like.device)
+    return x.to(like.dtype).div_(255) if x.dtype == torch.uint8 else x
+
+
+@dataclass(frozen=True)
+class Order:
+    """In which order points are seen: a function of seed and epoch alone, so that it can be taken up anywhere.
+
+    Attributes:
+        seeds: One for each member, or the only one.
+        points: How many there are.
+        batch_size: How many at once; the last of an epoch may be fewer.
+        stacked: Whether there are members.
+    """
+
+    seeds: Sequence[int]
+    points: int
+    batch_size: int
+    stacked: bool
+
+    @property
+    def batches(self) -> int:
+        """How many batches make an epoch."""
+        return -(-self.points // self.batch_size)
+
+    def of_epoch(self, epoch: int) -> Tensor:
+        """The numbers of the points in their order, [points] or [members, points]."""
+        orders = []
+        for seed in self.seeds:
+            generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+            orders.append(torch.randperm(self.points, generator=generator))
+        return torch.stack(orders) if self.stacked else orders[0]
+
+    def between(self, first: int, last: int) -> Iterator[Tensor]:
+        """The batches from some iteration to before some other."""
+        for epoch in range(first // self.batches, -(-last // self.batches)):
+            begun = epoch * self.batches
+            yield from self.of_epoch(epoch).split(self.batch_size, dim=-1)[max(first - begun, 0) : last - begun]

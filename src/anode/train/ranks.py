@@ -1,0 +1,216 @@
+"""Several processes that train one model together, each a share of every batch, with PyTorch's own engine."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from anode.models.flow import Flow
+from anode.ode.gradients import Continuous
+from anode.ode.inputs import require
+
+
+@contextmanager
+def start() -> Iterator[int]:
+    """Join the processes that ``torchrun`` has started, for as long as the block lasts; without it there is only one.
+
+    The model has to be on a GPU of its own, or on the CPU, in every process.
+
+    Yields:
+        The number of this process, which is 0 for the first.
+
+    Example:
+        >>> with start() as rank:
+        ...     rank
+        0
+    """
+    started = {"RANK", "WORLD_SIZE"} <= os.environ.keys()
+    if not started or not dist.is_available() or dist.is_initialized():
+        yield dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    try:
+        yield dist.get_rank()
+    finally:
+        dist.destroy_process_group()
+
+
+@dataclass(frozen=True)
+class Share:
+    """The part of a batch that a process takes.
+
+    Attributes:
+        points: Their numbers. A process that gets none takes one all the same, so that all do the same steps.
+        weight: Which part of the batch they are; 0 for a process that gets none.
+    """
+
+    points: Tensor
+    weight: float
+
+    def of(self, value: Tensor) -> Tensor:
+        """What this share adds to a mean over the batch."""
+        return value * self.weight if self.weight else torch.zeros_like(value)  # 0 times NaN would be NaN
+
+
+class SharedNorm:
+    """The root mean square over the states of all processes, so that all of them take the same steps."""
+
+    def __init__(self) -> None:
+        self.counts = True  # whether the points of this process are those of no other
+
+    def __call__(self, error: Tensor) -> Tensor:
+        square = torch.linalg.vector_norm(error.detach()).double().square()
+        sums = torch.stack([square, torch.full_like(square, error.numel())])
+        if not self.counts:
+            sums.zero_()
+        dist.all_reduce(sums)
+        return (sums[0] / sums[1]).sqrt()
+
+
+class Ranks:
+    """The processes that train together: those of ``torch.distributed``, or this one alone.
+
+    Args:
+        device: Where the model is.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        together = dist.is_available() and dist.is_initialized()
+        self.rank, self.size = (dist.get_rank(), dist.get_world_size()) if together else (0, 1)
+        self.device, self.norm = device, SharedNorm()
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is only this process."""
+        return self.size == 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that tells and keeps."""
+        return self.rank == 0
+
+    def check(self, model: nn.Module, members: int | None, protocol: Callable[[], str]) -> None:
+        """Check that a model can be trained by several processes, and that all were asked to do the same.
+
+        Args:
+            model: The model.
+            members: How many are stacked in it.
+            protocol: Gives a name to what was asked for.
+        """
+        if self.alone:
+            return
+        require(members is None, "model", f"a stack of {members}", "a model by itself beside other processes")
+        for flow in (module for module in model.modules() if isinstance(module, Flow)):
+            takes = 'flows with control="joint" beside other processes'
+            require(flow.control in (None, "joint", 0), "model", f"control={flow.control!r}", takes)
+            gradient = flow.solver["gradient"]
+            continuous = isinstance(gradient, Continuous) or gradient == "continuous"
+            takes = 'flows with gradient="discrete" or "stored" beside other processes'
+            require(not continuous, "model", f"gradient={gradient!r}", takes)
+        name = protocol()
+        (asked,) = self.from_first(lambda: [name.encode()])
+        if any(self.any(asked.decode() != name)):
+            raise ValueError("data, model: take the same data, model and settings in every process, got others")
+
+    def share(self, batch: Tensor) -> Share:
+        """This process's part of a batch: the points in their order, as evenly as can be."""
+        if self.alone:
+            return Share(batch, 1.0)
+        points = batch.tensor_split(self.size, dim=-1)[self.rank]
+        self.norm.counts = points.shape[-1] > 0
+        return Share(points if self.norm.counts else batch[..., :1], points.shape[-1] / batch.shape[-1])
+
+    @contextmanager
+    def joined(self, model: nn.Module) -> Iterator[None]:
+        """Let the flows of a model take the steps that are right for the points of all processes."""
+        flows = [] if self.alone else [module for module in model.modules() if isinstance(module, Flow)]
+        before = [flow.norm for flow in flows]
+        try:
+            for flow in flows:
+                flow.norm = self.norm
+            yield
+        finally:
+            for flow, norm in zip(flows, before, strict=True):
+                flow.norm = norm
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over all processes."""
+        if self.alone:
+            return values
+        sums = values.detach().to(self.device, torch.float64, copy=True)
+        dist.all_reduce(sums)
+        return sums
+
+    def any(self, *flags: bool) -> list[bool]:
+        """For each flag, whether some process has raised it."""
+        if self.alone:
+            return list(flags)
+        return (self.total(torch.tensor(flags, dtype=torch.float64)) > 0).tolist()
+
+    def agree(self, values: dict[str, Tensor], statuses: Tensor, share: Share) -> tuple[dict[str, Tensor], Tensor]:
+        """Means over the whole batch, of one number each, and the largest of all statuses."""
+        if self.alone:
+            return values, statuses
+        parts = torch.stack([share.of(value.double()) for value in values.values()]).cpu()
+        seen = torch.zeros(16, dtype=torch.float64)  # how many processes have each status
+        seen[statuses] = 1.0
+        sums = self.total(torch.cat([parts, seen])).cpu()
+        worst = sums[len(values) :].nonzero().max().reshape(1)
+        return dict(zip(values, sums, strict=False)), worst
+
+    @torch.no_grad()
+    def sum_gradients(self, parameters: list[Tensor]) -> None:
+        """Give every process the sum of all gradients; none where no process has one."""
+        if self.alone:
+            return
+        there = torch.tensor([p.grad is not None for p in parameters], dtype=torch.float64, device=self.device)
+        own = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        sums = torch.cat([there.to(own[0].dtype), *(gradient.flatten() for gradient in own)])
+        dist.all_reduce(sums)
+        there, *parts = sums.split([len(parameters), *(p.numel() for p in parameters)])
+        for parameter, part, some in zip(parameters, parts, there.tolist(), strict=True):
+            parameter.grad = part.reshape(parameter.shape).to(parameter.dtype) if some else None
+
+    @torch.no_grad()
+    def copy_from_first(self, values: list[Tensor]) -> None:
+        """Overwrite tensors with those of the first process."""
+        for value in [] if self.alone else values:
+            sent = value.to(self.device).contiguous()
+            dist.broadcast(sent, 0)
+            value.copy_(sent)
+
+    def from_first(self, make: Callable[[], list[bytes]]) -> list[bytes]:
+        """What the first process makes, for all of them. Where it raises an error, all do."""
+        if self.alone:
+            return make()
+        error, parts = None, []
+        if self.first:
+            try:
+                parts = make()
+            except Exception as raised:
+                error = raised
+        described = json.dumps({"sizes": [len(part) for part in parts], "error": None if error is None else str(error)})
+        header = json.loads(self._broadcast(described.encode() if self.first else None))
+        if error is not None:
+            raise error
+        if header["error"] is not None:
+            raise RuntimeError(f"the first process could not go on: {header['error']}")
+        return [self._broadcast(parts[i] if self.first else None) for i in range(len(header["sizes"]))]
+
+    def _broadcast(self, content: bytes | None) -> bytes:
+        size = torch.tensor([0 if content is None else len(content)], device=self.device)
+        dist.broadcast(size, 0)
+        sent = torch.zeros(int(size), dtype=torch.uint8, device=self.device)
+        if content is not None:
+            sent.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else sent)
+        dist.broadcast(sent, 0)
+        return sent.cpu().numpy().tobytes()

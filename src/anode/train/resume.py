@@ -1,0 +1,54 @@
+"""Taking up a training run where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from anode.ode.inputs import number, require
+from anode.train.fingerprint import fingerprint
+from anode.train.folder import Folder, opened
+from anode.train.state import State, restore
+
+if TYPE_CHECKING:
+    from anode.train.fit import Training
+
+
+@contextmanager
+def resumed(training: Training, path: str | Path | None, every: float, total: int) -> Iterator[Folder | None]:
+    """Let a run go on from the last state in a folder, if there is one, and keep those to come there.
+
+    Args:
+        training: The run, which has not begun.
+        path: The folder; ``None`` if nothing is to be kept.
+        every: How many seconds to wait from one state to the next.
+        total: How many iterations are to be made in all.
+
+    Yields:
+        The folder. Only the first of several processes has it; the others are told what is in it.
+    """
+    number("checkpoint_every", every, zero=True)
+    if path is None:
+        yield None
+        return
+    if not isinstance(path, str | Path):
+        raise TypeError(f"checkpoint: takes the path of a folder, got {path!r}")
+    with ExitStack() as stack:
+        folders = []
+
+        def read() -> list[bytes]:
+            protocol = fingerprint(training.model, training.protocol)
+            folders.append(stack.enter_context(opened(path, protocol, every)))
+            state = folders[0].read()
+            return [] if state is None else state.to_bytes()
+
+        parts = training.ranks.from_first(read)
+        if parts:
+            state, batches = State.from_bytes(parts), training.protocol.order.batches
+            made = f"as in {path} {state.iteration} iterations have been made, {batches} an epoch"
+            least = -(-state.iteration // batches)
+            require(state.iteration <= total, "epochs", total // batches, f"at least {least}, {made}")
+            restore(training, state, total)
+        yield folders[0] if folders else None
