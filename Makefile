@@ -24,6 +24,7 @@ benchmark: $(STAMP)
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/toy.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/images.py
 
 # torch comes first and pinned, so that nothing later asks for another build of it.
 $(STAMP): pyproject.toml constraints.txt

@@ -132,7 +132,7 @@ def test_the_defaults_of_the_command_are_those_of_the_library(invoke, tmp_path, 
     monkeypatch.setattr("anode.experiments.reproduce.reproduce", lambda work, _: seen.append(work) or 1 / 0)
     invoke("train", "g")
     invoke("reproduce")
-    assert seen == [(Single("g"), Path("run")), planned(Settings())]
+    assert seen == [(Single("g"), Path("run"), None, None), planned(Settings())]
     assert seen[1].out == Path("results/toy")
 
 
@@ -172,7 +172,7 @@ def test_names_with_brackets_are_printed_as_they_are(invoke, tmp_path):
     folder = tmp_path / "[red]run[/red]"
     result = invoke("train", "moons", "--epochs", 0, "--out", folder)
     assert f"saved: {folder}" in result.stdout
-    refused(invoke("train", "moons", "--epochs", 0, "--out", folder), str(folder))
+    refused(invoke("train", "circles", "--epochs", 0, "--out", folder), str(folder))
 
 
 @pytest.mark.parametrize(
@@ -210,17 +210,18 @@ def test_a_method_of_fixed_steps_takes_its_step_size(invoke, tmp_path):
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-def test_a_folder_that_exists_is_refused_and_left_alone(invoke, trained):
-    before = {path.name: path.read_bytes() for path in trained.iterdir()}
-    refused(invoke("train", "moons", *QUICK, "--out", trained), f"{trained} exists and is not an empty folder")
-    assert {path.name: path.read_bytes() for path in trained.iterdir()} == before
+def test_a_folder_with_another_run_is_refused_and_left_alone(invoke, trained):
+    before = {path.name: path.read_bytes() for path in trained.iterdir() if path.is_file()}
+    other = invoke("train", "moons", *QUICK, "--lr", 0.5, "--out", trained)
+    refused(other, f"out: {trained} holds a run with lr 0.001; give a new folder")
+    assert {path.name: path.read_bytes() for path in trained.iterdir() if path.is_file()} == before
 
 
 @pytest.mark.parametrize("name", ["run.json", "history.json", "model.json", "model.safetensors"])
 @pytest.mark.parametrize("kind", ["half", "empty", "missing"])
 def test_a_damaged_run_is_named_in_one_line_and_no_picture_is_written(invoke, trained, tmp_path, name, kind):
     for path in trained.iterdir():
-        if path.suffix != ".png":
+        if path.is_file() and path.suffix != ".png":
             (tmp_path / path.name).write_bytes(path.read_bytes())
     path = tmp_path / name
     if kind == "missing":

@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -35,3 +36,13 @@ def test_the_benchmark_of_the_toy_protocol_compares_equal_training():
     printed = run("benchmarks/toy.py", "--repeats", "1", "--epochs", "1").stdout
     difference = float(printed.split("first 20 iterations:")[1])
     assert difference == pytest.approx(0, abs=1e-3)
+
+
+def test_the_benchmark_of_images_compares_equal_work(tmp_path):
+    options = ["mnist", "--batch", "2", "--turns", "1", "--threads", "1", "--json", str(tmp_path / "rows.json")]
+    printed = run("benchmarks/images.py", *options).stdout
+    assert "NFE 20" in printed
+    assert [line.split()[0] for line in printed.splitlines()[1:4]] == ["anode", "odeint", "odeint_adjoint"]
+    assert set(json.loads((tmp_path / "rows.json").read_text())["mnist"]) == {
+        *("anode", "odeint", "odeint_adjoint", "nfe", "peak MB", "images/s")
+    }

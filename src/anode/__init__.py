@@ -1,5 +1,6 @@
 """Augmented neural ODEs for PyTorch."""
 
+from anode.data import images
 from anode.data import toy as datasets
 from anode.models.ensemble import seeded, stack, unstack
 from anode.models.fields import ConvField, MLPField
@@ -39,6 +40,7 @@ __all__ = [
     "Status",
     "datasets",
     "fit",
+    "images",
     "load",
     "odeint",
     "odeint_adjoint",

@@ -9,7 +9,8 @@ from PIL import Image
 
 import anode
 from anode.experiments import single as module
-from anode.experiments.single import Saved, Single, draw_saved, load_saved, train_single
+from anode.experiments.pictures import draw_saved
+from anode.experiments.single import Saved, Single, load_saved, train_single
 from anode.files import DamagedFileError
 from anode.train import checkpoint
 from anode.train.history import History
@@ -48,7 +49,7 @@ def test_the_defaults_are_the_papers():
 def test_model_and_history_are_saved_so_that_they_can_be_read(tmp_path):
     history = train_single(QUICK, tmp_path / "new" / "run")
     folder = tmp_path / "new" / "run"
-    assert sorted(path.name for path in folder.iterdir()) == FILES
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint", *FILES]
     found = load_saved(folder)
     assert (found.name, found.single) == (str(folder), QUICK)
     assert len(found.history) == len(history) == 4
@@ -182,7 +183,7 @@ def test_a_folder_with_something_in_it_or_a_file_is_refused_and_left_alone(tmp_p
 
 def test_an_empty_folder_is_taken(tmp_path):
     train_single(replace(QUICK, epochs=0), tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == FILES
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint", *FILES]
 
 
 def test_a_folder_that_cannot_be_made_is_named_before_training(tmp_path, monkeypatch):

@@ -32,7 +32,7 @@ def launch(folder: Path, until: str) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """What two processes made: first one run that is killed, and then all of them. Made once, whoever runs the tests."""
+    """What two processes made: first one run that is killed, and then all of them. It is made once for all workers."""
     workers = tmp_path_factory.getbasetemp()
     root = workers.parent if "PYTEST_XDIST_WORKER" in os.environ else workers
     folder = root / "ranks"

@@ -1,32 +1,33 @@
-"""One model on one dataset: what ``anode train`` does and ``anode plot`` draws."""
+"""One model on one dataset: what ``anode train`` does."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import cycle
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
-import numpy as np
 import torch
-from matplotlib.ticker import MaxNLocator
 
-from anode.data import toy
+from anode.data import images, toy
 from anode.data.toy import Dataset
 from anode.experiments.environment import environment
 from anode.files import DamagedFileError, read_json, write_json
-from anode.models.ensemble import seeded, unstack
-from anode.models.nets import NeuralODE, ResNet
+from anode.models.ensemble import from_seed, seeded, unstack
+from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.ode.inputs import lookup, number, require
-from anode.ode.solution import SolveError
-from anode.plots import curves, flows, style
 from anode.train import checkpoint
 from anode.train.fit import fit
-from anode.train.history import Array, History
+from anode.train.history import History
 from anode.train.losses import LOSSES
+from anode.train.ranks import Ranks
 
 FORMAT = "anode training 1"
+DATASETS = (*toy.DATASETS, *images.IMAGES)
+TOY_ONLY = ("model", "hidden", "layers", "dim", "loss", "validation", "repeats")
+IMAGE_ONLY = ("filters", "side", "train_size", "head_channels")
+SOLVER = ("method", "rtol", "atol", "step_size")
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Single:
     augment: int = 0
     hidden: int = 32
     layers: int | None = None
+    filters: int = 64
+    head_channels: int | None = None
     activation: str = "relu"
     time: bool = True
     method: str = "dopri5"
@@ -45,104 +48,194 @@ class Single:
     atol: float = 1e-3
     step_size: float | None = None
     dim: int | None = None
+    side: int | None = None
+    train_size: int | None = None
     epochs: int = 50
     batch_size: int | None = None
     lr: float = 1e-3
     weight_decay: float = 0.0
     loss: str = "huber"
     validation: float = 0.0
+    evaluate_every: int | None = None
+    on_failure: str = "stop"
     repeats: int = 1
     seed: int = 0
 
+    @property
+    def is_image(self) -> bool:
+        """Whether it is about images."""
+        return self.data in images.IMAGES
+
+    def check(self) -> None:
+        """Raise ``ValueError`` about what does not go together."""
+        lookup("data", self.data, dict.fromkeys(DATASETS))
+        number("repeats", self.repeats, whole=True)
+        number("seed", self.seed, whole=True, zero=True)
+        for name in TOY_ONLY if self.is_image else IMAGE_ONLY:
+            self.only_default(name, f"for {self.data}, which {'has' if self.is_image else 'has no'} images")
+        lookup("loss", self.loss, LOSSES)
+        if not self.is_image and not lookup("model", self.model, {"node": True, "resnet": False}):
+            for name in ("augment", "time", *SOLVER):
+                self.only_default(name, "for a resnet, which has no flow")
+
+    def only_default(self, name: str, why: str) -> None:
+        """Refuse an option that has no meaning here."""
+        value, default = getattr(self, name), Single.__dataclass_fields__[name].default
+        require(value == default, name, value, f"{default} {why}")
+
     def dataset(self, seed: int) -> Dataset:
-        """The data that belongs to a seed."""
-        lookup("data", self.data, toy.DATASETS)
+        """The toy data that belongs to a seed."""
         options = {} if self.dim is None else {"dim": self.dim}
         return toy.load(self.data, **options, seed=seed)
 
-    def build(self, in_features: int) -> NeuralODE | ResNet:
+    def build(self) -> NeuralODE | ResNet | ImageNeuralODE:
         """A new model."""
-        outputs = 2 if self.loss == "cross_entropy" else 1
-        if lookup("model", self.model, {"node": True, "resnet": False}):
-            solver: dict[str, Any] = {
-                "method": self.method,
-                "rtol": self.rtol,
-                "atol": self.atol,
-                "step_size": self.step_size,
-            }
-            return NeuralODE(
-                in_features,
-                outputs,
-                self.hidden,
-                augment=self.augment,
-                layers=2 if self.layers is None else self.layers,
-                time=self.time,
-                activation=self.activation,
-                **solver,
-            )
-        for name in ("augment", "time", "method", "rtol", "atol", "step_size"):
-            value, default = getattr(self, name), Single.__dataclass_fields__[name].default
-            require(value == default, name, value, f"{default} for a resnet, which has no flow")
-        return ResNet(
-            in_features, outputs, self.hidden, 5 if self.layers is None else self.layers, activation=self.activation
-        )
+        solver = {name: getattr(self, name) for name in SOLVER}
+        field: dict[str, Any] = {"augment": self.augment, "time": self.time, "activation": self.activation, **solver}
+        if self.is_image:
+            source = images.IMAGES[self.data]
+            side = self.side or source.shape[1]
+            image = (source.shape[0], side, side)
+            return ImageNeuralODE(image, source.classes, self.filters, head_channels=self.head_channels, **field)
+        inputs, outputs = self.dataset(self.seed).dim, 2 if self.loss == "cross_entropy" else 1
+        if self.model == "node":
+            return NeuralODE(inputs, outputs, self.hidden, layers=2 if self.layers is None else self.layers, **field)
+        layers = 5 if self.layers is None else self.layers
+        return ResNet(inputs, outputs, self.hidden, layers, activation=self.activation)
 
 
-def train_single(single: Single, folder: Path) -> History:
-    """Train, and save model and history into a new folder."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"out: {folder} exists and is not an empty folder; give a new one")
-    number("repeats", single.repeats, whole=True)
-    number("seed", single.seed, whole=True, zero=True)
-    require(0 <= single.validation < 1, "validation", single.validation, "a fraction from 0 to below 1")
-    lookup("loss", single.loss, LOSSES)
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that training takes.
+
+    Attributes:
+        model: A model, or a stack of them.
+        data, validation: As :func:`anode.fit` takes them.
+        options: Further arguments of :func:`anode.fit`.
+    """
+
+    model: Any
+    data: Any
+    validation: Any
+    options: dict[str, Any]
+
+
+def prepare(single: Single, root: Path | None = None) -> Prepared:
+    """Make model and data, and complain about what does not fit together."""
+    single.check()
     seeds = range(single.seed, single.seed + single.repeats)
+    model: Any = seeded(single.build, seeds) if single.repeats > 1 else from_seed(single.build, single.seed)
+    data, validation = image_data(single, root) if single.is_image else toy_data(single, seeds)
+    size = len(data[0]) if isinstance(data, list | tuple) else len(data)
+    usual = 256 if single.is_image else 64
+    options = {
+        "batch_size": min(usual, size) if single.batch_size is None else single.batch_size,
+        "lr": single.lr,
+        "weight_decay": single.weight_decay,
+        "loss": "cross_entropy" if single.is_image else single.loss,
+        "evaluate_every": single.evaluate_every,
+        "on_failure": single.on_failure,
+        "seed": single.seed,
+    }
+    return Prepared(model, data, validation, options)
+
+
+def image_data(single: Single, root: Path | None) -> tuple[Any, Any]:
+    """Training and test images."""
+    train, test = (images.load(single.data, split, root) for split in ("train", "test"))
+    if single.train_size is not None:
+        train = train.subset(single.train_size, single.seed)
+    if single.side is not None:
+        train, test = train.resize(single.side), test.resize(single.side)
+    return train, test
+
+
+def toy_data(single: Single, seeds: Sequence[int]) -> tuple[Any, Any]:
+    """Points to train on, and those kept for validation, if any."""
     whole = [single.dataset(seed) for seed in seeds]
-    kept = round(single.validation * len(whole[0]))
-    fits = kept < len(whole[0]) and (kept > 0) == (single.validation > 0)
-    require(
-        fits, "validation", single.validation, f"a fraction that leaves some of {len(whole[0])} points on either side"
-    )
-    parts = []
-    if single.validation:
-        parts = [each.split(1 - single.validation, seed) for each, seed in zip(whole, seeds, strict=True)]
-    data = [part[0] for part in parts] or whole
-    model = seeded(lambda: single.build(whole[0].dim), seeds)
-    if single.repeats == 1:
-        model = unstack(model)[0]
-    new = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)  # before the work: if it cannot be made, nothing is lost
-    try:
-        history = fit(
-            model,
-            _targets(data, single),
-            epochs=single.epochs,
-            batch_size=min(64, len(data[0])) if single.batch_size is None else single.batch_size,
-            lr=single.lr,
-            weight_decay=single.weight_decay,
-            loss=single.loss,
-            validation=_targets([part[1] for part in parts], single) if parts else None,
-            seed=single.seed,
-        )
-    except (ValueError, TypeError):  # a mistake in the options, found before training
-        for each in new:
-            each.rmdir()
-        raise
-    checkpoint.save(model, folder / "model")
-    history.save(folder / "history.csv")
-    history.save(folder / "history.json")
-    write_json(
-        folder / "run.json", {"format": FORMAT, "options": asdict(single), "environment": environment()}, indent=1
-    )
-    return history
+    if not single.validation:
+        return targets(whole, single), None
+    require(0 <= single.validation < 1, "validation", single.validation, "a fraction from 0 to below 1")
+    kept, size = round(single.validation * len(whole[0])), len(whole[0])
+    takes = f"a fraction that leaves some of {size} points on either side"
+    require(0 < kept < size, "validation", single.validation, takes)
+    parts = [each.split(1 - single.validation, seed) for each, seed in zip(whole, seeds, strict=True)]
+    return targets([part[0] for part in parts], single), targets([part[1] for part in parts], single)
 
 
-def _targets(data: Sequence[Dataset], single: Single) -> Any:
+def targets(data: Sequence[Dataset], single: Single) -> Any:
     """The data as training takes it: with classes for cross entropy, and without a list for a single model."""
     if single.loss != "cross_entropy":
         return data[0] if single.repeats == 1 else data
     require(single.repeats == 1, "repeats", single.repeats, "1 beside --loss cross_entropy")
     return data[0].x, data[0].labels
+
+
+def train_single(single: Single, folder: Path, minutes: float | None = None, root: Path | None = None) -> History:
+    """Train, and save model and history into a folder; go on with what was begun there with the same options.
+
+    Args:
+        single: What to train. Of the options that a run was begun with, only ``epochs`` may differ.
+        folder: A new or empty folder, or that of an earlier call.
+        minutes: End after so much time.
+        root: Where image datasets lie.
+    """
+    begun = earlier(single, folder)
+    prepared = prepare(single, root)
+    new = [] if begun else [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)  # before the work: if it cannot be made, nothing is lost
+    first = Ranks(torch.device("cpu")).first  # of several processes, one writes
+    if first and not begun:
+        described = {"format": FORMAT, "options": asdict(single), "environment": environment()}
+        write_json(folder / "run.json", described, indent=1)
+    try:
+        history = fit(
+            prepared.model,
+            prepared.data,
+            validation=prepared.validation,
+            epochs=single.epochs,
+            minutes=minutes,
+            checkpoint=folder / "checkpoint",
+            **prepared.options,
+        )
+    except (ValueError, TypeError):  # a mistake in the options, found before training
+        if not begun:
+            (folder / "run.json").unlink(missing_ok=True)
+            rmtree(folder / "checkpoint", ignore_errors=True)
+            for each in new:
+                each.rmdir()
+        raise
+    if first:
+        checkpoint.save(prepared.model, folder / "model")
+        history.save(folder / "history.csv")
+        history.save(folder / "history.json")
+    return history
+
+
+def earlier(single: Single, folder: Path) -> bool:
+    """Whether a folder holds a run that was begun with the same options; ``ValueError`` if it holds something else."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return False
+    if not (folder / "run.json").is_file():
+        raise ValueError(f"out: {folder} exists and is not an empty folder; give a new one")
+    theirs, ours = asdict(options_in(folder)), asdict(single)
+    other = [f"{name} {theirs[name]!r}" for name in ours if name != "epochs" and ours[name] != theirs[name]]
+    if other:
+        raise ValueError(f"out: {folder} holds a run with {', '.join(other)}; give a new folder, or the same options")
+    return True
+
+
+def options_in(folder: Path) -> Single:
+    """The options that a run in a folder was begun with."""
+    if not (folder / "run.json").is_file():
+        raise ValueError(f"{folder}: is not a folder of anode train, it has no run.json")
+    content = read_json(folder / "run.json")
+    try:
+        if content["format"] != FORMAT:
+            raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
+        return Single(**content["options"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedFileError(f"{folder / 'run.json'}: is damaged ({error})") from None
 
 
 @dataclass(frozen=True)
@@ -157,78 +250,16 @@ class Saved:
 
 def load_saved(folder: Path) -> Saved:
     """Read a folder of ``anode train``."""
-    if not (folder / "run.json").is_file():
-        raise ValueError(f"{folder}: is not a folder of anode train, it has no run.json")
-    content = read_json(folder / "run.json")
-    try:
-        if content["format"] != FORMAT:
-            raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
-        single = Single(**content["options"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise DamagedFileError(f"{folder / 'run.json'}: is damaged ({error})") from None
+    single = options_in(folder)
+    if (folder / "checkpoint").is_dir() and not (folder / "model.json").exists():
+        raise ValueError(f"{folder}: holds a run that was broken off; the command that began it goes on with it")
     model, history = checkpoint.load(folder / "model"), History.load(folder / "history.json")
     model = model if model.members is None else unstack(model)[0]
     try:
-        fits = repr(model) == repr(single.build(single.dataset(single.seed).dim))
+        single.check()
+        fits = repr(model) == repr(single.build())
     except (ValueError, TypeError):
         fits = False
     if not fits:
         raise DamagedFileError(f"{folder / 'run.json'}: its options do not belong to the model beside it")
     return Saved(str(folder), single, model, history)
-
-
-def draw_saved(folders: Sequence[Path], picture: Path | None) -> Path:
-    """Draw saved runs into one picture: losses, evaluations, and the flow of each."""
-    runs = [load_saved(folder) for folder in folders]
-    picture = picture or folders[0] / "plot.png"
-    require(picture.suffix in (".png", ".svg", ".pdf"), "out", str(picture), "a name that ends in .png, .svg or .pdf")
-    for folder, run in zip(folders, runs, strict=True):
-        require(len(run.history) > 0, str(folder), "no iterations", "a run that was trained")
-    flows_of = [(run, *flow) for run in runs if (flow := _paths(run)) is not None]
-    columns = max(2, len(flows_of))
-    three_d = [columns + i for i, (_, paths, _) in enumerate(flows_of) if paths.shape[2] >= 3]
-    made = style.figure(4.0 * columns, 7.4 if flows_of else 3.7, 2 if flows_of else 1, columns, three_d=three_d)
-    for ax, series in zip(made.axes, ("loss", "nfe"), strict=False):
-        for run, color in zip(runs, cycle(curves.OTHER_COLORS), strict=False):
-            values = run.history.per_epoch(series)
-            if series == "nfe" and not values.any():
-                continue  # a model without a solver
-            curves.band(ax, np.arange(1, len(values) + 1), values.reshape(len(values), -1), _label(run), color)
-        ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        ax.set(xlabel="epoch", title={"loss": "training loss", "nfe": "function evaluations"}[series])
-    style.legend(made.axes[0])
-    for ax, (run, paths, labels) in zip(made.axes[columns:], flows_of, strict=False):
-        ax.set_title(f"{_label(run)}: inputs to features")
-        _draw_flow(ax, run, paths, labels)
-    for ax in [*made.axes[2:columns], *made.axes[columns + len(flows_of) :]]:
-        ax.remove()
-    return style.save(made, picture.with_suffix(""), (picture.suffix[1:],))[0]
-
-
-def _label(run: Saved) -> str:
-    """The name of a run, of a long one its end, so that there is room for the picture."""
-    return run.name if len(run.name) <= 30 else f"…{run.name[-29:]}"
-
-
-@torch.no_grad()
-def _paths(run: Saved) -> tuple[Array, Array] | None:
-    """Trajectories of some of the points that a run was trained on, and their labels; ``None`` if there is no flow."""
-    if run.single.model != "node":
-        return None
-    data = run.single.dataset(run.single.seed)
-    if len(data) > 150:
-        data, _ = data.split(150 / len(data))
-    try:
-        return run.model.flow.trajectory(data.x, 40).numpy(force=True), data.labels.numpy(force=True)
-    except SolveError:
-        return None  # training ended because of that
-
-
-def _draw_flow(ax: Any, run: Saved, paths: Array, labels: Array) -> None:
-    if paths.shape[2] == 1:
-        flows.flow_1d(ax, np.linspace(0, 1, len(paths)), paths, labels)
-    elif paths.shape[2] == 2:
-        flows.flow_2d(ax, paths, labels)
-    else:
-        inputs = min(run.model.in_features, 3)
-        flows.flow_3d(ax, flows.project_3d(paths, inputs), labels)

@@ -73,12 +73,14 @@ def seeded(build: Callable[[], M], seeds: Iterable[int]) -> M:
         >>> anode.seeded(lambda: anode.ResNet(2, 1), seeds=range(20)).members
         20
     """
-    models = []
+    return stack([from_seed(build, seed) for seed in seeds])
+
+
+def from_seed(build: Callable[[], M], seed: int) -> M:
+    """A model, built right after ``torch.manual_seed`` with a seed; torch's random numbers are left as they were."""
     with torch.random.fork_rng(devices=[]):
-        for seed in seeds:
-            torch.manual_seed(seed)
-            models.append(build())
-    return stack(models)
+        torch.manual_seed(seed)
+        return build()
 
 
 def _trained(model: nn.Module) -> list[bool]:

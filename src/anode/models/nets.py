@@ -120,7 +120,9 @@ class ImageNeuralODE(Model):
         super().__init__()
         sizes = tuple(image) if isinstance(image, Sequence) else ()
         require(len(sizes) == 3, "image", image, "three numbers: channels, height, width")
-        _check_sizes(**dict(zip(("image", "image", "image", "classes"), (*sizes, classes), strict=False)))
+        for size in sizes:
+            number("image", size, whole=True)
+        _check_sizes(classes=classes)
         number("augment", augment, whole=True, zero=True)
         self.image = sizes
         channels = sizes[0] + augment

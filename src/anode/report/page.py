@@ -61,6 +61,7 @@ def page(folder: Path) -> str:
             element("span", "anode reproduce", class_="eyebrow"),
             element("h1", results.text("title")),
             element("p", f"{summary(results, claims)}.", class_="lead"),
+            *scale_note(results),
         ),
         contents(studies),
         element(
@@ -110,6 +111,13 @@ def summary(results: Record, claims: Sequence[Record]) -> str:
     repeats = plural(results.number("repeats"), "repeat")
     parts = [outcome if claims else "No claims checked", repeats, f"seed {results.number('seed')}"]
     return "; ".join([*parts, duration(results.number("seconds"))])
+
+
+def scale_note(results: Record) -> list[Markup]:
+    """How this differs from what the paper did, if it does."""
+    if not results.content.get("note"):
+        return []
+    return [element("p", element("b", f"Scale {results.text('scale')}: "), results.text("note"), class_="note")]
 
 
 def contents(studies: dict[str, Record]) -> Markup:

@@ -11,19 +11,20 @@ import torch
 import anode
 from anode.files import DamagedFileError, read_json, read_tensors, write_json, write_tensors
 from anode.models.ensemble import stack
-from anode.models.nets import NeuralODE, ResNet
+from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.ode.gradients import Continuous, Discrete, Stored
 from anode.ode.inputs import lookup
 
 FORMAT = "anode model 1"
-CLASSES: dict[str, type[NeuralODE] | type[ResNet]] = {"NeuralODE": NeuralODE, "ResNet": ResNet}
+Savable = NeuralODE | ResNet | ImageNeuralODE
+CLASSES: dict[str, type[Savable]] = {each.__name__: each for each in (NeuralODE, ResNet, ImageNeuralODE)}
 
 
-def save(model: NeuralODE | ResNet, path: str | Path) -> Path:
+def save(model: Savable, path: str | Path) -> Path:
     """Write a model, or a stack of models, to ``<path>.json`` and ``<path>.safetensors``.
 
     Args:
-        model: A :class:`anode.NeuralODE` or a :class:`anode.ResNet`.
+        model: A :class:`anode.NeuralODE`, a :class:`anode.ResNet` or an :class:`anode.ImageNeuralODE`.
         path: The two files' name, without a suffix or with ``.json``.
 
     Returns:
@@ -51,6 +52,8 @@ def _as_json(value: Any) -> Any:
         return type(value).__name__.lower()
     if value is None or isinstance(value, str | int | float | bool):
         return value
+    if isinstance(value, list | tuple):
+        return [_as_json(each) for each in value]
     raise TypeError(f"model: takes settings that are text or numbers to be saved, got {value!r}")
 
 
@@ -58,7 +61,7 @@ def _from_json(value: Any) -> Any:
     return Continuous(**value["continuous"]) if isinstance(value, dict) else value
 
 
-def load(path: str | Path) -> NeuralODE | ResNet:
+def load(path: str | Path) -> Savable:
     """Read a model that :func:`save` wrote; :class:`anode.files.DamagedFileError` if it is damaged.
 
     Example:

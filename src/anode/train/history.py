@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,27 @@ class History:
         values = np.asarray(getattr(self, series), dtype=np.float64)
         means = [values[i : i + self.batches].mean(0) for i in range(0, len(values), self.batches)]
         return np.array(means).reshape(-1, *values.shape[1:]) if means else values
+
+    def windows(self, series: str, count: int) -> tuple[Array, Array]:
+        """The means of a series over equal stretches of training: single iterations are noisy.
+
+        Args:
+            series: One that is recorded of every iteration.
+            count: How many stretches; fewer if there are fewer iterations.
+
+        Returns:
+            The iterations at which the stretches end, and the means: [stretches], or [stretches, members]. Iterations
+            without a loss, which were skipped, are left out; a stretch that has no others is NaN.
+        """
+        values = np.asarray(getattr(self, series), dtype=np.float64)
+        lost = np.isnan(self.loss)
+        values = np.where(lost if values.ndim == lost.ndim else lost.all(1), np.nan, values)
+        ends = np.unique(np.linspace(0, len(values), min(count, len(values)) + 1).round().astype(int))
+        parts = [values[start:end] for start, end in pairwise(ends)]
+        counts = [np.isfinite(part).sum(0) for part in parts]
+        sums = [np.nansum(part, 0) for part in parts]
+        means = [np.where(n > 0, total / np.maximum(n, 1), np.nan) for total, n in zip(sums, counts, strict=True)]
+        return ends[1:], np.array(means).reshape(-1, *values.shape[1:])
 
     def save(self, path: str | Path) -> Path:
         """Write to a file: all of it as ``.json``, or a row for each iteration and member as ``.csv``."""

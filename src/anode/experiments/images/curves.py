@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,26 +21,8 @@ TITLES = {"mnist": "MNIST", "cifar10": "CIFAR10", "svhn": "SVHN", "tiny_imagenet
 
 
 def windows(result: Result, series: str, points: int = POINTS) -> tuple[Array, Array]:
-    """The means of a series over equal stretches of training.
-
-    Args:
-        result: Of a run.
-        series: One that is recorded of every iteration.
-        points: How many stretches; fewer if there are fewer iterations.
-
-    Returns:
-        The iterations at which the stretches end, and the means, [stretches, repeats]. Iterations that were skipped are
-        left out; a stretch that has no other is NaN.
-    """
-    values = np.asarray(getattr(result.history, series), dtype=np.float64)
-    values = np.where(np.isnan(result.history.loss), np.nan, values)
-    ends = np.unique(np.linspace(0, len(values), min(points, len(values)) + 1).round().astype(int))
-    parts = [values[start:end] for start, end in pairwise(ends)]
-    counts = [np.isfinite(part).sum(0) for part in parts]
-    means = [
-        np.where(n > 0, np.nansum(part, 0) / np.maximum(n, 1), np.nan) for part, n in zip(parts, counts, strict=True)
-    ]
-    return ends[1:], np.array(means)
+    """The iterations at which stretches of training end, and the means over them, [stretches, repeats]."""
+    return result.history.windows(series, points)
 
 
 def final(result: Result, series: str) -> Array:

@@ -17,6 +17,7 @@ from anode.data.images import ImageData
 from anode.experiments.environment import environment
 from anode.experiments.runs import Result, Run
 from anode.files import DamagedFileError, read_json, write_json
+from anode.models.ensemble import from_seed
 from anode.models.nets import ImageNeuralODE
 from anode.train.fit import fit
 from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED, Array, History
@@ -132,11 +133,8 @@ class ImageRun(Run):
     ) -> History:
         """Train one repeat, or go on with it."""
         data = train.subset(self.train_size, seed).resize(self.side)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = self.build()
         history = fit(
-            model,
+            from_seed(self.build, seed),
             data,
             epochs=self.epochs,
             batch_size=self.batch_size,

@@ -32,8 +32,8 @@ def draw(results: Results) -> Drawing:
 STUDY = Study(
     "fig17",
     "The features of NODEs on g and on separable data",
-    "Top: a NODE trained on g pushes the disc out of the ring with difficulty. Bottom: trained on two curves that can "
-    "be separated, it transforms the plane easily.",
+    "Features of the same points in the course of training, with the evaluations that their solve takes. Top: a NODE "
+    "trained on g, where the disc has to leave the ring. Bottom: one trained on two curves that can be separated.",
     tuple(RUNS),
     draw,
 )

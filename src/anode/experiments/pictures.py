@@ -1,0 +1,104 @@
+"""Pictures of what ``anode train`` saved: what ``anode plot`` draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.ticker import MaxNLocator
+
+from anode.experiments.single import Saved, load_saved
+from anode.ode.inputs import require
+from anode.ode.solution import SolveError
+from anode.plots import curves, flows, style
+from anode.train.history import Array
+
+POINTS = 40
+"""Means of stretches that are drawn of a series, unless there are more epochs."""
+
+
+SERIES = {"loss": "training loss", "nfe": "function evaluations", "accuracy": "accuracy, %"}
+
+
+def draw_saved(folders: Sequence[Path], picture: Path | None, reference: float | None = None) -> Path:
+    """Draw saved runs into one picture: losses, evaluations, accuracies if there are classes, and the flow of each.
+
+    Args:
+        folders: Of the runs.
+        picture: The file to write; by default one in the first of the folders.
+        reference: An accuracy to compare with, in percent.
+    """
+    runs = [load_saved(folder) for folder in folders]
+    picture = picture or folders[0] / "plot.png"
+    require(picture.suffix in (".png", ".svg", ".pdf"), "out", str(picture), "a name that ends in .png, .svg or .pdf")
+    for folder, run in zip(folders, runs, strict=True):
+        require(len(run.history) > 0, str(folder), "no iterations", "a run that was trained")
+    shown = [name for name in SERIES if any(getattr(run.history, name).any() for run in runs)]
+    flows_of = [(run, *flow) for run in runs if (flow := _paths(run)) is not None]
+    columns = max(2, len(shown), len(flows_of))
+    three_d = [columns + i for i, (_, paths, _) in enumerate(flows_of) if paths.shape[2] >= 3]
+    made = style.figure(4.0 * columns, 7.4 if flows_of else 3.7, 2 if flows_of else 1, columns, three_d=three_d)
+    for ax, name in zip(made.axes, shown, strict=False):
+        _draw_series(ax, runs, name)
+    if reference is not None and "accuracy" in shown:
+        ax = made.axes[shown.index("accuracy")]
+        ax.axhline(reference, color=style.MUTED, linestyle="--", linewidth=1.2, label=f"{reference:g} %")
+        style.legend(ax)
+    style.legend(made.axes[0])
+    for ax, (run, paths, labels) in zip(made.axes[columns:], flows_of, strict=False):
+        ax.set_title(f"{_label(run)}: inputs to features")
+        _draw_flow(ax, run, paths, labels)
+    for ax in [*made.axes[len(shown) : columns], *made.axes[columns + len(flows_of) :]]:
+        ax.remove()
+    return style.save(made, picture.with_suffix(""), (picture.suffix[1:],))[0]
+
+
+def _draw_series(ax: Any, runs: Sequence[Saved], name: str) -> None:
+    """Draw a series of all runs that have it; of accuracies also those on the test images, as dots."""
+    scale = 100.0 if name == "accuracy" else 1.0
+    for run, color in zip(runs, cycle(curves.OTHER_COLORS), strict=False):
+        history = run.history
+        if not getattr(history, name).any():
+            continue  # a model without a solver, or data without classes
+        ends, values = history.windows(name, max(history.epochs, POINTS))
+        curves.band(ax, ends / history.batches, scale * values.reshape(len(values), -1), _label(run), color)
+        if name == "accuracy" and len(history.validation_accuracy):
+            at = history.validation_at / history.batches
+            tested = scale * history.validation_accuracy.reshape(len(at), -1).mean(1)
+            ax.plot(at, tested, "o", color=color, markersize=5, label="test images")
+            style.legend(ax)
+    ax.xaxis.set_major_locator(MaxNLocator(6))
+    ax.set(xlabel="epoch", title=SERIES[name])
+
+
+def _label(run: Saved) -> str:
+    """The name of a run, of a long one its end, so that there is room for the picture."""
+    return run.name if len(run.name) <= 30 else f"…{run.name[-29:]}"
+
+
+@torch.no_grad()
+def _paths(run: Saved) -> tuple[Array, Array] | None:
+    """Trajectories of some of the points that a run was trained on, and their labels; ``None`` if there is no flow."""
+    if run.single.is_image or run.single.model != "node":
+        return None
+    data = run.single.dataset(run.single.seed)
+    if len(data) > 150:
+        data, _ = data.split(150 / len(data))
+    try:
+        return run.model.flow.trajectory(data.x, 40).numpy(force=True), data.labels.numpy(force=True)
+    except SolveError:
+        return None  # training ended because of that
+
+
+def _draw_flow(ax: Any, run: Saved, paths: Array, labels: Array) -> None:
+    if paths.shape[2] == 1:
+        flows.flow_1d(ax, np.linspace(0, 1, len(paths)), paths, labels)
+    elif paths.shape[2] == 2:
+        flows.flow_2d(ax, paths, labels)
+    else:
+        inputs = min(run.model.in_features, 3)
+        flows.flow_3d(ax, flows.project_3d(paths, inputs), labels)

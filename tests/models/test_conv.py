@@ -1,0 +1,195 @@
+import pytest
+import torch
+from torch import nn
+
+import anode
+from anode.models import conv
+from anode.models.backprop import PULLBACKS
+from anode.models.conv import ConvDerivative, time_map
+from anode.models.fields import ACTIVATIONS
+from anode.ode.field import AutogradDerivative
+
+MODULES = {"relu": nn.ReLU, "softplus": nn.Softplus, "tanh": nn.Tanh, "silu": nn.SiLU, "gelu": nn.GELU}
+TWO_IMAGES = 2 * 6 * 4 * 7 * 8
+"""Bytes of an activation of two images of 6 by 4 pixels, with 7 filters, in float64."""
+
+
+class Appended(nn.Module):
+    """The field as its authors write it: a channel that holds the time, put before each convolution."""
+
+    def __init__(self, field: anode.ConvField) -> None:
+        super().__init__()
+        self.time = field.time
+        self.act = MODULES[field.activation]()
+        self.convolutions = nn.ModuleList()
+        for i, (weight, bias) in enumerate(zip(field.weights, field.biases, strict=True)):
+            if field.time:
+                weight = torch.cat([weight, field.time_weights[i].unsqueeze(1)], 1)
+            size = weight.shape[-1]
+            layer = nn.Conv2d(weight.shape[1], weight.shape[0], size, padding=size // 2, dtype=weight.dtype)
+            layer.load_state_dict({"weight": weight, "bias": bias})
+            self.convolutions.append(layer)
+
+    def forward(self, t: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        for i, layer in enumerate(self.convolutions):
+            if self.time:
+                h = torch.cat([h, (t * torch.ones_like(h[:, :1]))], 1)
+            h = layer(h)
+            h = self.act(h) if i < 2 else h
+        return h
+
+
+def field_of(activation: str = "tanh", time: bool = True, channels: int = 3, dtype=torch.float64) -> anode.ConvField:
+    torch.manual_seed(0)
+    return anode.ConvField(channels, 7, time=time, activation=activation).to(dtype)
+
+
+def normal(*shape: int, seed: int = 1, dtype=torch.float64) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def gradients(f, y0: torch.Tensor, parameters, **options) -> list[torch.Tensor]:
+    y0 = y0.clone().requires_grad_()
+    solution = anode.solve(f, y0, (0.0, 1.0), **{"rtol": 1e-6, "atol": 1e-6, **options})
+    return list(torch.autograd.grad((solution.check().y1 ** 2).sum(), (y0, *parameters)))
+
+
+each_time = pytest.mark.parametrize("time", [True, False])
+each_clock = pytest.mark.parametrize("clock", ["one time", "a time for each image"])
+each_layout = pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["first", "last"])
+
+
+def time_of(clock: str, images: int = 5) -> torch.Tensor:
+    return torch.tensor(0.7, dtype=torch.float64) if clock == "one time" else normal(images, 1, 1, 1, seed=5)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@each_time
+@each_clock
+def test_a_field_is_the_convolutions_with_a_channel_of_time_before_each(activation, time, clock):
+    field = field_of(activation, time)
+    t, h = time_of(clock), normal(5, 3, 6, 4).requires_grad_()
+    network = Appended(field)
+    expected, found = network(t, h), field(t, h)
+    torch.testing.assert_close(found, expected)
+    at_h, *layers = torch.autograd.grad(expected.square().sum(), (h, *network.parameters()))
+    own_at_h, *own = torch.autograd.grad(found.square().sum(), (h, *field.parameters()))
+    torch.testing.assert_close(own_at_h, at_h)
+    weights, biases = (
+        [weight[:, : w.shape[1]] for weight, w in zip(layers[::2], field.weights, strict=True)],
+        layers[1::2],
+    )
+    timed = [weight[:, -1] for weight in layers[::2]] if time else []
+    torch.testing.assert_close(own, [*weights, *biases, *timed])
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_the_map_of_time_is_what_the_convolution_makes_of_ones(size):
+    weight = normal(4, size, size)
+    layer = nn.Conv2d(1, 4, size, padding=size // 2, bias=False, dtype=torch.float64)
+    layer.load_state_dict({"weight": weight.unsqueeze(1)})
+    torch.testing.assert_close(time_map(weight, 6, 4), layer(torch.ones(1, 1, 6, 4, dtype=torch.float64))[0])
+
+
+@pytest.mark.parametrize("activation", sorted(PULLBACKS))
+@each_time
+@each_clock
+@each_layout
+@pytest.mark.parametrize("slice_bytes", [1, TWO_IMAGES, 2**21])
+def test_a_fields_own_derivative_is_autograds(activation, time, clock, layout, slice_bytes, monkeypatch):
+    monkeypatch.setattr(conv, "BYTES_IN_SLICE", slice_bytes)
+    field = field_of(activation, time)
+    own, autograds = field.derivative(), AutogradDerivative(field, tuple(field.parameters()))
+    assert isinstance(own, ConvDerivative)
+    for seed in range(2):  # gradients add up until they are taken
+        t = time_of(clock) + seed
+        y, cotangent = (normal(5, 3, 6, 4, seed=s).contiguous(memory_format=layout) for s in (seed, seed + 10))
+        slope, expected = own.evaluate(t, y), autograds.evaluate(t, y)
+        torch.testing.assert_close(slope, expected)
+        torch.testing.assert_close(own.rate(t, y), expected)
+        torch.testing.assert_close(own.pull(slope, cotangent)[0], autograds.pull(expected, cotangent)[0])
+    found, expected = own.take_gradients(), autograds.take_gradients()
+    assert [g.shape for g in found] == [p.shape for p in field.parameters()]
+    torch.testing.assert_close(list(found), list(expected))
+    assert all(not g.any() for g in own.take_gradients())
+
+
+@pytest.mark.parametrize("control", ["joint", 1])
+@pytest.mark.parametrize("kept", [0, 1, 2**30], ids=["nothing", "almost nothing", "everything"])
+@each_time
+def test_gradients_of_a_solve_are_those_of_the_network_as_its_authors_write_it(control, kept, time, monkeypatch):
+    monkeypatch.setattr(conv, "BYTES_KEPT", kept)
+    field, y0 = field_of(time=time), normal(5, 3, 6, 4)
+    network = Appended(field)
+    found = gradients(field, y0, field.parameters(), control=control)
+    expected = gradients(network, y0, network.parameters(), control=control, gradient="stored")
+    torch.testing.assert_close(found[0], expected[0])
+    torch.testing.assert_close(found[1], expected[1][:, :3])
+    torch.testing.assert_close(found[5], expected[4])  # the middle bias
+    torch.testing.assert_close(found[2], expected[3][:, :7])
+    if time:
+        torch.testing.assert_close(found[8], expected[3][:, -1])
+
+
+def test_gradcheck():
+    field = anode.ConvField(2, 3, activation="tanh").double()
+    y0 = normal(2, 2, 3, 3).requires_grad_()
+
+    def end(y0, *_):
+        return anode.solve(field, y0, (0.0, 1.0), method="rk4", step_size=0.5).y1
+
+    assert torch.autograd.gradcheck(end, (y0, *field.parameters()), fast_mode=True)
+
+
+def test_the_same_steps_are_taken_as_with_torchs_own_layers():
+    field, y0 = field_of("relu", dtype=torch.float32), normal(5, 3, 6, 4, dtype=torch.float32)
+    ours, theirs = (anode.solve(f, y0, (0.0, 1.0)).stats for f in (field, Appended(field)))
+    assert (ours.nfe, ours.accepted, ours.rejected) == (theirs.nfe, theirs.accepted, theirs.rejected)
+
+
+def test_gradients_may_be_taken_twice():
+    field, y0 = field_of(), normal(2, 3, 6, 4)
+    loss = anode.solve(field, y0, (0.0, 1.0)).y1.sum()
+    first = torch.autograd.grad(loss, tuple(field.parameters()), retain_graph=True)
+    torch.testing.assert_close(torch.autograd.grad(loss, tuple(field.parameters())), first)
+
+
+def test_a_changed_field_is_differentiated_by_autograd():
+    class Doubled(anode.ConvField):
+        def forward(self, t, h):
+            return 2 * super().forward(t, h)
+
+    hooked, extended = field_of(), field_of()
+    hooked.register_forward_hook(lambda *_: None)
+    extended.extra = nn.Parameter(torch.ones(1))
+    for field in (Doubled(3, 7), hooked, extended, anode.ConvField(3, 7, activation="gelu")):
+        assert isinstance(field.derivative(), AutogradDerivative)
+
+
+def test_frozen_parameters_get_no_gradient():
+    field = field_of()
+    expected = gradients(field, normal(2, 3, 6, 4), [field.biases[0]])[1]
+    field.weights.requires_grad_(False)
+    torch.testing.assert_close(gradients(field, normal(2, 3, 6, 4), [field.biases[0]])[1], expected)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 6, 4), (2, 4, 6, 4), (1, 2, 3, 6, 4)], ids=str)
+def test_a_state_of_another_shape_is_an_error_that_names_h(shape):
+    with pytest.raises(ValueError, match=r"h: takes images of shape \[batch, 3, height, width\], got"):
+        field_of()(torch.tensor(0.0), normal(*shape))
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, "2", None])
+@pytest.mark.parametrize("name", ["channels", "filters"])
+def test_a_bad_size_of_a_convolutional_field_is_an_error_that_names_it(name, size):
+    with pytest.raises(ValueError, match=f"{name}: takes a whole number above 0"):
+        anode.ConvField(**{"channels": 2, name: size})
+
+
+def test_new_parameters_are_within_the_bounds_of_torchs_convolutions():
+    field = anode.ConvField(3, 50)
+    before = [p.clone() for p in field.parameters()]
+    field.reset_parameters()
+    assert all(not torch.equal(a, b) for a, b in zip(before, field.parameters(), strict=True))
+    for weight, bound in zip(field.weights, (4**-0.5, (51 * 9) ** -0.5, 51**-0.5), strict=True):
+        assert 0.8 * bound < weight.abs().max() <= bound
