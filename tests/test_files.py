@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from anode import files
 from anode.files import (
     DamagedFileError,
+    locked,
     read_json,
     read_tensors,
     remove_unfinished,
@@ -324,3 +325,13 @@ def test_tensors_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
         write_tensors(path, {"a": torch.zeros(3)})
     assert torch.equal(read_tensors(path)["a"], torch.ones(3))
     assert names_in(tmp_path) == ["t.safetensors"]
+
+
+def test_a_folder_is_kept_for_one_process_until_it_is_done(tmp_path):
+    with locked(tmp_path, "out"):
+        refused = pytest.raises(BlockingIOError, match=r"out: .* is in use by another process; wait for it")
+        with refused, locked(tmp_path, "out"):
+            pass
+        assert not any(tmp_path.iterdir())
+    with locked(tmp_path, "out"):
+        pass

@@ -56,7 +56,7 @@ def friendly(interrupted: str) -> Iterator[None]:
         message = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
         err.print(Text(f"error: {message}"), soft_wrap=True)
         raise typer.Exit(2) from None
-    except (WorkerDiedError, anode.SolveError) as error:
+    except (WorkerDiedError, anode.SolveError, FloatingPointError) as error:
         err.print(Text(f"error: {error}"), soft_wrap=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,9 +15,43 @@ from safetensors import SafetensorError
 from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor
 
+try:
+    import fcntl
+except ImportError:  # a system without it
+    fcntl = None  # type: ignore[assignment]
+
 
 class DamagedFileError(ValueError):
     """A file that does not hold what its name promises."""
+
+
+@contextmanager
+def locked(folder: Path, argument: str) -> Iterator[None]:
+    """Keep a folder for this process; ``BlockingIOError`` if another one has it.
+
+    The lock is the system's, so it ends with the process however that ends, and nothing is left behind. Where a system
+    or a file system has no such locks, nobody looks after that.
+
+    Args:
+        folder: Exists.
+        argument: What the caller calls it.
+    """
+    descriptor = os.open(folder, os.O_RDONLY) if fcntl is not None else None
+    try:
+        if descriptor is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise BlockingIOError(
+            f"{argument}: {folder} is in use by another process; wait for it, or give another folder"
+        ) from None
+    except OSError:
+        pass  # the file system has no locks
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def write(path: Path, save: Callable[[Path], object]) -> Path:

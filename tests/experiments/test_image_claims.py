@@ -128,9 +128,7 @@ CASES = {
     ),
 }
 DISAGREEING = [(number, way) for number, (_, ways) in CASES.items() for way in ways]
-UNTRAINED_AGAINST = [
-    (claim.number, name) for claim in CLAIMS if not claim.failing_is_part_of_it for name in claim.runs
-]
+UNTRAINED_AGAINST = [(claim.number, name) for claim in CLAIMS if not claim.failing_is_part_of_it for name in claim.runs]
 
 
 def checked(number: int, repeats: list[dict]) -> Finding:
@@ -222,7 +220,7 @@ NUMBERS = {
         "ANODE: solves that failed": "0",
         "ANODE: final training loss": "1 ± 0",
     },
-    16: {"NODE: final loss": "1.1 ± 0", "ANODE: final loss": "0.4 ± 0", "times fewer iterations": "5 ± 0"},
+    16: {"NODE: final loss": "1.4 ± 0", "ANODE: final loss": "0.4 ± 0", "times fewer iterations": "5 ± 0"},
     18: {
         "p = 10: final loss": "0.4 ± 0",
         "p = 100: final loss": "0.5 ± 0",
@@ -271,16 +269,12 @@ def test_a_run_none_of_whose_iterations_could_be_solved_speaks_against(number, n
 def test_iterations_that_were_skipped_on_the_way_change_nothing(number, name):
     results = results_of([CASES[number][0]] * REPEATS)
     for repeat in range(REPEATS):
-        fail(results[name], repeat, np.r_[0:4, 30:33, 41:43, 97:99])  # a whole stretch, and parts of some
+        fail(results[name], repeat, np.r_[0:4, 30:33, 41:43, 92:95, 97:99])  # a whole stretch, and parts of some
     finding = BY_NUMBER[number].find(results)
     assert finding.votes.tolist() == [True] * REPEATS
     assert dict(finding.numbers) == NUMBERS[number]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Result.final_loss takes a repeat whose very last iteration was skipped for one that failed to train",
-)
 def test_the_last_iteration_may_be_skipped_as_any_other():
     results = results_of([MANY] * REPEATS)
     fail(results["mnist-p100"], 2, [ITERATIONS - 1])
@@ -293,7 +287,7 @@ def test_a_test_accuracy_that_could_not_be_measured_speaks_against():
     results["mnist-node"].history.validation_accuracy[-1, 3] = np.nan
     finding = BY_NUMBER[14].find(results)
     assert finding.votes.tolist() == [True, False, True, False, True]
-    assert dict(finding.numbers)["SVHN, ANODE (paper: 83.5 ± 0.5 %)"].startswith("53.0 ± 0.0 %")
+    assert dict(finding.numbers)["SVHN, ANODE (paper: 83.5 ± 0.5 %)"] == "53.0 ± 0.0 % in 4 of 5 repeats"
 
 
 # Claim 15, where failing is what is claimed
@@ -385,5 +379,5 @@ def test_a_gain_over_a_node_that_was_never_trained_is_no_number():
 
 def test_percents_are_of_those_that_were_measured():
     assert percent(np.array([0.5, 0.7])) == "60.0 ± 10.0 %"
-    assert percent(np.array([0.5, np.nan, 0.7])).startswith("60.0 ± 10.0 %")
-    assert "nan" not in percent(np.array([np.nan, np.nan]))
+    assert percent(np.array([0.5, np.nan, 0.7])) == "60.0 ± 10.0 % in 2 of 3 repeats"
+    assert percent(np.array([np.nan, np.nan])) == "in none of 2 repeats"

@@ -13,7 +13,7 @@ from anode.experiments.study import Drawing
 from anode.experiments.toy import protocols
 from anode.experiments.toy.runs import ToyRun
 from anode.experiments.toy.studies import STUDIES
-from anode.files import DamagedFileError
+from anode.files import DamagedFileError, locked
 from anode.train.history import Failure
 
 FIG03 = {"map-identity", "map-g"}
@@ -298,3 +298,9 @@ def test_a_mistake_is_named_before_anything_is_created(tmp_path, change, message
     with pytest.raises(ValueError, match=message):
         again(tmp_path / "out", "fig03", **change)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_in_use_is_refused_and_left_alone(tmp_path, trained):
+    with locked(tmp_path, "out"), pytest.raises(BlockingIOError, match="is in use by another process"):
+        again(tmp_path, "fig03", resume=False)
+    assert (trained, list(tmp_path.iterdir())) == ([], [])

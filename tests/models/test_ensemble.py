@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 import anode
+from anode.models.ensemble import from_seed
 
 MEMBERS = 4
 BUILDERS = {
@@ -259,3 +260,36 @@ def test_seeding_leaves_the_global_random_numbers_alone():
     with pytest.raises(RuntimeError, match="no model today"):
         anode.seeded(fail, range(3))
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@each_model
+def test_a_model_from_a_seed_is_the_one_built_after_manual_seed_and_a_member_of_a_stack(name):
+    torch.manual_seed(5)
+    expected = BUILDERS[name]()
+    torch.manual_seed(99)
+    found = from_seed(BUILDERS[name], 5)
+    assert found.members is None
+    assert same_parameters(found, expected)
+    assert same_parameters(found, anode.unstack(anode.seeded(BUILDERS[name], [4, 5]))[1])
+    assert not same_parameters(found, from_seed(BUILDERS[name], 6))
+
+
+def test_a_model_from_a_seed_leaves_the_global_random_numbers_alone():
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    from_seed(lambda: anode.ImageNeuralODE((1, 4, 4), 10, 2), 3)
+    assert torch.equal(torch.get_rng_state(), state)
+
+    def fail():
+        torch.rand(3)
+        raise RuntimeError("no model today")
+
+    with pytest.raises(RuntimeError, match="no model today"):
+        from_seed(fail, 3)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_model_from_a_seed_is_built_once():
+    made = []
+    from_seed(lambda: made.append(torch.initial_seed()) or BUILDERS["ResNet"](), 11)
+    assert made == [11]

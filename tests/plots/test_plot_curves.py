@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import same_color
 
-from anode.plots.curves import band, curves
+from anode.plots.curves import band, compared, curves, paths
 from anode.plots.style import MODEL_COLORS, figure
 
 X = np.arange(1, 11)
@@ -106,3 +106,139 @@ def test_wrong_shapes_are_refused_by_name():
         band(axes(), VALUES, VALUES, "NODE", "red")
     with pytest.raises(ValueError, match="series:"):
         curves(axes(), X, {})
+
+
+# One quantity against another
+
+
+def test_a_path_goes_through_the_means_over_repeats_in_the_order_of_training():
+    ax = axes()
+    x, y = VALUES[::-1] * 10, VALUES
+    paths(ax, {"NODE": (x, y), "ANODE": (x[:, 0], y[:, 0])}, xlabel="evaluations", ylabel="loss")
+    node, anode = ax.lines
+    np.testing.assert_allclose(node.get_xdata(), x.mean(1))
+    np.testing.assert_allclose(node.get_ydata(), y.mean(1))
+    np.testing.assert_allclose(anode.get_xdata(), x[:, 0])
+    np.testing.assert_allclose(anode.get_ydata(), y[:, 0])
+    assert [node.get_color(), anode.get_color()] == [MODEL_COLORS["NODE"], MODEL_COLORS["ANODE"]]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["NODE", "ANODE"]
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_yscale()) == ("evaluations", "loss", "linear")
+
+
+def test_paths_may_be_of_different_lengths_and_have_the_colours_that_are_asked_for():
+    ax = axes()
+    paths(ax, {"p = 0": ([1, 2], [3, 4]), "p = 1": ([1, 2, 3], [3, 4, 5])}, {"p = 1": "#000000"})
+    assert [len(line.get_xdata()) for line in ax.lines] == [2, 3]
+    assert ax.lines[1].get_color() == "#000000" != ax.lines[0].get_color()
+
+
+def test_a_single_path_needs_no_legend():
+    ax = axes()
+    paths(ax, {"NODE": ([1, 2], [3, 4])})
+    assert ax.get_legend() is None
+
+
+def test_repeats_that_failed_are_left_out_of_a_path_and_where_all_did_there_is_a_gap():
+    ax = axes()
+    x = np.array([[20.0, 40.0], [30.0, np.nan], [np.nan, np.nan], [50.0, 60.0]])
+    y = np.array([[1.0, 2.0], [0.5, np.nan], [np.nan, np.nan], [0.25, np.inf]])
+    paths(ax, {"NODE": (x, y)})
+    np.testing.assert_array_equal(ax.lines[0].get_xdata(), [30, 30, np.nan, 55])
+    np.testing.assert_array_equal(ax.lines[0].get_ydata(), [1.5, 0.5, np.nan, 0.25])
+
+
+@pytest.mark.parametrize("lowest", [0.05, 0.0])
+def test_a_path_on_a_logarithmic_axis_ends_near_the_lowest_mean_above_zero(lowest):
+    made = figure()
+    paths(made.axes[0], {"NODE": ([1, 2, 3], [1.0, 0.1, lowest]), "ANODE": ([1, 2], [np.nan, 1.0])}, log=True)
+    assert made.axes[0].get_yscale() == "log"
+    assert made.axes[0].get_ylim()[0] == pytest.approx((lowest or 0.1) / 2)
+    made.draw_without_rendering()
+
+
+def test_a_path_without_anything_above_zero_is_still_drawn():
+    made = figure()
+    paths(made.axes[0], {"NODE": ([1, 2], [np.nan, 0.0])}, log=True)
+    assert made.axes[0].get_yscale() == "linear"
+    made.draw_without_rendering()
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 4, 5)], ids=str)
+def test_a_path_of_wrong_shape_is_refused_by_the_name_of_the_model(shape):
+    with pytest.raises(ValueError, match="NODE: takes an array of shape"):
+        paths(axes(), {"NODE": (np.ones(shape), np.ones(shape))})
+
+
+def test_no_paths_are_refused_as_no_curves_are():
+    with pytest.raises(ValueError, match="series: takes at least one"):
+        paths(axes(), {})
+
+
+# Found and reported
+
+FOUND = {"MNIST": {"NODE": [95.0, 96.0, 98.5], "ANODE": [97.0, 99.0, 98.0]}, "SVHN": {"NODE": [80.0], "ANODE": [85.0]}}
+REPORTED = {"MNIST": {"NODE": 96.4, "ANODE": 98.2}, "SVHN": {"ANODE": 83.5}, "other": {"NODE": 1.0}}
+
+
+def drawn(ax, marker: str) -> list[tuple[str, list, list]]:
+    """What is drawn with a marker: colours, and where."""
+    return [
+        (line.get_color(), list(line.get_xdata()), list(line.get_ydata()))
+        for line in ax.lines
+        if line.get_marker() == marker and len(line.get_xdata())
+    ]
+
+
+def test_every_repeat_is_drawn_beside_what_was_reported():
+    ax = axes()
+    compared(ax, FOUND, REPORTED, ylabel="accuracy, %")
+    node, anode = MODEL_COLORS["NODE"], MODEL_COLORS["ANODE"]
+    dots, diamonds = drawn(ax, "o"), drawn(ax, "D")
+    assert [(color, y) for color, _, y in dots] == [
+        (node, [95.0, 96.0, 98.5]),
+        (anode, [97.0, 99.0, 98.0]),
+        (node, [80.0]),
+        (anode, [85.0]),
+    ]
+    assert [(color, y) for color, _, y in diamonds] == [(node, [96.4]), (anode, [98.2]), (anode, [83.5])]
+    bars = [line for line in ax.lines if line.get_marker() in ("None", "")]
+    assert [list(line.get_ydata()) for line in bars] == [[96.5] * 2, [98.0] * 2, [80.0] * 2, [85.0] * 2]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["MNIST", "SVHN"]
+    assert ax.get_xticks().tolist() == [0, 1]
+    assert ax.get_ylabel() == "accuracy, %"
+
+
+def test_models_stand_side_by_side_at_their_group_and_what_was_reported_to_the_right():
+    ax = axes()
+    compared(ax, FOUND, REPORTED)
+    places = [{*x} for _, x, _ in drawn(ax, "o")]
+    assert all(len(each) == 1 for each in places)
+    np.testing.assert_allclose([each.pop() for each in places], [-0.1, 0.1, 0.9, 1.1])
+    np.testing.assert_allclose([x[0] for _, x, _ in drawn(ax, "D")], [0.0, 0.2, 1.2])
+    assert ax.get_xlim() == pytest.approx((-0.6, 1.6))
+
+
+def test_the_legend_has_every_model_once_and_the_paper():
+    ax = axes()
+    compared(ax, FOUND, REPORTED)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["NODE", "ANODE", "paper"]
+
+
+def test_nothing_to_compare_is_refused_and_so_are_wrong_shapes():
+    with pytest.raises(ValueError, match="found: takes at least one group"):
+        compared(axes(), {}, {})
+    with pytest.raises(ValueError, match=r"NODE: takes an array of shape \[repeats\]"):
+        compared(axes(), {"MNIST": {"NODE": [[1.0]]}}, {})
+
+
+def test_the_mean_of_a_comparison_leaves_out_what_failed():
+    ax = axes()
+    compared(ax, {"MNIST": {"NODE": [95.0, np.nan, 97.0]}}, {})
+    (bar,) = [line for line in ax.lines if line.get_marker() in ("None", "")]
+    assert list(bar.get_ydata()) == [96.0, 96.0]
+
+
+def test_the_legend_has_models_that_the_first_group_does_not():
+    ax = axes()
+    compared(ax, {"MNIST": {"NODE": [95.0]}, "SVHN": {"ANODE": [85.0]}}, {})
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["NODE", "ANODE", "paper"]

@@ -113,9 +113,8 @@ class Special(anode.NeuralODE):
     ids=["Flow", "subclass", "Linear", "MLPField"],
 )
 def test_other_models_are_an_error_that_says_what_to_do_and_nothing_is_written(model, tmp_path):
-    said = (
-        rf"model: takes a NeuralODE or a ResNet, got {type(model).__name__}; save its state_dict\(\) with safetensors"
-    )
+    kinds = "NeuralODE, ResNet, ImageNeuralODE"
+    said = rf"model: takes one of {kinds}, got {type(model).__name__}; save its state_dict\(\) with safetensors"
     with pytest.raises(TypeError, match=said):
         save(model, tmp_path / "model")
     assert not list(tmp_path.iterdir())

@@ -96,7 +96,7 @@ def test_the_runs_are_such_that_steps_and_failures_matter():
 def test_only_the_first_process_tells_and_keeps(said, folder):
     assert [(folder / f"told-{rank}").read_text() for rank in range(2)] == ["9", "0"]
     assert not (folder / "states-of-1").exists()
-    assert said[0]["states"] == ["lock", *(f"state-{i}.{s}" for i in (4, 9) for s in ("json", "safetensors"))]
+    assert said[0]["states"] == [*(f"state-{i}.{s}" for i in (4, 9) for s in ("json", "safetensors"))]
     assert said[1]["states"] is None
 
 

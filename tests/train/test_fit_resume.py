@@ -230,7 +230,7 @@ def test_ctrl_c_keeps_the_state_of_the_iteration_it_waited_for(tmp_path):
 
     history = fit(model_of(), DATA, checkpoint=tmp_path, progress=listen)
     assert (history.stopped, len(history)) == ("interrupted", 2)
-    assert names_in(tmp_path) == ["lock", "state-2.json", "state-2.safetensors"]
+    assert names_in(tmp_path) == ["state-2.json", "state-2.safetensors"]
 
 
 # The folder
@@ -239,18 +239,18 @@ def test_ctrl_c_keeps_the_state_of_the_iteration_it_waited_for(tmp_path):
 def test_the_last_two_states_are_kept(tmp_path):
     folder = tmp_path / "some" / "where"
     fit(model_of(), DATA, checkpoint=folder, checkpoint_every=0)
-    assert names_in(folder) == ["lock", *(f"state-{i}.{s}" for i in (5, 6) for s in ("json", "safetensors"))]
+    assert names_in(folder) == [*(f"state-{i}.{s}" for i in (5, 6) for s in ("json", "safetensors"))]
 
 
 def test_by_default_only_the_end_of_a_short_run_is_kept(tmp_path):
     fit(model_of(), DATA, checkpoint=tmp_path)
-    assert names_in(tmp_path) == ["lock", "state-6.json", "state-6.safetensors"]
+    assert names_in(tmp_path) == ["state-6.json", "state-6.safetensors"]
 
 
 def kept(folder: Path) -> None:
     """States after the third and the fourth iteration."""
     fit(model_of(), DATA, **OPTIONS, checkpoint=folder, checkpoint_every=0, progress=interrupt_after(4))
-    assert names_in(folder) == ["lock", *(f"state-{i}.{s}" for i in (3, 4) for s in ("json", "safetensors"))]
+    assert names_in(folder) == [*(f"state-{i}.{s}" for i in (3, 4) for s in ("json", "safetensors"))]
 
 
 def flip(path: Path, share: float) -> None:
@@ -283,7 +283,7 @@ def test_a_damaged_state_is_noticed_and_the_one_before_it_taken(suffix, damage, 
     assert len(recwarn) == (0 if (suffix, damage) == ("json", "missing") else 1)
     assert_same_history(history, expected)
     assert same(values_of(other), values_of(whole))
-    assert names_in(tmp_path) == ["lock", *(f"state-{i}.{s}" for i in (3, 6) for s in ("json", "safetensors"))]
+    assert names_in(tmp_path) == [*(f"state-{i}.{s}" for i in (3, 6) for s in ("json", "safetensors"))]
 
 
 def test_where_no_state_can_be_read_the_error_says_which_folder_to_remove(tmp_path):
@@ -361,7 +361,7 @@ def test_what_a_killed_process_left_behind_is_removed_and_what_is_not_ours_stays
     (tmp_path / "state-9.safetensors").write_text("whole, but its other half was never written")
     history = fit(model_of(), DATA, checkpoint=tmp_path)
     assert len(history) == 6
-    assert names_in(tmp_path) == [".notes-0123abcd.txt", "lock", "notes.txt", "state-6.json", "state-6.safetensors"]
+    assert names_in(tmp_path) == [".notes-0123abcd.txt", "notes.txt", "state-6.json", "state-6.safetensors"]
 
 
 def test_a_folder_in_use_is_refused(tmp_path):
@@ -391,7 +391,7 @@ def test_where_the_disk_is_full_the_error_names_the_file_and_the_state_before_st
     monkeypatch.undo()
     assert caught.value.errno == errno.ENOSPC
     assert caught.value.filename is None or Path(caught.value.filename).name.startswith("state-3.")
-    assert all(name.startswith(("lock", "state-")) for name in names_in(tmp_path))
+    assert all(name.startswith("state-") for name in names_in(tmp_path))
     assert_same_history(fit(other, DATA, **OPTIONS, checkpoint=tmp_path), expected)
     assert same(values_of(other), values_of(whole))
 

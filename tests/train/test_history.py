@@ -100,6 +100,62 @@ def test_a_history_without_iterations_has_no_epochs_to_take_the_mean_of(members,
     assert history_of(members, iterations=0, validated=0).per_epoch("loss").shape == shape
 
 
+def recorded(loss, **series) -> History:
+    """A history with this loss."""
+    loss = np.asarray(loss, dtype=np.float32)
+    zeros = np.zeros(loss.shape, dtype=np.int64)
+    given = {"nfe": zeros, "accepted": zeros, "rejected": zeros, "nfe_backward": np.zeros(len(loss), dtype=np.int64)}
+    given |= {"seconds": np.zeros(len(loss), dtype=np.float32), "validation": np.empty(0, dtype=np.float32)}
+    return History(loss=loss, batches=2, **{**given, **{name: np.asarray(each) for name, each in series.items()}})
+
+
+@each_kind
+@pytest.mark.parametrize("count", [1, 3, 7, 12, 100])
+def test_stretches_of_training_share_out_all_iterations_evenly(members, count):
+    width = () if members is None else (members,)
+    loss = np.random.default_rng(0).exponential(size=(12, *width)).astype(np.float32)
+    ends, means = recorded(loss).windows("loss", count)
+    assert len(ends) == min(count, 12)
+    assert ends[-1] == 12
+    sizes = np.diff([0, *ends])
+    assert sizes.max() - sizes.min() <= 1
+    assert means.shape == (len(ends), *width)
+    starts = [0, *ends[:-1]]
+    expected = [loss[start:end].mean(0, dtype=float) for start, end in zip(starts, ends, strict=True)]
+    np.testing.assert_allclose(means, expected)
+
+
+def test_skipped_iterations_are_left_out_of_all_series_and_a_stretch_of_them_alone_is_nan():
+    nan = np.nan
+    history = recorded(
+        [1, nan, 3, 5, nan, nan], nfe=[10, 999, 30, 50, 999, 999], accuracy=np.float32([1, nan, 0, 1, nan, nan])
+    )
+    ends, loss = history.windows("loss", 3)
+    assert ends.tolist() == [2, 4, 6]
+    np.testing.assert_array_equal(loss, [1, 4, nan])
+    np.testing.assert_array_equal(history.windows("nfe", 3)[1], [10, 40, nan])
+    np.testing.assert_array_equal(history.windows("accuracy", 3)[1], [1, 0.5, nan])
+
+
+def test_each_member_has_skipped_iterations_of_its_own_and_what_all_share_is_left_out_if_all_skipped():
+    nan = np.nan
+    loss = [[1, nan], [3, nan], [nan, 4], [nan, nan]]
+    history = recorded(loss, nfe=[[10, 99], [20, 99], [99, 40], [99, 99]], seconds=np.float32([1, 2, 3, 4]))
+    np.testing.assert_array_equal(history.windows("loss", 2)[1], [[2, nan], [nan, 4]])
+    np.testing.assert_array_equal(history.windows("nfe", 2)[1], [[15, nan], [nan, 40]])
+    np.testing.assert_array_equal(history.windows("seconds", 2)[1], [1.5, 3])
+
+
+@pytest.mark.parametrize(("members", "shape"), [(None, (0,)), (3, (0, 3))])
+def test_a_history_without_iterations_has_no_stretches(members, shape):
+    ends, means = history_of(members, iterations=0, validated=0).windows("loss", 5)
+    assert (ends.shape, means.shape) == ((0,), shape)
+
+
+def test_a_history_prints_the_loss_of_an_epoch_without_the_iterations_that_were_skipped():
+    assert "loss 2," in repr(recorded([5, 5, 2, np.nan]))
+
+
 def test_a_history_prints_as_one_line():
     history = history_of(3)
     history.loss = np.full((7, 3), 0.25, np.float32)

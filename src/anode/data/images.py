@@ -14,7 +14,7 @@ from anode.files import DamagedFileError
 from anode.ode.inputs import lookup, number, require
 from anode.ode.packing import describe
 
-__all__ = ["IMAGES", "ImageData", "Source", "fetch_command", "load"]
+__all__ = ["IMAGES", "SPLITS", "ImageData", "Source", "fetch_command", "load", "require_files"]
 
 CHUNK = 4096
 """Images that are resized in one go: as floats, all of them would take several times their memory."""
@@ -133,18 +133,25 @@ def load(name: str, split: str = "train", root: str | Path | None = None) -> Ima
         Traceback (most recent call last):
         ValueError: name: takes one of digits, mnist, ... got 'digit'; did you mean 'digits'?
     """
+    require_files(name, split, root)
+    source = IMAGES[name]
+    try:
+        images, labels = source.read(data_root(root) / name, split)
+    except DamagedFileError as error:
+        command = fetch_command(name, root)
+        raise DamagedFileError(f"{error}; if it is damaged, remove it and run {command}") from None
+    return ImageData(name, images, labels, source.classes)
+
+
+def require_files(name: str, split: str = "train", root: str | Path | None = None) -> None:
+    """Raise ``MissingDataError`` if a dataset is not there. The arguments are those of :func:`load`."""
     source = lookup("name", name, IMAGES)
     lookup("split", split, dict.fromkeys(SPLITS))
     folder = data_root(root) / name
-    command = fetch_command(name, root)
     missing = source.missing(folder, split)
     if missing:
+        command = fetch_command(name, root)
         raise MissingDataError(f"{name}: needs {missing[0]}, which is not in {folder}; {command} downloads it")
-    try:
-        images, labels = source.read(folder, split)
-    except DamagedFileError as error:
-        raise DamagedFileError(f"{error}; if it is damaged, remove it and run {command}") from None
-    return ImageData(name, images, labels, source.classes)
 
 
 def fetch_command(name: str, root: str | Path | None = None) -> str:

@@ -17,7 +17,7 @@ from anode.experiments.halves import HALVES, Half
 from anode.experiments.runs import Result, Run, load, paths
 from anode.experiments.study import Results, Study
 from anode.experiments.workers import do_runs
-from anode.files import DamagedFileError, read_json, write_json
+from anode.files import DamagedFileError, locked, read_json, write_json
 from anode.ode.inputs import lookup, number, require
 from anode.plots.animate import gif
 from anode.plots.style import save as save_figure
@@ -87,7 +87,8 @@ def planned(settings: Settings) -> Work:
     number("jobs", settings.jobs, whole=True, optional=True)
     half, studies = chosen(settings.figures)
     scale = settings.scale or next(iter(half.scales))
-    repeats = settings.repeats or lookup("scale", scale, dict(half.scales)).repeats
+    usual = lookup("scale", scale, dict(half.scales)).repeats
+    repeats = settings.repeats or usual
     require(settings.seed + repeats <= 2**40, "seed", settings.seed, "a whole number below 2**40")
     claims = [claim for claim in half.claims if claim.figure in {study.id for study in studies}]
     out = settings.out or Path("results") / half.name
@@ -112,25 +113,27 @@ def chosen(names: Sequence[str]) -> tuple[Half, list[Study]]:
 def reproduce(work: Work, bars: Bars) -> dict[str, Any]:
     """Do it all; returns the content of the results file."""
     start = time.perf_counter()
-    before = open_folder(work)
-    results = trained(work, bars)
-    for done, study in enumerate(work.studies):
-        bars.show("drawing figures", done, len(work.studies), study.id)
-        draw(study, results, work.out / "figures")
-    bars.show("drawing figures", len(work.studies), len(work.studies))
-    content = summary(work, before, results, time.perf_counter() - start)
-    write_json(work.out / MARKER, content, indent=1)
-    write_report(work.out)
+    if work.out.exists() and not work.out.is_dir():
+        raise ValueError(f"out: takes a folder, got the file {work.out}")
+    work.out.mkdir(parents=True, exist_ok=True)
+    with locked(work.out, "out"):
+        before = open_folder(work)
+        results = trained(work, bars)
+        for done, study in enumerate(work.studies):
+            bars.show("drawing figures", done, len(work.studies), study.id)
+            draw(study, results, work.out / "figures")
+        bars.show("drawing figures", len(work.studies), len(work.studies))
+        content = summary(work, before, results, time.perf_counter() - start)
+        write_json(work.out / MARKER, content, indent=1)
+        write_report(work.out)
     return content
 
 
 def open_folder(work: Work) -> dict[str, Any]:
     """Make the folder ours, or refuse; returns what its results file says."""
     out, marker = work.out, work.out / MARKER
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"out: takes a folder, got the file {out}")
     if not marker.exists():
-        if out.exists() and any(out.iterdir()):
+        if any(out.iterdir()):
             raise ValueError(
                 f"out: {out} holds something else; give a new folder, or an earlier one of anode reproduce"
             )
@@ -179,6 +182,8 @@ def trained(work: Work, bars: Bars) -> Results:
     if work.resume:
         results = {run.name: found for run in runs if (found := load(run, folder)) is not None}
     missing = [run for run in runs if run.name not in results]
+    for run in missing:
+        run.check()
     for run in missing:
         for path in paths(run, folder):  # or, interrupted now, it would be taken for a new one later
             path.unlink(missing_ok=True)

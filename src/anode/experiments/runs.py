@@ -63,6 +63,12 @@ class Run(ABC):
     def evaluations(self) -> int:
         """How often the validation set is evaluated, if training comes to its end; 0 without one."""
 
+    skips_failures = False
+    """Whether an iteration that fails is left out; a repeat is trained to the end all the same."""
+
+    def check(self) -> None:  # noqa: B027, most runs need nothing
+        """Raise an error if what the run needs is not there."""
+
     @abstractmethod
     def described(self) -> dict[str, Any]:
         """The protocol in words, for the report."""
@@ -98,26 +104,25 @@ class Result:
 
     @property
     def final_loss(self) -> Array:
-        """The mean loss of each repeat over the last epoch, skipped iterations left out; NaN for one that failed."""
-        last = self.history.loss[(self.run.epochs - 1) * self.history.batches :]
+        """The mean loss of each repeat over the last epoch; NaN for one that failed, or skipped the last tenth."""
+        loss = self.history.loss
+        last = loss[(self.run.epochs - 1) * self.history.batches :]
         if not len(last):
             return np.full(self.run.repeats, np.nan)
-        number = np.maximum(np.isfinite(last).sum(0), 1)
-        return np.where(np.isnan(last[-1]), np.nan, np.nansum(last, 0, dtype=np.float64) / number)
+        number = np.isfinite(last).sum(0)
+        end = loss[-max(1, len(loss) // 10) :] if self.run.skips_failures else last[-1:]
+        lost = np.isnan(end).all(0) | (number == 0)
+        return np.where(lost, np.nan, np.nansum(last, 0, dtype=np.float64) / np.maximum(number, 1))
 
     @property
     def validation(self) -> Array:
-        """The validation loss after each epoch, [epochs, repeats]; NaN from where a repeat failed."""
-        return self._of_all_epochs(self.history.validation)
+        """The validation loss at each evaluation, [evaluations, repeats]; NaN from where a repeat failed."""
+        return _padded(self.history.validation, self.run.evaluations)
 
     def per_epoch(self, series: str) -> Array:
         """The mean of a series over each epoch, [epochs, repeats]; NaN from where a repeat failed."""
         lost = np.isnan(self.history.per_epoch("loss"))
-        return self._of_all_epochs(np.where(lost, np.nan, self.history.per_epoch(series)))
-
-    def _of_all_epochs(self, values: Array) -> Array:
-        """Also of those that were not begun, because every repeat had failed."""
-        return np.pad(values, ((0, self.run.epochs - len(values)), (0, 0)), constant_values=np.nan)
+        return _padded(np.where(lost, np.nan, self.history.per_epoch(series)), self.run.epochs)
 
     @property
     def typical(self) -> int:
@@ -138,6 +143,11 @@ class Result:
     def member(self, index: int) -> Any:
         """One of the models."""
         return unstack(self.model)[index]
+
+
+def _padded(values: Array, length: int) -> Array:
+    """Values with NaN for what was not begun, because every repeat had failed."""
+    return np.pad(values, ((0, length - len(values)), (0, 0)), constant_values=np.nan)
 
 
 # ------------------------------------------------------------------------------------------------------------- on disk

@@ -144,6 +144,8 @@ def image_data(single: Single, root: Path | None) -> tuple[Any, Any]:
     """Training and test images."""
     train, test = (images.load(single.data, split, root) for split in ("train", "test"))
     if single.train_size is not None:
+        takes = f"at most the {len(train)} images that there are"
+        require(single.train_size <= len(train), "train_size", single.train_size, takes)
         train = train.subset(single.train_size, single.seed)
     if single.side is not None:
         train, test = train.resize(single.side), test.resize(single.side)
@@ -182,9 +184,10 @@ def train_single(single: Single, folder: Path, minutes: float | None = None, roo
     """
     begun = earlier(single, folder)
     prepared = prepare(single, root)
-    new = [] if begun else [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)  # before the work: if it cannot be made, nothing is lost
     first = Ranks(torch.device("cpu")).first  # of several processes, one writes
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    if first:
+        folder.mkdir(parents=True, exist_ok=True)  # before the work: if it cannot be made, nothing is lost
     if first and not begun:
         described = {"format": FORMAT, "options": asdict(single), "environment": environment()}
         write_json(folder / "run.json", described, indent=1)
@@ -198,8 +201,8 @@ def train_single(single: Single, folder: Path, minutes: float | None = None, roo
             checkpoint=folder / "checkpoint",
             **prepared.options,
         )
-    except (ValueError, TypeError):  # a mistake in the options, found before training
-        if not begun:
+    except (ValueError, TypeError):  # a mistake in the options, if it was found before training
+        if first and not begun and not any((folder / "checkpoint").glob("state-*")):
             (folder / "run.json").unlink(missing_ok=True)
             rmtree(folder / "checkpoint", ignore_errors=True)
             for each in new:

@@ -112,6 +112,7 @@ def paths(
         >>> ax.get_lines()[0].get_xdata().tolist()
         [20.0, 26.0, 32.0]
     """
+    require(len(series) > 0, "series", series, "at least one label with its values")
     chosen = _chosen_colors(series, colors)
     heights = []
     for label, (x, y) in series.items():
@@ -153,13 +154,16 @@ def compared(
     require(len(found) > 0, "found", found, "at least one group")
     models = list(dict.fromkeys(model for group in found.values() for model in group))
     chosen = _chosen_colors(dict.fromkeys(models), None)
+    named = set()
     for place, (group, values) in enumerate(found.items()):
         for i, (model, repeats) in enumerate(values.items()):
             x = place + 0.4 * ((i + 0.5) / len(values) - 0.5)
             y = as_values(model, repeats, ["repeats"])
-            label = model if place == 0 else None
+            label = None if model in named else model
+            named.add(model)
             ax.plot(np.full(len(y), x), y, "o", color=chosen[model], alpha=0.6, markersize=5, label=label, zorder=3)
-            ax.plot([x - 0.05, x + 0.05], [y.mean()] * 2, color=chosen[model], linewidth=2, zorder=3)
+            mean = y[np.isfinite(y)].mean() if np.isfinite(y).any() else np.nan
+            ax.plot([x - 0.05, x + 0.05], [mean, mean], color=chosen[model], linewidth=2, zorder=3)
             if model in reported.get(group, {}):
                 ax.plot(x + 0.1, reported[group][model], "D", color=chosen[model], markerfacecolor="none", zorder=3)
     ax.plot([], [], "D", color=MUTED, markerfacecolor="none", label="paper")

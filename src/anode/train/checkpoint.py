@@ -32,7 +32,7 @@ def save(model: Savable, path: str | Path) -> Path:
     """
     kind = type(model).__name__
     if CLASSES.get(kind) is not type(model):
-        raise TypeError(f"model: takes a {' or a '.join(CLASSES)}, got {kind}; save its state_dict() with safetensors")
+        raise TypeError(f"model: takes one of {', '.join(CLASSES)}, got {kind}; save its state_dict() with safetensors")
     described, weights = _files(path)
     content = {
         "format": FORMAT,

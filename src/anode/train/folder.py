@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import time
 import warnings
@@ -15,6 +14,7 @@ from typing import Any
 import anode
 from anode.files import (
     DamagedFileError,
+    locked,
     read_json,
     remove_unfinished,
     sync_folder,
@@ -25,11 +25,6 @@ from anode.files import (
 )
 from anode.train.fingerprint import differences, digest
 from anode.train.state import State
-
-try:
-    import fcntl
-except ImportError:  # a system without it; then nobody looks after two processes in one folder
-    fcntl = None  # type: ignore[assignment]
 
 FORMAT = "anode training 1"
 KEPT = 2
@@ -142,25 +137,6 @@ def opened(path: str | Path, protocol: dict[str, Any], every: float) -> Iterator
     if path.exists() and not path.is_dir():
         raise ValueError(f"checkpoint: takes a folder, which need not exist, got the file {str(path)!r}")
     path.mkdir(parents=True, exist_ok=True)
-    with _locked(path):
+    with locked(path, "checkpoint"):
         remove_unfinished(path, "state-")
         yield Folder(path, protocol, every)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """The lock is the system's, so it ends with the process however that ends."""
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BlockingIOError(
-                f"checkpoint: {path} is in use by another training run; wait for it, or take another folder"
-            ) from None
-        yield
-    finally:
-        os.close(descriptor)

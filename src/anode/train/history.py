@@ -87,7 +87,7 @@ class History:
         members = "" if self.members is None else f"{self.members} members, "
         final = "no iterations"
         if len(self):
-            losses = np.atleast_1d(self.per_epoch("loss")[-1])
+            losses = self.loss[(self.epochs - 1) * self.batches :]
             loss = f"{losses[np.isfinite(losses)].mean():.4g}" if np.isfinite(losses).any() else "not finite"
             final = f"loss {loss}, nfe {np.mean(self.nfe[-1]):.4g} at the end"
         problems = f", {len(self.failures)} failed" if self.failures else ""

@@ -41,13 +41,19 @@ def lowest(result: Result) -> Array:
 def times_faster(node: Result, anode: Result) -> Array:
     """How many times fewer iterations the ANODE took to the NODE's lowest loss."""
     level = lowest(node)
-    return reached(node, level)[0] / reached(anode, level)[0]
+    return ratio(reached(node, level)[0], reached(anode, level)[0])
 
 
 def evaluations_needed(node: Result, anode: Result) -> Array:
     """The ANODE's evaluations at the NODE's lowest loss, over the NODE's own there."""
     level = lowest(node)
-    return reached(anode, level)[1] / reached(node, level)[1]
+    return ratio(reached(anode, level)[1], reached(node, level)[1])
+
+
+def ratio(above: Array, below: Array) -> Array:
+    """One over the other; NaN where both are infinite, because there was no level to be reached."""
+    with np.errstate(invalid="ignore"):
+        return above / below
 
 
 def faster(results: Results) -> Finding:

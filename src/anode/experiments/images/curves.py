@@ -89,5 +89,9 @@ def rows(models: Mapping[str, Result]) -> list[list[str]]:
 
 
 def percent(shares: Array) -> str:
-    """Mean and standard deviation of shares over repeats, in percent."""
-    return f"{100 * np.nanmean(shares):.1f} ± {100 * np.nanstd(shares):.1f} %"
+    """Mean and standard deviation of shares over repeats, in percent; if not all have one, in how many of them."""
+    finite = 100 * shares[np.isfinite(shares)]
+    if not len(finite):
+        return f"in none of {len(shares)} repeats"
+    some = "" if len(finite) == len(shares) else f" in {len(finite)} of {len(shares)} repeats"
+    return f"{finite.mean():.1f} ± {finite.std():.1f} %{some}"

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from anode.data import images
-from anode.data.images import ImageData
+from anode.data.images import SPLITS, ImageData
 from anode.experiments.environment import environment
 from anode.experiments.runs import Result, Run
 from anode.files import DamagedFileError, read_json, write_json
@@ -54,6 +54,12 @@ class ImageRun(Run):
     evaluate_every: int | None = None
     repeats: int = 5
     seed: int = 0
+
+    skips_failures = True
+
+    def check(self) -> None:
+        for split in SPLITS:
+            images.require_files(self.data, split)
 
     @property
     def label(self) -> str:
@@ -187,7 +193,7 @@ def side_by_side(histories: Sequence[History], iterations: int) -> History:
 
     series: dict[str, Any] = {name: column(name, dtype, iterations) for name, dtype in {**SERIES, **OPTIONAL}.items()}
     series |= {name: column(name, dtype, evaluations) for name, dtype in EVALUATED.items()}
-    series |= {name: column(name, dtype, iterations).sum(1) for name, dtype in SHARED.items()}
+    series |= {name: np.nansum(column(name, dtype, iterations), 1) for name, dtype in SHARED.items()}
     series |= {name: column(name, dtype, evaluations).max(1) for name, dtype in MOMENTS.items()}
     failures = [replace(failure, member=i) for i, history in enumerate(histories) for failure in history.failures]
     return History(**series, batches=histories[0].batches, failures=failures)

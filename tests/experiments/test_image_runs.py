@@ -1,0 +1,440 @@
+import json
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+import torch
+
+from anode.data import images
+from anode.experiments.images.runs import ImageRun, side_by_side
+from anode.experiments.images.scales import SCALES, matching_filters, parameters, runs
+from anode.experiments.runs import load, paths, save
+from anode.files import DamagedFileError, read_tensors
+from anode.models.ensemble import from_seed
+from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, Failure, History
+
+TINY = ImageRun("tiny", "digits", 4, 48, 20, augment=1, filters=3, epochs=2, batch_size=20, repeats=2, seed=5)
+"""Of 3 iterations an epoch, the last of which has fewer images."""
+PAPER = runs(SCALES["paper"])
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As where runs are done, so that the bits do not depend on the machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """The result of the tiny run, and the folder it was done in."""
+    folder = tmp_path_factory.mktemp("runs")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    result = TINY.train(None, folder)
+    torch.set_num_threads(threads)
+    return result, folder
+
+
+def same(ours: History, theirs: History, repeat: int | slice = slice(None), other: int | slice = slice(None)) -> None:
+    """Fails unless some repeats of two histories are the same to the bit, but for the time they took."""
+    for name in (*SERIES, *OPTIONAL, *EVALUATED):
+        mine, others = getattr(ours, name)[:, repeat], getattr(theirs, name)[:, other]
+        assert mine.dtype == others.dtype, name
+        np.testing.assert_array_equal(mine, others, err_msg=name)
+    for name in MOMENTS:
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)
+    assert ours.batches == theirs.batches
+
+
+def weights(folder, seed: int) -> dict[str, torch.Tensor]:
+    """The last state of training of a repeat, as it was kept."""
+    return read_tensors(folder / "tiny.part" / f"seed-{seed}" / "state-6.safetensors")
+
+
+def same_weights(ours, theirs, seed: int) -> None:
+    mine, others = weights(ours, seed), weights(theirs, seed)
+    names = [name for name in mine if name.startswith(("model.", "adam."))]
+    assert set(mine) == set(others)
+    assert len(names) > 20
+    assert all(mine[name].numpy().tobytes() == others[name].numpy().tobytes() for name in names)
+
+
+def interrupt_after(count: int, told: list | None = None):
+    reports = [] if told is None else told
+
+    def tell(report):
+        reports.append(report)
+        if len(reports) == count:
+            raise KeyboardInterrupt
+
+    return tell
+
+
+# What is trained
+
+
+def test_a_run_on_images_records_every_repeat(done):
+    result, _ = done
+    history = result.history
+    assert result.run == TINY
+    assert result.model is None
+    assert history.loss.shape == history.nfe.shape == history.accuracy.shape == (6, 2)
+    assert history.validation.shape == history.validation_accuracy.shape == (TINY.evaluations, 2) == (2, 2)
+    assert history.validation_at.tolist() == [3, 6]
+    assert (history.batches, history.epochs, history.stopped, history.failures) == (3, 2, "", [])
+    assert np.isfinite(history.loss).all()
+    assert ((history.nfe - 2) % 6 == 0).all()
+    assert result.trained.tolist() == [True, True]
+    assert result.seconds >= 0.999 * history.seconds.sum()
+    assert not np.array_equal(history.loss[:, 0], history.loss[:, 1])
+
+
+def test_the_same_run_on_images_gives_the_same_bits(done, tmp_path):
+    torch.manual_seed(321)
+    result, folder = done
+    same(TINY.train(None, tmp_path).history, result.history)
+    for seed in TINY.seeds:
+        same_weights(tmp_path, folder, seed)
+
+
+def test_training_on_images_leaves_torchs_random_numbers_alone(tmp_path):
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    replace(TINY, epochs=1, repeats=1).train(None, tmp_path)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("repeat", [0, 1])
+def test_a_repeat_is_the_same_among_others_and_by_itself(done, tmp_path, repeat):
+    result, folder = done
+    alone = replace(TINY, repeats=1, seed=TINY.seed + repeat).train(None, tmp_path)
+    same(result.history, alone.history, slice(repeat, repeat + 1))
+    same_weights(tmp_path, folder, TINY.seed + repeat)
+
+
+def test_every_repeat_has_images_of_its_own_and_all_are_tested_on_the_same(monkeypatch, tmp_path):
+    seen = []
+
+    def noted(model, data, **options):
+        seen.append((data.images, options["validation"].images, options["seed"]))
+        return anode_fit(model, data, **options)
+
+    from anode.experiments.images import runs as module
+
+    anode_fit = module.fit
+    monkeypatch.setattr(module, "fit", noted)
+    replace(TINY, epochs=1).train(None, tmp_path)
+    (first, tested, five), (second, also, six) = seen
+    assert (five, six) == (5, 6)
+    assert first.shape == second.shape == (48, 1, 4, 4)
+    assert not torch.equal(first, second)
+    assert tested.shape == (20, 1, 4, 4)
+    assert torch.equal(tested, also)
+    expected = images.load("digits", "train").subset(48, 6).resize(4)
+    assert torch.equal(second, expected.images)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"augment": 2},
+        {"filters": 2},
+        {"head_channels": 1},
+        {"time": False},
+        {"side": 8},
+        {"train_size": 47},
+        {"batch_size": 19},
+        {"lr": 2e-3},
+        {"weight_decay": 1e-2},
+    ],
+    ids=str,
+)
+def test_every_setting_changes_what_is_trained(done, tmp_path, change):
+    expected = done[0].history.loss[:3, 0]
+    found = replace(TINY, repeats=1, epochs=1, **change).train(None, tmp_path).history.loss[:, 0]
+    assert found.shape == expected.shape
+    assert np.isfinite(found).all()
+    assert not np.array_equal(found, expected)
+
+
+def test_as_many_test_images_are_looked_at_as_is_said(done, tmp_path):
+    history = replace(TINY, repeats=1, test_size=7).train(None, tmp_path).history
+    np.testing.assert_array_equal(history.loss[:, 0], done[0].history.loss[:, 0])  # looking changes nothing
+    shares = 7 * history.validation_accuracy
+    np.testing.assert_allclose(shares, shares.round(), atol=1e-5)
+    assert not np.array_equal(history.validation[:, 0], done[0].history.validation[:, 0])
+
+
+def test_a_listener_is_told_of_the_iterations_of_all_repeats(tmp_path):
+    told = []
+    TINY.train(told.append, tmp_path)
+    assert [(report.done, report.total) for report in told] == [(i, 12) for i in range(1, 13)]
+
+
+@pytest.mark.parametrize("every", [None, 1, 4, 7])
+def test_the_test_images_are_looked_at_as_often_as_is_said(tmp_path, every):
+    run = replace(TINY, repeats=1, filters=1, evaluate_every=every)
+    history = run.train(None, tmp_path).history
+    assert len(history.validation) == run.evaluations
+    assert history.validation_at.tolist() == [*range(every or 3, 6, every or 3), 6]
+
+
+def test_solves_that_fail_are_skipped_and_counted_for_their_repeat(tmp_path):
+    run = replace(TINY, max_steps=1)  # which is enough for some
+    result = run.train(None, tmp_path)
+    history = result.history
+    lost = np.isnan(history.loss)
+    assert lost.any()
+    assert sorted((failure.member, failure.iteration) for failure in history.failures) == sorted(
+        (int(member), int(iteration)) for iteration, member in np.argwhere(lost)
+    )
+    assert {failure.status for failure in history.failures} == {"MAX_STEPS"}
+    assert np.isnan(history.accuracy[lost]).all()
+    assert history.loss.shape == (6, 2)
+    save(result, tmp_path)
+    found = load(run, tmp_path)
+    same(found.history, history)
+    assert found.history.failures == history.failures
+
+
+# Interrupted and taken up again
+
+
+@pytest.mark.parametrize("reports", [1, 6, 11])
+def test_an_interrupted_run_is_taken_up_where_it_was_to_the_same_bits(done, tmp_path, reports):
+    result, folder = done
+    with pytest.raises(KeyboardInterrupt):
+        TINY.train(interrupt_after(reports), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.part"]
+    told = []
+    again = TINY.train(told.append, tmp_path)
+    assert [report.done for report in told] == list(range(reports + 1, 13))  # nothing is done twice
+    same(again.history, result.history)
+    for seed in TINY.seeds:
+        same_weights(tmp_path, folder, seed)
+    assert again.seconds >= 0.999 * again.history.seconds.sum()  # also of what was done before
+
+
+def test_a_run_may_be_interrupted_again_and_again(done, tmp_path):
+    times = 0
+    while True:
+        try:
+            again = TINY.train(interrupt_after(2), tmp_path)
+            break
+        except KeyboardInterrupt:
+            times += 1
+    assert times == 6
+    same(again.history, done[0].history)
+
+
+def test_what_was_unfinished_is_removed_and_nothing_else(done, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        TINY.train(interrupt_after(7), tmp_path)
+    save(done[0], tmp_path)
+    (tmp_path / "tiny-other.part").mkdir()
+    assert (tmp_path / "tiny.part" / "seed-5" / "state-6.json").exists()
+    assert (tmp_path / "tiny.part" / "seed-6" / "state-1.json").exists()
+    TINY.clean(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny-other.part", "tiny.json", "tiny.safetensors"]
+    TINY.clean(tmp_path)  # there need not be anything
+
+
+@pytest.mark.parametrize("change", [{"lr": 2e-3}, {"repeats": 1}, {"seed": 4}, {"epochs": 3}], ids=str)
+def test_what_another_protocol_left_unfinished_is_not_taken_up(done, tmp_path, change):
+    with pytest.raises(KeyboardInterrupt):
+        replace(TINY, **change).train(interrupt_after(5), tmp_path)
+    told = []
+    again = TINY.train(told.append, tmp_path)
+    assert len(told) == 12
+    same(again.history, done[0].history)
+    assert sorted(path.name for path in (tmp_path / "tiny.part").iterdir()) == ["protocol.json", "seed-5", "seed-6"]
+    assert json.loads((tmp_path / "tiny.part" / "protocol.json").read_text()) == asdict(TINY)
+
+
+@pytest.mark.parametrize("note", [None, "{", "[]"], ids=str)
+def test_what_does_not_say_of_which_protocol_it_is_is_not_taken_up(done, tmp_path, note):
+    with pytest.raises(KeyboardInterrupt):
+        TINY.train(interrupt_after(5), tmp_path)
+    path = tmp_path / "tiny.part" / "protocol.json"
+    if note is None:
+        path.unlink()
+    else:
+        path.write_text(note)
+    told = []
+    same(TINY.train(told.append, tmp_path).history, done[0].history)
+    assert len(told) == 12
+
+
+def test_a_run_that_another_process_is_at_is_refused(tmp_path):
+    def second(report):
+        if report.done == 2:
+            with pytest.raises(BlockingIOError, match="is in use by another"):
+                TINY.train(None, tmp_path)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        TINY.train(second, tmp_path)
+
+
+# On disk
+
+
+def test_a_result_without_models_is_read_as_it_was_written(done, tmp_path):
+    result, _ = done
+    save(result, tmp_path)
+    found = load(TINY, tmp_path)
+    same(found.history, result.history)
+    np.testing.assert_array_equal(found.history.seconds, result.history.seconds)
+    np.testing.assert_array_equal(found.history.nfe_backward, result.history.nfe_backward)
+    assert (found.run, found.model, found.environment) == (TINY, None, result.environment)
+    assert found.seconds == pytest.approx(result.seconds, abs=0.01)
+    assert (found.history.stopped, found.history.failures, found.history.snapshots) == ("", [], [])
+    np.testing.assert_array_equal(found.final_loss, result.final_loss)
+    assert not any(name.startswith("model.") for name in read_tensors(paths(TINY, tmp_path)[1]))
+
+
+@pytest.mark.parametrize("change", [{"lr": 2e-3}, {"side": 8}, {"head_channels": 1}, {"time": False}], ids=str)
+def test_a_result_of_another_protocol_is_not_taken_for_this_one(done, tmp_path, change):
+    save(done[0], tmp_path)
+    assert load(replace(TINY, **change), tmp_path) is None
+
+
+def test_a_result_whose_evaluations_are_missing_is_named(done, tmp_path):
+    history = replace(done[0].history, validation=done[0].history.validation[:1])
+    save(replace(done[0], history=history), tmp_path)
+    with pytest.raises(DamagedFileError, match=r"tiny\.json: is damaged \(validation takes shape \(2, 2\), got \(1, 2"):
+        load(TINY, tmp_path)
+
+
+def test_the_validation_of_a_result_has_every_evaluation(tmp_path):
+    result = replace(TINY, repeats=1, filters=1, evaluate_every=1).train(None, tmp_path)
+    assert result.validation.shape == (6, 1)
+    np.testing.assert_array_equal(result.validation, result.history.validation)
+
+
+# Histories side by side
+
+
+def history_of(iterations: int, looks: int, value: float, failures=()) -> History:
+    """The history of one model."""
+    whole = np.full(iterations, round(value), np.int64)
+    return History(
+        loss=np.full(iterations, value, np.float32),
+        nfe=whole,
+        accepted=whole,
+        rejected=whole,
+        nfe_backward=whole,
+        seconds=np.full(iterations, value, np.float32),
+        batches=2,
+        validation=np.full(looks, value, np.float32),
+        failures=list(failures),
+        accuracy=np.full(iterations, value / 10, np.float32),
+        validation_accuracy=np.full(looks, value / 10, np.float32),
+        validation_nfe=np.full(looks, value, np.float32),
+        validation_at=2 * np.arange(1, looks + 1),
+    )
+
+
+def test_histories_side_by_side_are_padded_with_what_says_that_there_is_nothing():
+    nan = np.nan
+    failures = [Failure(0, 1, "MAX_STEPS: too many")]
+    together = side_by_side([history_of(4, 2, 3.0), history_of(2, 1, 5.0, failures)], 5)
+    np.testing.assert_array_equal(together.loss, [[3, 5], [3, 5], [3, nan], [3, nan], [nan, nan]])
+    np.testing.assert_array_equal(together.nfe, [[3, 5], [3, 5], [3, 0], [3, 0], [0, 0]])
+    np.testing.assert_array_equal(together.accuracy, np.float32([[0.3, 0.5]] * 2 + [[0.3, nan]] * 2 + [[nan, nan]]))
+    np.testing.assert_array_equal(together.validation, [[3, 5], [3, nan]])
+    np.testing.assert_array_equal(together.nfe_backward, [8, 8, 3, 3, 0])  # of all of them
+    np.testing.assert_array_equal(together.seconds, [8, 8, 3, 3, 0])
+    assert together.validation_at.tolist() == [2, 4]
+    assert together.failures == [Failure(1, 1, "MAX_STEPS: too many")]
+    assert (together.members, together.batches) == (2, 2)
+    assert {together.nfe.dtype, together.validation_at.dtype} == {np.dtype(np.int64)}
+    assert {together.loss.dtype, together.accuracy.dtype, together.validation.dtype} == {np.dtype(np.float32)}
+
+
+# What is said of a run
+
+
+def test_a_run_on_images_is_described_in_words_that_are_true():
+    assert TINY.described() == {
+        "run": "tiny",
+        "data": "digits, 4x4, 48 images, 20 to test",
+        "model": "ANODE, p = 1",
+        "network": "3 filters, time appended",
+        "parameters": f"{TINY.parameters}",
+        "solver": "dopri5, rtol = atol = 1e-3",
+        "loss": "cross entropy",
+        "optimiser": "Adam, 0.001",
+        "batch size": 20,
+        "epochs": 2,
+        "repeats": 2,
+        "seeds": "5 to 6",
+    }
+    said = replace(PAPER["mnist-node-decay"], time=False).described()
+    assert (said["model"], said["parameters"], said["optimiser"]) == (
+        "NODE",
+        "84,395",
+        "Adam, 0.001, weight decay 0.001",
+    )
+    assert said["network"] == "92 filters, time not used"
+    said = PAPER["mnist-head"].described()
+    assert said["network"] == "64 filters, time appended, the linear layer sees 1 channels"
+    assert said["parameters"] == "46,262"  # of the field 38,412, and 7,850
+
+
+def test_the_solver_is_the_one_that_is_said():
+    solver = TINY.build().flow.solver
+    assert (solver["method"], solver["rtol"], solver["atol"], solver["max_steps"]) == ("dopri5", 1e-3, 1e-3, 1000)
+
+
+@pytest.mark.parametrize(
+    ("name", "without_time", "with_time"),
+    [
+        ("mnist-node", 84_395, 85_316),
+        ("mnist-p5", 84_816, 85_462),
+        ("cifar10-node", 172_358, 173_611),
+        ("cifar10-p10", 171_799, 172_452),
+        ("svhn-node", 172_358, 173_611),
+        ("svhn-p10", 171_799, 172_452),
+        ("tiny_imagenet-node", 2_701_179, None),
+        ("tiny_imagenet-p5", 6_591_824, None),
+    ],
+)
+def test_the_models_have_as_many_parameters_as_the_papers(name, without_time, with_time):
+    assert replace(PAPER[name], time=False).parameters == without_time
+    assert with_time in (PAPER[name].parameters, None)
+    assert PAPER[name].time
+
+
+def test_the_parameters_that_are_counted_are_those_of_the_model_that_is_trained():
+    for run in (TINY, replace(TINY, time=False), replace(TINY, head_channels=1), replace(TINY, augment=0)):
+        assert run.parameters == sum(p.numel() for p in from_seed(run.build, 0).parameters())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        ((1, 28, 92, 0), 84_395),
+        ((1, 28, 64, 5), 84_816),
+        ((3, 32, 125, 0), 172_358),
+        ((3, 32, 64, 10), 171_799),
+        ((3, 64, 164, 0), 366_269),  # of ImageNet with ten classes, as the paper counts
+        ((3, 64, 64, 5), 365_714),
+    ],
+    ids=str,
+)
+def test_the_formula_of_the_parameters_gives_the_papers_numbers(arguments, count):
+    assert parameters(*arguments) == count
+
+
+def test_nodes_have_the_papers_numbers_of_filters():
+    found = {data: matching_filters(SCALES["paper"], data) for data in ("mnist", "cifar10", "svhn", "tiny_imagenet")}
+    assert found == {"mnist": 92, "cifar10": 125, "svhn": 125, "tiny_imagenet": 164}
+
+
+def test_a_run_costs_more_the_more_there_is_to_do():
+    assert PAPER["cifar10-node"].cost > PAPER["cifar10-p0"].cost > PAPER["cifar10-p10"].cost > PAPER["cifar10-p1"].cost
+    assert replace(TINY, epochs=4).cost == replace(TINY, repeats=4).cost == 2 * TINY.cost

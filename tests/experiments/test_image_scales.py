@@ -1,0 +1,169 @@
+from dataclasses import replace
+
+import pytest
+
+from anode.data.images import IMAGES
+from anode.experiments.halves import HALVES, image_run
+from anode.experiments.images.claims import CLAIMS
+from anode.experiments.images.scales import AUGMENTS, CHOSEN, SCALES, TOO_MANY, WEIGHT_DECAY, parameters, runs
+from anode.experiments.images.studies import STUDIES
+from anode.ode.inputs import lookup
+
+RUNS = {name: runs(scale) for name, scale in SCALES.items()}
+NAMED = {name for part in (*STUDIES.values(), *CLAIMS) for name in part.runs}
+THREE = ("mnist", "cifar10", "svhn")
+each_scale = pytest.mark.parametrize("scale", SCALES)
+
+
+def meant(name: str) -> str:
+    """The dataset that a run is about, by its name."""
+    first = name.split("-")[0]
+    return "mnist" if first == "overfit" else first
+
+
+@each_scale
+def test_every_run_that_a_figure_or_claim_needs_is_there_and_every_run_is_needed(scale):
+    assert set(RUNS[scale]) == NAMED
+    assert all(run.name == name for name, run in RUNS[scale].items())
+
+
+@each_scale
+def test_runs_are_what_they_are_called(scale):
+    for name, run in RUNS[scale].items():
+        kind = name.split("-", 1)[1]
+        assert run.head_channels == (IMAGES[run.data].shape[0] if kind == "head" else None), name
+        assert run.weight_decay == (WEIGHT_DECAY if name.endswith("decay") else 0.0), name
+        matched = kind.startswith("node")
+        assert (run.filters != SCALES[scale].filters) == matched, name
+        expected = {"head": CHOSEN.get(meant(name)), "anode": 5}.get(kind, 0 if matched else None)
+        assert run.augment == (int(kind.split("-")[0][1:]) if expected is None else expected), name
+
+
+@each_scale
+def test_all_repeats_of_all_runs_are_as_many_as_the_scale_says(scale):
+    assert {run.repeats for run in RUNS[scale].values()} == {SCALES[scale].repeats}
+    assert {(run.seed, run.time, run.lr, run.max_steps) for run in RUNS[scale].values()} == {(0, True, 1e-3, 1000)}
+
+
+@each_scale
+def test_models_that_are_compared_differ_in_the_model_alone(scale):
+    def rest(name):
+        blank = {"name": "", "augment": 0, "filters": 0, "head_channels": None, "weight_decay": 0.0}
+        return replace(RUNS[scale][name], **blank)
+
+    for study in STUDIES.values():
+        for data in CHOSEN:
+            assert len({rest(name) for name in study.runs if meant(name) == data}) <= 1, (study.id, data)
+
+
+@each_scale
+def test_nodes_are_as_large_as_the_anodes_they_are_compared_with(scale):
+    for data, augment in CHOSEN.items():
+        node, anode = RUNS[scale][f"{data}-node"], RUNS[scale][f"{data}-p{augment}"]
+        channels = IMAGES[node.data].shape[0]
+        ours = parameters(channels, node.side, node.filters, 0)
+        theirs = parameters(channels, anode.side, anode.filters, augment)
+        for other in (node.filters - 1, node.filters + 1):
+            assert abs(ours - theirs) < abs(parameters(channels, node.side, other, 0) - theirs)
+    assert RUNS[scale]["overfit-node"].filters == RUNS[scale]["mnist-node-decay"].filters
+    assert RUNS[scale]["overfit-node"].filters == RUNS[scale]["mnist-node"].filters
+
+
+@each_scale
+def test_the_data_suffice(scale):
+    for run in RUNS[scale].values():
+        source = IMAGES[run.data]
+        assert run.train_size <= source.counts["train"]
+        assert run.test_size <= source.counts["test"]
+        assert run.side <= source.shape[1]
+        assert run.batch_size <= run.train_size
+
+
+@pytest.mark.parametrize("scale", ["smoke", "small"])
+def test_the_test_images_are_looked_at_as_often_as_the_scale_says(scale):
+    assert {run.evaluations for run in RUNS[scale].values()} == {SCALES[scale].evaluations}
+
+
+def test_the_paper_is_the_papers():
+    run = RUNS["paper"]["mnist-p10"]
+    assert AUGMENTS == (0, 1, 2, 5, 10)
+    assert CHOSEN == {"mnist": 5, "cifar10": 10, "svhn": 10, "tiny_imagenet": 5}
+    assert TOO_MANY == 100
+    assert (run.lr, run.batch_size, run.filters, run.repeats, run.weight_decay) == (1e-3, 256, 64, 5, 0.0)
+    sizes = {"mnist": (28, 60_000, 10_000), "cifar10": (32, 50_000, 10_000), "svhn": (32, 73_257, 26_032)}
+    sizes["tiny_imagenet"] = (64, 100_000, 10_000)
+    for name, run in RUNS["paper"].items():
+        assert run.data == meant(name)
+        assert run.batch_size == 256
+        assert run.repeats == 5
+        assert run.evaluate_every is None
+        assert run.epochs == run.evaluations == (500 if name.startswith("overfit") else 50)
+        if not name.startswith("overfit"):
+            assert (run.side, run.train_size, run.test_size) == sizes[run.data]
+    assert RUNS["paper"]["overfit-node"].train_size < 60_000 / 10
+    for data in THREE:
+        found = sorted(run.augment for name, run in RUNS["paper"].items() if name.startswith(f"{data}-p"))
+        assert set(AUGMENTS) <= set(found)
+
+
+def test_all_that_is_small_is_said():
+    paper, small = RUNS["paper"], RUNS["small"]
+    said = SCALES["small"].reduced
+    changed = {
+        field
+        for name in paper
+        for field in paper[name].protocol()
+        if paper[name].protocol()[field] != small[name].protocol()[field]
+    }
+    # the name of a field, and the words that say what became of it
+    words = {
+        "side": ["areas of 2x2 pixels", "4x4 for Tiny ImageNet"],
+        "train_size": ["5,120 training images of MNIST", "4,096 of each of the others", "128 images"],
+        "test_size": ["640 test images"],
+        "filters": ["16 filters instead of 64"],
+        "batch_size": ["batches of 32 instead of 256"],
+        "epochs": ["for 3 epochs", "for 150 epochs where models overfit"],
+    }
+    assert changed - {"evaluate_every"} == set(words)  # looking more often changes no model
+    for parts in words.values():
+        assert all(part in said for part in parts)
+    for data, factor in (("mnist", 2), ("cifar10", 2), ("svhn", 2), ("tiny_imagenet", 4)):
+        run = small[f"{data}-node"]
+        assert run.side * factor == IMAGES[data].shape[1]
+        assert (run.train_size, run.test_size) == (5_120 if data == "mnist" else 4_096, 640)
+        assert (run.epochs, run.batch_size) == (3, 32)
+    assert {run.filters for name, run in small.items() if "node" not in name.split("-")} == {16}
+    overfit = small["overfit-anode"]
+    assert (overfit.train_size, overfit.test_size, overfit.epochs) == (128, 640, 150)
+
+
+def test_smoke_needs_no_download_and_says_so():
+    assert {run.data for run in RUNS["smoke"].values()} == {"digits"}
+    assert {run.epochs * run.batches for run in RUNS["smoke"].values()} == {6}
+    assert {run.batch_size for run in RUNS["smoke"].values()} == {64}
+    for words in ("digits", "8x8", "4 filters", "6 iterations with batches of 64", "nothing about the paper's claims"):
+        assert words in SCALES["smoke"].reduced
+
+
+def test_the_halves_offer_the_scales_and_small_is_the_usual_one():
+    offered = HALVES["images"].scales
+    assert list(offered) == ["small", "smoke", "paper"]
+    for name, protocols in offered.items():
+        assert (protocols.repeats, protocols.note) == (SCALES[name].repeats, SCALES[name].reduced)
+        for run in NAMED:
+            assert protocols.run(run, 3, 7) == replace(RUNS[name][run], repeats=3, seed=7)
+    assert {name: half.scales["paper"].note for name, half in HALVES.items()}["toy"] == ""
+
+
+def test_no_figure_is_of_both_halves():
+    toy, pictures = (set(half.studies) | {half.name} for half in HALVES.values())
+    assert not toy & pictures
+    assert not {claim.number for claim in HALVES["toy"].claims} & {claim.number for claim in HALVES["images"].claims}
+    assert sorted(claim.number for half in HALVES.values() for claim in half.claims) == [*range(1, 19)]
+
+
+def test_a_run_at_another_scale_is_another_protocol():
+    ours, theirs = (image_run(scale, "mnist-p5", 2, 0).protocol() for scale in ("smoke", "small"))
+    assert ours != theirs
+    with pytest.raises(ValueError, match="did you mean 'small'"):
+        lookup("scale", "smal", dict(HALVES["images"].scales))

@@ -1,0 +1,427 @@
+import fcntl
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from shutil import copytree
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from anode import History
+from anode.cli import app, described
+from anode.experiments import single
+from anode.experiments.single import Single, load_saved
+from anode.files import read_json, read_tensors
+
+FILES = ["checkpoint", "history.csv", "history.json", "model.json", "model.safetensors", "run.json"]
+TINY = ["digits", "--train-size", "128", "--filters", "4", "--augment", "1", "--side", "4"]
+SHORT = ["--batch-size", "32", "--evaluate-every", "3"]  # four iterations an epoch
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+SERIES = ("loss", "nfe", "accepted", "rejected", "nfe_backward", "accuracy")
+LOOKS = ("validation", "validation_accuracy", "validation_nfe", "validation_at")
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """As in the processes that are started here, so that bits can be compared with theirs."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"})
+
+
+def train(folder, *arguments):
+    """Train, and fail if that fails."""
+    result = run("train", *arguments, "--out", folder)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Two epochs without an interruption."""
+    folder = tmp_path_factory.mktemp("train") / "whole"
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    train(folder, *TINY, *SHORT, "--epochs", 2)
+    torch.set_num_threads(threads)
+    return folder
+
+
+def refused(result, *words: str) -> None:
+    """Fails unless a command ended as one does that was asked for something wrong: one line, exit code 2."""
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: ")
+    for word in words:
+        assert word in line
+
+
+def same(ours: Path, theirs: Path, looks: bool = True) -> None:
+    """Fails unless two folders hold the same model and history to the bit, but for the time it took."""
+    assert (ours / "model.safetensors").read_bytes() == (theirs / "model.safetensors").read_bytes()
+    assert (ours / "model.json").read_bytes() == (theirs / "model.json").read_bytes()
+    mine, others = (History.load(folder / "history.json") for folder in (ours, theirs))
+    for name in (*SERIES, *(LOOKS if looks else ())):
+        np.testing.assert_array_equal(getattr(mine, name), getattr(others, name), err_msg=name, strict=True)
+    assert (mine.batches, mine.stopped, mine.failures) == (others.batches, others.stopped, others.failures)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# What is written and said
+
+
+def test_training_on_images_writes_its_files_and_says_what_was_trained(tmp_path):
+    out = train(tmp_path / "run", "digits", "--epochs", 1, "--train-size", 128, "--filters", 4, "--augment", 1)
+    first, second, last = out.splitlines()
+    assert first == "ANODE on digits: 1,502 parameters, 1,460 without time"
+    assert re.fullmatch(r"History\(1 iterations, loss 2\.\d+, nfe \d+ at the end\)", second)
+    assert last == f"saved: {tmp_path / 'run'}"
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
+    found = load_saved(tmp_path / "run")
+    history = found.history
+    assert sum(p.numel() for p in found.model.parameters()) == 1502
+    assert (found.single.train_size, found.single.filters, found.single.augment) == (128, 4, 1)
+    assert history.accuracy.shape == (1,)
+    assert (history.validation_at.tolist(), history.validation_accuracy.shape) == ([1], (1,))
+    assert found.model(torch.rand(2, 1, 8, 8)).shape == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--no-time"], "NODE on digits: 811 parameters, time not used"),
+        ([], "NODE on digits: 852 parameters, 811 without time"),
+        (["--augment", 5], "ANODE on digits: 4,102 parameters, 4,056 without time"),
+        (["--augment", 5, "--no-time"], "ANODE on digits: 4,056 parameters, time not used"),
+        (["--side", 4], "NODE on digits: 372 parameters, 331 without time"),
+        (["--augment", 5, "--head-channels", 1], "ANODE on digits: 902 parameters, 856 without time"),
+    ],
+    ids=str,
+)
+def test_the_parameters_are_counted_with_and_without_time(tmp_path, options, said):
+    out = train(tmp_path / "run", "digits", "--epochs", 0, "--train-size", 10, "--filters", 4, *options)
+    assert out.splitlines()[0] == said
+    assert sum(p.numel() for p in load_saved(tmp_path / "run").model.parameters()) == int(
+        re.search(r"([\d,]+) param", said)[1].replace(",", "")
+    )
+
+
+def test_the_papers_models_have_the_papers_parameters():
+    assert described(Single("mnist", augment=5)) == "ANODE on mnist: 85,462 parameters, 84,816 without time"
+    assert described(Single("mnist", filters=92, time=False)) == "NODE on mnist: 84,395 parameters, time not used"
+    assert described(Single("cifar10", filters=125)) == "NODE on cifar10: 173,611 parameters, 172,358 without time"
+    expected = "ANODE on tiny_imagenet: 6,592,472 parameters, 6,591,824 without time"
+    assert described(Single("tiny_imagenet", augment=5)) == expected
+
+
+def test_points_have_no_parameters_of_time_to_count(tmp_path):
+    out = train(tmp_path / "run", "moons", "--epochs", 0, "--hidden", 4)
+    assert re.fullmatch(r"NODE on moons: \d+ parameters", out.splitlines()[0])
+
+
+def test_images_are_reduced_to_the_side_that_is_asked_for(whole):
+    found = load_saved(whole)
+    assert found.single.side == 4
+    assert found.model(torch.rand(2, 1, 4, 4)).shape == (2, 10)
+    assert found.history.validation_at.tolist() == [3, 6, 8]
+    assert len(found.history) == 8
+
+
+def test_the_same_command_elsewhere_gives_the_same_bits(whole, tmp_path):
+    train(tmp_path / "again", *TINY, *SHORT, "--epochs", 2)
+    same(tmp_path / "again", whole)
+    train(tmp_path / "other", *TINY, *SHORT, "--epochs", 2, "--seed", 1)
+    assert (tmp_path / "other" / "model.safetensors").read_bytes() != (whole / "model.safetensors").read_bytes()
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["digits", "--hidden", "8"], ["hidden: takes 32 for digits, which has images, got 8"]),
+        (["digits", "--layers", "2"], ["layers: takes None for digits, which has images, got 2"]),
+        (["digits", "--dim", "2"], ["dim: takes None for digits, which has images, got 2"]),
+        (["digits", "--model", "resnet"], ["model: takes node for digits, which has images, got 'resnet'"]),
+        (["digits", "--loss", "mse"], ["loss: takes huber for digits, which has images, got 'mse'"]),
+        (["digits", "--validation", "0.2"], ["validation: takes 0.0 for digits, which has images, got 0.2"]),
+        (["digits", "--repeats", "2"], ["repeats: takes 1 for digits, which has images, got 2"]),
+        (["moons", "--filters", "8"], ["filters: takes 64 for moons, which has no images, got 8"]),
+        (["moons", "--side", "8"], ["side: takes None for moons, which has no images, got 8"]),
+        (["moons", "--train-size", "8"], ["train_size: takes None for moons, which has no images, got 8"]),
+        (["moons", "--head-channels", "1"], ["head_channels: takes None for moons, which has no images, got 1"]),
+        (["digit"], ["data: takes one of", "digits", "did you mean 'digits'?"]),
+        (["digits", "--side", "9"], ["side: takes at most 8"]),
+        (["digits", "--side", "0"], ["side: takes a whole number above 0, got 0"]),
+        (["digits", "--train-size", "5000"], ["size: takes at most the 1442 images that there are, got 5000"]),
+        (["digits", "--filters", "0"], ["filters: takes a whole number above 0, got 0"]),
+        (["digits", "--head-channels", "2"], ["head_channels: takes", "2"]),
+        (["digits", "--train-size", "64", "--batch-size", "65"], ["batch_size: takes at most the 64", "65"]),
+        (["digits", "--on-failure", "skipp"], ["on_failure: takes one of", "did you mean 'skip'?"]),
+        (["digits", "--evaluate-every", "0"], ["evaluate_every: takes a whole number above 0, got 0"]),
+        (["digits", "--minutes", "0"], ["minutes: takes a number above 0, got 0"]),
+    ],
+    ids=lambda value: " ".join(value) if value[0] in ("digits", "digit", "moons") else "",
+)
+def test_an_option_that_has_no_meaning_is_one_line_and_creates_nothing(tmp_path, arguments, words):
+    refused(run("train", *arguments, "--out", tmp_path / "new" / "run"), *words)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_dataset_that_is_not_there_is_one_line_that_says_how_to_get_it(tmp_path):
+    (tmp_path / "data").mkdir()
+    result = run("train", "mnist", "--root", tmp_path / "data", "--out", tmp_path / "run")
+    refused(result, "mnist: needs ", f"anode data fetch mnist --root {tmp_path / 'data'} downloads it")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_dataset_that_a_figure_needs_is_one_line_that_says_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("ANODE_DATA", str(tmp_path / "nothing"))
+    result = run("reproduce", "fig13", "--jobs", 1, "--repeats", 1, "--out", tmp_path / "out")
+    refused(result, "mnist: needs ", "anode data fetch mnist")
+
+
+# Going on
+
+
+def test_done_again_it_stays_as_it_is(whole, tmp_path):
+    folder = copytree(whole, tmp_path / "run")
+    before = contents(folder)
+    out = train(folder, *TINY, *SHORT, "--epochs", 2)
+    assert "History(8 iterations" in out
+    assert contents(folder) == before
+
+
+def test_more_epochs_go_on_to_the_same_bits_as_all_at_once(tmp_path):
+    train(tmp_path / "run", *TINY, "--batch-size", 32, "--epochs", 1)
+    assert len(History.load(tmp_path / "run" / "history.json")) == 4
+    train(tmp_path / "run", *TINY, "--batch-size", 32, "--epochs", 2)
+    train(tmp_path / "once", *TINY, "--batch-size", 32, "--epochs", 2)
+    same(tmp_path / "run", tmp_path / "once")
+    refused(
+        run("train", *TINY, "--batch-size", 32, "--epochs", 1, "--out", tmp_path / "run"),
+        "epochs: takes at least 2",
+        "got 1",
+    )
+    same(tmp_path / "run", tmp_path / "once")
+
+
+def test_other_options_are_refused_and_named(whole, tmp_path):
+    folder = copytree(whole, tmp_path / "run")
+    before = contents(folder)
+    command = ["train", *TINY, *SHORT, "--epochs", 2, "--out", folder]
+    refused(run(*command, "--lr", 0.5), f"out: {folder} holds a run with lr 0.001; give a new folder")
+    refused(run(*command, "--no-time"), "holds a run with time True")
+    assert contents(folder) == before
+
+
+def test_when_time_is_up_it_ends_early_and_the_same_command_goes_on_to_the_same_bits(whole, tmp_path):
+    command = [*TINY, *SHORT, "--epochs", 2]
+    for done in (1, 2):
+        out = train(tmp_path / "run", *command, "--minutes", 1e-9)
+        assert f"History({done} iterations" in out
+        assert "stopped: time is up" in out
+        assert load_saved(tmp_path / "run").history.validation_at.tolist()[-1] == done
+    train(tmp_path / "run", *command)
+    same(tmp_path / "run", whole, looks=False)
+    ours, theirs = (History.load(folder / "history.json") for folder in (tmp_path / "run", whole))
+    assert set(theirs.validation_at) <= set(ours.validation_at)  # it was also looked at when time was up
+    assert ours.validation[-1] == theirs.validation[-1]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"format": "anode training 1"}'], ids=["empty", "half", "other"])
+def test_a_damaged_checkpoint_is_survived(whole, tmp_path, damage):
+    command = [*TINY, *SHORT, "--epochs", 2]
+    for _ in range(2):
+        train(tmp_path / "run", *command, "--minutes", 1e-9)
+    assert (tmp_path / "run" / "checkpoint" / "state-1.json").exists()
+    (tmp_path / "run" / "checkpoint" / "state-2.json").write_bytes(damage)
+    with pytest.warns(UserWarning, match=r"state-2\.json.*; training goes on from iteration 1"):
+        result = run("train", *command, "--out", tmp_path / "run")
+    assert result.exit_code == 0
+    same(tmp_path / "run", whole, looks=False)
+
+
+def test_if_all_checkpoints_are_damaged_that_is_one_line(whole, tmp_path):
+    folder = copytree(whole, tmp_path / "run")
+    for path in (folder / "checkpoint").glob("*.safetensors"):
+        path.write_bytes(path.read_bytes()[:-1])
+    before = contents(folder)
+    refused(run("train", *TINY, *SHORT, "--epochs", 3, "--out", folder), "can be read", "remove")
+    assert contents(folder) == before
+
+
+def test_a_loss_that_is_not_finite_is_one_line_if_it_is_to_be_raised(tmp_path):
+    arguments = ["--epochs", 1, "--model", "resnet", "--lr", 1e30, "--on-failure", "raise", "--out", tmp_path / "run"]
+    result = run("train", "moons", *arguments)
+    assert (result.exit_code, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: in iteration 1 of training, the loss is not finite")
+
+
+# Other processes
+
+# The command, which keeps a state after every iteration, and after the fifth says so by a file and waits.
+SLOW = """
+import sys, time
+from pathlib import Path
+from anode.train import fit as module
+from anode.train.fit import Training
+module.fit.__kwdefaults__["checkpoint_every"] = 0
+iterate, seen = Training.iterate, Path(sys.argv.pop(1))
+
+def slowly(self, batch):
+    iterate(self, batch)
+    if len(self.record) == 6:
+        seen.touch()
+        time.sleep(1000)
+
+Training.iterate = slowly
+from anode.cli import run
+run()
+"""
+
+
+def test_a_run_that_is_killed_is_taken_up_to_the_same_bits_and_nobody_else_may_have_its_folder(whole, tmp_path):
+    folder, seen = tmp_path / "run", tmp_path / "seen"
+    command = ["train", *TINY, *SHORT, "--epochs", "2", "--out", str(folder)]
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(seen), *command], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+    ) as process:
+        end = time.monotonic() + 60
+        while not seen.exists() and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.02)
+        second = run(*command)
+        before = contents(folder)
+        process.kill()
+        error = process.communicate(timeout=20)[1]
+    assert process.returncode == -signal.SIGKILL, error
+    refused(second, f"{folder / 'checkpoint'} is in use by another")
+    assert {"run.json", "checkpoint/state-5.json", "checkpoint/state-5.safetensors"} <= set(before)
+    assert "model.json" not in before
+    refused(run("plot", folder), f"{folder}: holds a run that was broken off")
+    result = run(*command)
+    assert (result.exit_code, result.stderr) == (0, "")
+    same(folder, whole)
+    assert sorted(path.name for path in folder.iterdir()) == FILES
+
+
+def torchrun(*arguments) -> subprocess.CompletedProcess:
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "0"]
+    return subprocess.run(
+        [sys.executable, *launch, "-m", "anode", *map(str, arguments)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """What two processes made, once for all workers: the folder, and what they said."""
+    workers = tmp_path_factory.getbasetemp()
+    root = (workers.parent if "PYTEST_XDIST_WORKER" in os.environ else workers) / "train-together"
+    root.mkdir(exist_ok=True)
+    with (root / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (root / "said").exists():
+            result = torchrun("train", *TINY, *SHORT, "--epochs", 2, "--out", root / "run")
+            assert result.returncode == 0, result.stderr
+            (root / "said").write_text(result.stdout)
+    return root / "run", (root / "said").read_text()
+
+
+def test_two_processes_make_what_one_makes(whole, together):
+    folder, said = together
+    assert said.splitlines()[0] == "ANODE on digits: 542 parameters, 500 without time"
+    assert said.count("saved: ") == said.count("History(8 iterations") == 1
+    assert sorted(path.name for path in folder.iterdir()) == FILES
+    ours, theirs = (History.load(each / "history.json") for each in (folder, whole))
+    for name in ("nfe", "accepted", "rejected", "nfe_backward", "validation_at"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name, strict=True)
+    for name in ("loss", "accuracy", "validation", "validation_accuracy"):
+        np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-4, err_msg=name)
+    mine, others = (read_tensors(each / "model.safetensors") for each in (folder, whole))
+    assert set(mine) == set(others)
+    for name in mine:
+        torch.testing.assert_close(mine[name], others[name], rtol=1e-5, atol=1e-5)
+    assert read_json(folder / "run.json")["options"] == read_json(whole / "run.json")["options"]
+
+
+def test_what_two_processes_began_one_goes_on_with(together, tmp_path):
+    folder = copytree(together[0], tmp_path / "run")
+    train(folder, *TINY, *SHORT, "--epochs", 3)
+    train(tmp_path / "once", *TINY, *SHORT, "--epochs", 3)
+    ours, theirs = (History.load(each / "history.json") for each in (folder, tmp_path / "once"))
+    assert len(ours) == len(theirs) == 12
+    np.testing.assert_allclose(ours.loss, theirs.loss, rtol=1e-4)
+    np.testing.assert_array_equal(ours.nfe, theirs.nfe)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "other"])
+def test_after_a_mistake_the_first_process_alone_clears_up(tmp_path, monkeypatch, first):
+    folder = tmp_path / "new" / "run"
+
+    def mistaken(*_, **__):
+        if not first:  # what the first process has made meanwhile
+            folder.mkdir(parents=True)
+            (folder / "run.json").write_text("of the first process")
+        raise ValueError("batch_size: takes less")
+
+    monkeypatch.setattr(single, "fit", mistaken)
+    monkeypatch.setattr(single, "Ranks", lambda _: SimpleNamespace(first=first))
+    with pytest.raises(ValueError, match="batch_size: takes less"):
+        single.train_single(Single("moons"), folder)
+    assert list(contents(tmp_path)) == ([] if first else ["new/run/run.json"])
+    assert (tmp_path / "new").exists() != first
+
+
+# Pictures
+
+
+def texts(picture: Path) -> str:
+    """What can be read in an SVG picture."""
+    return re.sub(r"<!--\s*(.*?)\s*-->", r"[\1]", picture.read_text())
+
+
+def test_a_run_on_images_is_drawn_with_its_accuracies(whole, tmp_path):
+    result = run("plot", whole, "--out", tmp_path / "plot.svg")
+    assert (result.exit_code, result.stderr) == (0, "")
+    found = texts(tmp_path / "plot.svg")
+    for words in ("training loss", "function evaluations", "accuracy, %", "test images", "epoch"):
+        assert words in found, words
+    assert "inputs to features" not in found
+    assert "98.2 %" not in found
+
+
+def test_a_run_on_images_is_compared_with_an_accuracy(whole, tmp_path):
+    result = run("plot", whole, "--reference", 98.2, "--out", tmp_path / "plot.svg")
+    assert (result.exit_code, result.stdout) == (0, f"picture: {tmp_path / 'plot.svg'}\n")
+    assert "98.2 %" in texts(tmp_path / "plot.svg")
+
+
+def test_runs_on_images_and_on_points_are_drawn_into_one_picture(whole, tmp_path):
+    train(tmp_path / "moons", "moons", "--epochs", 1, "--batch-size", 500, "--hidden", 4)
+    result = run("plot", whole, tmp_path / "moons", "--out", tmp_path / "both.png")
+    assert (result.exit_code, result.stderr) == (0, "")
+    with Image.open(tmp_path / "both.png") as picture:
+        assert min(picture.size) > 300
