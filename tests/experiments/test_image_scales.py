@@ -117,24 +117,24 @@ def test_all_that_is_small_is_said():
     }
     # the name of a field, and the words that say what became of it
     words = {
-        "side": ["areas of 2x2 pixels", "4x4 for Tiny ImageNet"],
-        "train_size": ["5,120 training images of MNIST", "4,096 of each of the others", "128 images"],
-        "test_size": ["640 test images"],
+        "side": ["areas of 4x4 pixels", "8x8 for Tiny ImageNet"],
+        "train_size": ["16,000 training images of each dataset", "8,000 of Tiny ImageNet", "256 images"],
+        "test_size": ["1,000 test images"],
         "filters": ["16 filters instead of 64"],
-        "batch_size": ["batches of 32 instead of 256"],
-        "epochs": ["for 3 epochs", "for 150 epochs where models overfit"],
+        "batch_size": ["batches of 64 instead of 256"],
+        "epochs": ["for 4 epochs", "for 8)", "for 250 epochs where models overfit"],
     }
     assert changed - {"evaluate_every"} == set(words)  # looking more often changes no model
     for parts in words.values():
         assert all(part in said for part in parts)
-    for data, factor in (("mnist", 2), ("cifar10", 2), ("svhn", 2), ("tiny_imagenet", 4)):
+    for data, factor in (("mnist", 4), ("cifar10", 4), ("svhn", 4), ("tiny_imagenet", 8)):
         run = small[f"{data}-node"]
         assert run.side * factor == IMAGES[data].shape[1]
-        assert (run.train_size, run.test_size) == (5_120 if data == "mnist" else 4_096, 640)
-        assert (run.epochs, run.batch_size) == (3, 32)
+        assert (run.train_size, run.test_size) == (8_000 if data == "tiny_imagenet" else 16_000, 1_000)
+        assert (run.epochs, run.batch_size) == (8 if data == "tiny_imagenet" else 4, 64)
     assert {run.filters for name, run in small.items() if "node" not in name.split("-")} == {16}
     overfit = small["overfit-anode"]
-    assert (overfit.train_size, overfit.test_size, overfit.epochs) == (128, 640, 150)
+    assert (overfit.train_size, overfit.test_size, overfit.epochs) == (256, 1_000, 250)
 
 
 def test_smoke_needs_no_download_and_says_so():
