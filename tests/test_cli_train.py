@@ -157,27 +157,34 @@ def test_the_same_command_elsewhere_gives_the_same_bits(whole, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["digits", "--hidden", "8"], ["hidden: takes 32 for digits, which has images, got 8"]),
-        (["digits", "--layers", "2"], ["layers: takes None for digits, which has images, got 2"]),
-        (["digits", "--dim", "2"], ["dim: takes None for digits, which has images, got 2"]),
-        (["digits", "--model", "resnet"], ["model: takes node for digits, which has images, got 'resnet'"]),
-        (["digits", "--loss", "mse"], ["loss: takes huber for digits, which has images, got 'mse'"]),
-        (["digits", "--validation", "0.2"], ["validation: takes 0.0 for digits, which has images, got 0.2"]),
-        (["digits", "--repeats", "2"], ["repeats: takes 1 for digits, which has images, got 2"]),
-        (["moons", "--filters", "8"], ["filters: takes 64 for moons, which has no images, got 8"]),
-        (["moons", "--side", "8"], ["side: takes None for moons, which has no images, got 8"]),
-        (["moons", "--train-size", "8"], ["train_size: takes None for moons, which has no images, got 8"]),
-        (["moons", "--head-channels", "1"], ["head_channels: takes None for moons, which has no images, got 1"]),
+        (["digits", "--hidden", "8"], ["hidden: has no meaning for digits, which has images; leave it out"]),
+        (["digits", "--layers", "2"], ["layers: has no meaning for digits, which has images; leave it out"]),
+        (["digits", "--dim", "2"], ["dim: has no meaning for digits, which has images; leave it out"]),
+        (["digits", "--model", "resnet"], ["model: has no meaning for digits, which has images; leave it out"]),
+        (["digits", "--loss", "mse"], ["loss: has no meaning for digits, which has images; leave it out"]),
+        (["digits", "--validation", "0.2"], ["validation: has no meaning for digits, which has images; leave it out"]),
+        (["digits", "--repeats", "2"], ["repeats: has no meaning for digits, which has images; leave it out"]),
+        (["moons", "--filters", "8"], ["filters: has no meaning for moons, which has no images; leave it out"]),
+        (["moons", "--side", "8"], ["side: has no meaning for moons, which has no images; leave it out"]),
+        (["moons", "--train-size", "8"], ["train_size: has no meaning for moons, which has no images; leave it out"]),
+        (
+            ["moons", "--head-channels", "1"],
+            ["head_channels: has no meaning for moons, which has no images; leave it out"],
+        ),
         (["digit"], ["data: takes one of", "digits", "did you mean 'digits'?"]),
         (["digits", "--side", "9"], ["side: takes at most 8"]),
         (["digits", "--side", "0"], ["side: takes a whole number above 0, got 0"]),
-        (["digits", "--train-size", "5000"], ["size: takes at most the 1442 images that there are, got 5000"]),
+        (["digits", "--train-size", "5000"], ["train_size: takes at most the 1442 images that there are, got 5000"]),
         (["digits", "--filters", "0"], ["filters: takes a whole number above 0, got 0"]),
         (["digits", "--head-channels", "2"], ["head_channels: takes", "2"]),
         (["digits", "--train-size", "64", "--batch-size", "65"], ["batch_size: takes at most the 64", "65"]),
         (["digits", "--on-failure", "skipp"], ["on_failure: takes one of", "did you mean 'skip'?"]),
         (["digits", "--evaluate-every", "0"], ["evaluate_every: takes a whole number above 0, got 0"]),
         (["digits", "--minutes", "0"], ["minutes: takes a number above 0, got 0"]),
+        (["digits", "--train-size", "0"], ["train_size: takes a whole number above 0, got 0"]),
+        (["digits", "--lr", "nan"], ["lr: takes", "nan"]),
+        (["moons", "--weight-decay", "inf"], ["weight_decay: takes a finite number, got inf"]),
+        (["moons", "--seed", str(2**70)], ["seed: takes a whole number below 2**40"]),
     ],
     ids=lambda value: " ".join(value) if value[0] in ("digits", "digit", "moons") else "",
 )
@@ -247,7 +254,7 @@ def test_when_time_is_up_it_ends_early_and_the_same_command_goes_on_to_the_same_
     assert ours.validation[-1] == theirs.validation[-1]
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b'{"format": "anode training 1"}'], ids=["empty", "half", "other"])
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"format": "anode train 1"}'], ids=["empty", "half", "other"])
 def test_a_damaged_checkpoint_is_survived(whole, tmp_path, damage):
     command = [*TINY, *SHORT, "--epochs", 2]
     for _ in range(2):
@@ -314,7 +321,7 @@ def test_a_run_that_is_killed_is_taken_up_to_the_same_bits_and_nobody_else_may_h
         process.kill()
         error = process.communicate(timeout=20)[1]
     assert process.returncode == -signal.SIGKILL, error
-    refused(second, f"{folder / 'checkpoint'} is in use by another")
+    refused(second, f"out: {folder} is in use by another process")
     assert {"run.json", "checkpoint/state-5.json", "checkpoint/state-5.safetensors"} <= set(before)
     assert "model.json" not in before
     refused(run("plot", folder), f"{folder}: holds a run that was broken off")

@@ -59,6 +59,12 @@ def friendly(interrupted: str) -> Iterator[None]:
     except (WorkerDiedError, anode.SolveError, FloatingPointError) as error:
         err.print(Text(f"error: {error}"), soft_wrap=True)
         raise typer.Exit(1) from None
+    except RuntimeError as error:
+        if "alloc" not in str(error):
+            raise
+        reason = str(error).splitlines()[0]
+        err.print(Text(f"error: there is not enough memory for this ({reason}); take less of it"), soft_wrap=True)
+        raise typer.Exit(1) from None
     except KeyboardInterrupt:
         err.print(Text(interrupted), soft_wrap=True)
         raise typer.Exit(130) from None
@@ -120,7 +126,7 @@ def reproduce(
     if root is not None:
         os.environ["ANODE_DATA"] = str(root)  # the processes that train are to see it too
     with friendly("interrupted; nothing was begun"):
-        work = planned(Settings(figures or ("toy",), folder, repeats, scale, seed, resume, jobs))
+        work = planned(Settings(figures or ("toy",), folder, repeats, scale, seed, resume, jobs, root))
     with friendly(f"interrupted; what was finished is kept in {work.out}, and the same command goes on from there"):
         with Bars() as bars:
             content = reproduce(work, bars)
@@ -161,6 +167,7 @@ def train(
     rtol: Annotated[float, typer.Option(help="The ODE solver's relative tolerance.")] = 1e-3,
     atol: Annotated[float, typer.Option(help="The ODE solver's absolute tolerance.")] = 1e-3,
     step_size: Annotated[float | None, typer.Option(help="Take steps of this size instead of adaptive ones.")] = None,
+    max_steps: Annotated[int, typer.Option(help="Steps after which a solve has failed.")] = 1_000,
     dim: Annotated[
         int | None, typer.Option(help="Dimension of the data, for g and separable.", show_default="2")
     ] = None,
@@ -178,7 +185,10 @@ def train(
     ] = None,
     lr: Annotated[float, typer.Option(help="Adam's learning rate.")] = 1e-3,
     weight_decay: Annotated[float, typer.Option(help="Adam's L2 penalty.")] = 0.0,
-    loss: Annotated[str, typer.Option(help="huber, mse or cross_entropy, which images always have.")] = "huber",
+    loss: Annotated[
+        str | None,
+        typer.Option(help="huber, mse or cross_entropy.", show_default="huber; cross_entropy, always, for images"),
+    ] = None,
     validation: Annotated[
         float, typer.Option(help="Fraction of the points kept for validation; images have a test set.")
     ] = 0.0,
@@ -207,7 +217,7 @@ def train(
     from anode.train.ranks import start
 
     arguments = {name: value for name, value in locals().items() if name in Single.__dataclass_fields__}
-    with friendly("interrupted before anything was trained"), start() as rank:
+    with friendly(f"interrupted; what was kept of it, if anything, is in {folder}"), start() as rank:
         single = Single(**arguments)
         single.check()
         history = train_single(single, folder, minutes, root)
@@ -266,7 +276,6 @@ def report(
 def list_data(root: Root = None) -> None:
     """List the image datasets, and whether they are there."""
     from anode.data.files import data_root
-    from anode.data.images import IMAGES
     from anode.data.stock import presence
 
     table = Table("name", "images", "size", "classes", "download", "there")

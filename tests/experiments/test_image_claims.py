@@ -214,10 +214,10 @@ NUMBERS = {
     },
     15: {
         "NODE: most evaluations in a solve": "1e+03 ± 0",
-        "NODE: solves that failed": "0",
+        "NODE: iterations that failed": "0",
         "NODE: final training loss": "1 ± 0",
         "ANODE: most evaluations in a solve": "1e+03 ± 0",
-        "ANODE: solves that failed": "0",
+        "ANODE: iterations that failed": "0",
         "ANODE: final training loss": "1 ± 0",
     },
     16: {"NODE: final loss": "1.4 ± 0", "ANODE: final loss": "0.4 ± 0", "times fewer iterations": "5 ± 0"},
@@ -299,7 +299,7 @@ def test_a_node_whose_solves_fail_is_unstable_though_it_takes_few_evaluations():
         fail(results["overfit-node"], repeat, [50])
     finding = BY_NUMBER[15].find(results)
     assert finding.votes.tolist() == [True, False, True, False, True]
-    assert dict(finding.numbers)["NODE: solves that failed"] == "3"
+    assert dict(finding.numbers)["NODE: iterations that failed"] == "3"
 
 
 def test_a_node_that_failed_to_the_end_agrees_and_an_anode_that_failed_once_does_not():
@@ -310,8 +310,8 @@ def test_a_node_that_failed_to_the_end_agrees_and_an_anode_that_failed_once_does
     finding = BY_NUMBER[15].find(results)
     assert finding.votes.tolist() == [True, False, True, True, True]
     numbers = dict(finding.numbers)
-    assert numbers["NODE: solves that failed"] == str(40 * REPEATS)
-    assert numbers["ANODE: solves that failed"] == "1"
+    assert numbers["NODE: iterations that failed"] == str(40 * REPEATS)
+    assert numbers["ANODE: iterations that failed"] == "1"
     assert numbers["NODE: final training loss"] == f"in none of {REPEATS} repeats"
 
 

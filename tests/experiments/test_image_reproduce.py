@@ -166,7 +166,7 @@ def test_what_is_not_said_is_as_the_scale_has_it():
     work = planned(Settings(("table1", "FIG13"), scale="smoke"))
     assert (work.repeats, [study.id for study in work.studies]) == (2, ["table1", "fig13"])
     assert [claim.number for claim in work.claims] == [14, 15]
-    assert work.run("mnist-node") == image_run("smoke", "mnist-node", 2, 0)
+    assert image_run("smoke", "mnist-node", 2, 0) in work.runs
 
 
 def interrupt_in_training(monkeypatch, after: int) -> None:
@@ -229,3 +229,32 @@ def test_without_resuming_what_was_unfinished_is_begun_again(tmp_path, monkeypat
     reports.clear()
     again(tmp_path, "fig13", resume=False)
     assert [done for name, done in reports if name == "overfit-node"] == list(range(1, 13))
+
+
+def test_nothing_is_removed_or_made_if_data_are_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("ANODE_DATA", str(tmp_path / "empty"))
+    smoke = Settings(("fig13",), tmp_path / "out", repeats=1, scale="smoke", jobs=1)
+    reproduce(planned(smoke), quiet())
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    small = replace(smoke, scale="small", resume=False)
+    with pytest.raises(FileNotFoundError, match=r"mnist: needs .*; anode data fetch mnist downloads it"):
+        reproduce(planned(small), quiet())
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    with pytest.raises(FileNotFoundError, match="anode data fetch mnist --root nowhere downloads it"):
+        reproduce(planned(replace(small, out=tmp_path / "new", root=Path("nowhere"))), quiet())
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_run_of_another_protocol_is_refused_and_kept(tmp_path):
+    smoke = Settings(("fig13",), tmp_path, repeats=1, scale="smoke", jobs=1)
+    reproduce(planned(smoke), quiet())
+    path = tmp_path / "runs" / "overfit-node.json"
+    path.write_text(path.read_text().replace('"lr": 0.001', '"lr": 0.002'))
+    before = path.read_bytes()
+    with pytest.raises(
+        ValueError, match=r"overfit-node\.json is of another protocol than this version's; give another"
+    ):
+        reproduce(planned(smoke), quiet())
+    assert path.read_bytes() == before
+    reproduce(planned(replace(smoke, resume=False)), quiet())
+    assert path.read_bytes() != before

@@ -1,5 +1,4 @@
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -242,30 +241,17 @@ def test_what_was_unfinished_is_removed_and_nothing_else(done, tmp_path):
     TINY.clean(tmp_path)  # there need not be anything
 
 
-@pytest.mark.parametrize("change", [{"lr": 2e-3}, {"repeats": 1}, {"seed": 4}, {"epochs": 3}], ids=str)
-def test_what_another_protocol_left_unfinished_is_not_taken_up(done, tmp_path, change):
-    with pytest.raises(KeyboardInterrupt):
-        replace(TINY, **change).train(interrupt_after(5), tmp_path)
-    told = []
-    again = TINY.train(told.append, tmp_path)
-    assert len(told) == 12
-    same(again.history, done[0].history)
-    assert sorted(path.name for path in (tmp_path / "tiny.part").iterdir()) == ["protocol.json", "seed-5", "seed-6"]
-    assert json.loads((tmp_path / "tiny.part" / "protocol.json").read_text()) == asdict(TINY)
-
-
-@pytest.mark.parametrize("note", [None, "{", "[]"], ids=str)
-def test_what_does_not_say_of_which_protocol_it_is_is_not_taken_up(done, tmp_path, note):
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [({"lr": 2e-3}, "lr"), ({"weight_decay": 0.1}, "weight_decay"), ({"batch_size": 32}, "batch_size")],
+)
+def test_what_another_protocol_left_unfinished_is_refused_and_kept(tmp_path, change, word):
     with pytest.raises(KeyboardInterrupt):
         TINY.train(interrupt_after(5), tmp_path)
-    path = tmp_path / "tiny.part" / "protocol.json"
-    if note is None:
-        path.unlink()
-    else:
-        path.write_text(note)
-    told = []
-    same(TINY.train(told.append, tmp_path).history, done[0].history)
-    assert len(told) == 12
+    before = sorted(path.name for path in (tmp_path / "tiny.part" / "seed-5").iterdir())
+    with pytest.raises(ValueError, match=rf"checkpoint: .*seed-5 belongs to another training run: .*{word}"):
+        replace(TINY, **change).train(None, tmp_path)
+    assert sorted(path.name for path in (tmp_path / "tiny.part" / "seed-5").iterdir()) == before
 
 
 def test_a_run_that_another_process_is_at_is_refused(tmp_path):

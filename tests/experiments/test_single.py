@@ -11,7 +11,7 @@ import anode
 from anode.experiments import single as module
 from anode.experiments.pictures import draw_saved
 from anode.experiments.single import Saved, Single, load_saved, train_single
-from anode.files import DamagedFileError
+from anode.files import DamagedFileError, locked
 from anode.train import checkpoint
 from anode.train.history import History
 
@@ -43,7 +43,7 @@ def test_the_defaults_are_the_papers():
     single = Single("g")
     assert (single.hidden, single.epochs, single.batch_size, single.lr) == (32, 50, None, 1e-3)  # 64, or all
     assert (single.method, single.rtol, single.atol) == ("dopri5", 1e-3, 1e-3)
-    assert (single.activation, single.time, single.loss, single.augment) == ("relu", True, "huber", 0)
+    assert (single.activation, single.time, single.chosen_loss, single.augment) == ("relu", True, "huber", 0)
 
 
 def test_model_and_history_are_saved_so_that_they_can_be_read(tmp_path):
@@ -143,7 +143,7 @@ def test_validation_points_are_kept_from_training(tmp_path, monkeypatch):
         ({"activation": "rely"}, "activation: takes one of .* did you mean 'relu'"),
         ({"method": "dopri"}, "method: takes one of .* did you mean 'dopri"),
         ({"augment": -1}, "augment: takes a whole number from 0, got -1"),
-        ({"model": "resnet", "augment": 1}, "augment: takes 0 for a resnet"),
+        ({"model": "resnet", "augment": 1}, "augment: has no meaning for a resnet, which has no flow; leave it out"),
         ({"hidden": 0}, "hidden: takes a whole number above 0"),
         ({"data": "g", "dim": 0}, "dim: takes a whole number above 0, got 0"),
         ({"dim": 2}, "dim"),
@@ -275,7 +275,7 @@ def damaged(name, content):
 DAMAGES = {
     "half of run.json": damaged("run.json", lambda old: old[:50]),
     "run.json is a list": damaged("run.json", lambda _: b"[]"),
-    "run.json of another format": damaged("run.json", lambda old: old.replace(b"training 1", b"training 9")),
+    "run.json of another format": damaged("run.json", lambda old: old.replace(b"train 1", b"train 9")),
     "an option that there is not": damaged("run.json", lambda old: old.replace(b'"hidden"', b'"hiden"')),
     "half of history.json": damaged("history.json", lambda old: old[:50]),
     "history.json is no history": damaged("history.json", lambda _: b"{}"),
@@ -337,3 +337,17 @@ def test_what_is_read_is_the_first_of_several_repeats(tmp_path):
     assert isinstance(found, Saved)
     stacked = checkpoint.load(tmp_path / "run" / "model")
     assert same_weights(found.model, anode.unstack(stacked)[0])
+
+
+@pytest.mark.parametrize("change", [{"lr": 0.5}, {"batch_size": 5000}, {}], ids=str)
+def test_a_run_that_another_process_is_at_is_left_alone(tmp_path, change):
+    with locked(tmp_path, "out"), pytest.raises(BlockingIOError, match="is in use by another process"):
+        train_single(replace(QUICK, **change), tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_run_whose_first_solve_fails_leaves_nothing_if_that_is_an_error(tmp_path):
+    hopeless = replace(QUICK, max_steps=1, on_failure="raise")
+    with pytest.raises(anode.SolveError):
+        train_single(hopeless, tmp_path / "new" / "run")
+    assert not any(tmp_path.iterdir())

@@ -110,3 +110,19 @@ def test_a_mistake_in_the_settings_is_named(settings, message):
 def test_it_cannot_be_stacked_and_says_so():
     with pytest.raises(ValueError, match="models: takes models that can be stacked"):
         anode.stack([model_of(), model_of()])
+
+
+def test_channels_are_added_to_the_images_of_a_flow_as_well():
+    flow = anode.Flow(anode.ConvField(2 + 3, 4), augment=3)
+    assert flow(images(4, 2, 6, 4)).shape == (4, 5, 6, 4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_model_of_half_precision_is_trained_and_its_history_can_be_kept(dtype, tmp_path):
+    model = anode.ImageNeuralODE((1, 4, 4), 10, 3).to(dtype)
+    data = images(8, 1, 4, 4).to(dtype), torch.arange(8)
+    points = anode.Snapshots(data[0][:2], at=[0, 1])
+    options = {"epochs": 1, "batch_size": 4, "loss": "cross_entropy", "snapshots": points}
+    history = anode.fit(model, data, checkpoint=tmp_path / "states", **options)
+    history.save(tmp_path / "history.json")
+    assert len(anode.History.load(tmp_path / "history.json")) == 2

@@ -125,7 +125,7 @@ def test_stretches_of_training_share_out_all_iterations_evenly(members, count):
     np.testing.assert_allclose(means, expected)
 
 
-def test_skipped_iterations_are_left_out_of_all_series_and_a_stretch_of_them_alone_is_nan():
+def test_losses_of_skipped_iterations_are_left_out_but_what_they_cost_is_not():
     nan = np.nan
     history = recorded(
         [1, nan, 3, 5, nan, nan], nfe=[10, 999, 30, 50, 999, 999], accuracy=np.float32([1, nan, 0, 1, nan, nan])
@@ -133,17 +133,23 @@ def test_skipped_iterations_are_left_out_of_all_series_and_a_stretch_of_them_alo
     ends, loss = history.windows("loss", 3)
     assert ends.tolist() == [2, 4, 6]
     np.testing.assert_array_equal(loss, [1, 4, nan])
-    np.testing.assert_array_equal(history.windows("nfe", 3)[1], [10, 40, nan])
+    np.testing.assert_array_equal(history.windows("nfe", 3)[1], [504.5, 40, 999])
     np.testing.assert_array_equal(history.windows("accuracy", 3)[1], [1, 0.5, nan])
 
 
-def test_each_member_has_skipped_iterations_of_its_own_and_what_all_share_is_left_out_if_all_skipped():
+def test_each_member_has_skipped_iterations_of_its_own_and_a_frozen_one_costs_nothing():
     nan = np.nan
     loss = [[1, nan], [3, nan], [nan, 4], [nan, nan]]
-    history = recorded(loss, nfe=[[10, 99], [20, 99], [99, 40], [99, 99]], seconds=np.float32([1, 2, 3, 4]))
+    history = recorded(loss, nfe=[[10, 0], [20, 0], [99, 40], [99, 0]], seconds=np.float32([1, 2, 3, 4]))
     np.testing.assert_array_equal(history.windows("loss", 2)[1], [[2, nan], [nan, 4]])
-    np.testing.assert_array_equal(history.windows("nfe", 2)[1], [[15, nan], [nan, 40]])
-    np.testing.assert_array_equal(history.windows("seconds", 2)[1], [1.5, 3])
+    np.testing.assert_array_equal(history.windows("nfe", 2)[1], [[15, nan], [99, 40]])
+    np.testing.assert_array_equal(history.windows("seconds", 2)[1], [1.5, 3.5])
+
+
+@pytest.mark.parametrize("series", ["validation", "accuracy"])
+def test_stretches_of_what_was_not_recorded_of_every_iteration_are_refused(series):
+    with pytest.raises(ValueError, match=f"series: takes one that was recorded of every iteration, got '{series}'"):
+        recorded([1.0, 2.0]).windows(series, 2)
 
 
 @pytest.mark.parametrize(("members", "shape"), [(None, (0,)), (3, (0, 3))])

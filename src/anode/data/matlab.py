@@ -32,6 +32,8 @@ CLASSES = {6: "f8", 9: "u1"}
 """What the numbers of an array are, by the format's number for it: double or uint8."""
 STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8"}
 """What they are stored as, which may be smaller."""
+MOST_DIMENSIONS = 32
+"""More than any array here has."""
 COMPLEX = 0x800
 """The flag of an array that has an imaginary part."""
 
@@ -46,7 +48,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, Array]:
     found: dict[str, Array] = {}
     others: list[str] = []
     for parts in _matrices(path):
-        flags, shape = int(parts.numbers(least=1)[0]), parts.numbers(least=2).tolist()
+        flags, shape = int(parts.whole_numbers(least=1)[0]), parts.whole_numbers(least=2).tolist()
         name = parts.numbers().astype(np.uint8).tobytes().decode("latin-1")
         if name not in names:
             others.append(repr(name[:20]))
@@ -70,6 +72,13 @@ class _Parts:
     def __init__(self, path: Path, content: bytes, order: str) -> None:
         self.path, self.content, self.order = path, content, order
         self.at = 0
+
+    def whole_numbers(self, least: int) -> Array:
+        """The next part, which has to be of a few whole numbers."""
+        found = self.numbers(least)
+        if found.dtype.kind not in "iu" or len(found) > MOST_DIMENSIONS:
+            raise damaged(self.path, f"at most {MOST_DIMENSIONS} whole numbers", f"{len(found):,} of {found.dtype}")
+        return found
 
     def numbers(self, least: int = 0) -> Array:
         """The next part, whatever its numbers are stored as; at least so many."""

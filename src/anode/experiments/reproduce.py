@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -42,6 +43,8 @@ class Settings:
         seed: The first seed.
         resume: Use the runs that are already in the folder.
         jobs: How many runs at a time; by default one for each processor.
+        root: Where image datasets lie, if it is not the usual place; that place is read by the runs themselves, from
+            the environment variable ``ANODE_DATA``.
     """
 
     figures: Sequence[str] = ("toy",)
@@ -51,6 +54,7 @@ class Settings:
     seed: int = 0
     resume: bool = True
     jobs: int | None = None
+    root: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -70,14 +74,18 @@ class Work:
     out: Path
     resume: bool
     jobs: int
+    root: Path | None
 
     @property
     def identity(self) -> dict[str, Any]:
         return {"half": self.half.name, "scale": self.scale, "repeats": self.repeats, "seed": self.seed}
 
-    def run(self, name: str) -> Run:
-        """A run by its name."""
-        return self.half.scales[self.scale].run(name, self.repeats, self.seed)
+    @cached_property
+    def runs(self) -> list[Run]:
+        """All runs that are needed, each once whoever needs it."""
+        needed = [*(study.runs for study in self.studies), *(claim.runs for claim in self.claims)]
+        names = dict.fromkeys(name for runs in needed for name in runs)
+        return [self.half.scales[self.scale].run(name, self.repeats, self.seed) for name in names]
 
 
 def planned(settings: Settings) -> Work:
@@ -93,7 +101,7 @@ def planned(settings: Settings) -> Work:
     claims = [claim for claim in half.claims if claim.figure in {study.id for study in studies}]
     out = settings.out or Path("results") / half.name
     jobs = settings.jobs or os.cpu_count() or 1
-    return Work(half, studies, claims, scale, repeats, settings.seed, out, settings.resume, jobs)
+    return Work(half, studies, claims, scale, repeats, settings.seed, out, settings.resume, jobs, settings.root)
 
 
 def chosen(names: Sequence[str]) -> tuple[Half, list[Study]]:
@@ -115,45 +123,45 @@ def reproduce(work: Work, bars: Bars) -> dict[str, Any]:
     start = time.perf_counter()
     if work.out.exists() and not work.out.is_dir():
         raise ValueError(f"out: takes a folder, got the file {work.out}")
+    if not work.out.exists():
+        for run in work.runs:  # before anything is made
+            run.check(work.root)
     work.out.mkdir(parents=True, exist_ok=True)
     with locked(work.out, "out"):
-        before = open_folder(work)
-        results = trained(work, bars)
+        before = earlier(work)
+        results = trained(work, before is not None, bars)
         for done, study in enumerate(work.studies):
             bars.show("drawing figures", done, len(work.studies), study.id)
             draw(study, results, work.out / "figures")
         bars.show("drawing figures", len(work.studies), len(work.studies))
-        content = summary(work, before, results, time.perf_counter() - start)
+        content = summary(work, before or {}, results, time.perf_counter() - start)
         write_json(work.out / MARKER, content, indent=1)
         write_report(work.out)
     return content
 
 
-def open_folder(work: Work) -> dict[str, Any]:
-    """Make the folder ours, or refuse; returns what its results file says."""
+def earlier(work: Work) -> dict[str, Any] | None:
+    """What the results file of the folder says; ``None`` if there is none, or another, which is to be replaced."""
     out, marker = work.out, work.out / MARKER
     if not marker.exists():
-        if any(out.iterdir()):
+        if any(not path.name.startswith(".") for path in out.iterdir()):
             raise ValueError(
                 f"out: {out} holds something else; give a new folder, or an earlier one of anode reproduce"
             )
-    else:
-        content = read_json(marker)
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise DamagedFileError(f"{marker}: is not a results file of this version; give another folder")
-        theirs = {name: content.get(name, OLD.get(name)) for name in work.identity}
-        if work.identity == theirs:
-            check_earlier(content, marker, work.half)
-            return content  # with --no-resume, those of its runs that are needed are removed and done again
-        if work.resume:
-            raise ValueError(
-                f"out: {out} holds results of {described(theirs)}, not of {described(work.identity)}; give another "
-                "folder, or --no-resume to replace them"
-            )
-        rmtree(out / "runs", ignore_errors=True)  # with the results, which are replaced
-    content = {"format": FORMAT, "title": work.half.title, **work.identity}
-    write_json(marker, content, indent=1)
-    return content
+        return None
+    content = read_json(marker)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise DamagedFileError(f"{marker}: is not a results file of this version; give another folder")
+    theirs = {name: content.get(name, OLD.get(name)) for name in work.identity}
+    if work.identity == theirs:
+        check_earlier(content, marker, work.half)
+        return content
+    if work.resume:
+        raise ValueError(
+            f"out: {out} holds results of {described(theirs)}, not of {described(work.identity)}; give another "
+            "folder, or --no-resume to replace them"
+        )
+    return None
 
 
 def described(identity: dict[str, Any]) -> str:
@@ -173,21 +181,33 @@ def check_earlier(content: dict[str, Any], marker: Path, half: Half) -> None:
         raise DamagedFileError(f"{marker}: is damaged; remove it or restore it")
 
 
-def trained(work: Work, bars: Bars) -> Results:
-    """The results of all runs that are needed, each trained once whoever needs it."""
-    needed = [*(study.runs for study in work.studies), *(claim.runs for claim in work.claims)]
-    runs = [work.run(name) for name in dict.fromkeys(name for names in needed for name in names)]
+def trained(work: Work, ours: bool, bars: Bars) -> Results:
+    """The results of all runs that are needed, each trained once whoever needs it.
+
+    Args:
+        work: What is to be done.
+        ours: Whether what is in the folder belongs to it; if not, that is replaced.
+        bars: Shows the progress.
+    """
     folder = work.out / "runs"
     results: dict[str, Result] = {}
-    if work.resume:
-        results = {run.name: found for run in runs if (found := load(run, folder)) is not None}
-    missing = [run for run in runs if run.name not in results]
+    if ours and work.resume:
+        results = {run.name: found for run in work.runs if (found := load(run, folder)) is not None}
+    missing = [run for run in work.runs if run.name not in results]
     for run in missing:
-        run.check()
+        run.check(work.root)  # before anything is removed
+        if ours and work.resume and paths(run, folder)[0].exists():
+            what = f"{paths(run, folder)[0]} is of another protocol than this version's"
+            raise ValueError(f"out: {what}; give another folder, or --no-resume to do it again")
+    if not ours:
+        rmtree(folder, ignore_errors=True)
+        rmtree(work.out / "figures", ignore_errors=True)
+        write_json(work.out / MARKER, {"format": FORMAT, "title": work.half.title, **work.identity}, indent=1)
     for run in missing:
         for path in paths(run, folder):  # or, interrupted now, it would be taken for a new one later
             path.unlink(missing_ok=True)
-        if not work.resume:
+    for run in work.runs:
+        if run.name in results or not work.resume:
             run.clean(folder)
     missing.sort(key=lambda run: run.cost, reverse=True)
     do_runs(missing, folder, work.jobs, bars)

@@ -66,8 +66,12 @@ class Run(ABC):
     skips_failures = False
     """Whether an iteration that fails is left out; a repeat is trained to the end all the same."""
 
-    def check(self) -> None:  # noqa: B027, most runs need nothing
-        """Raise an error if what the run needs is not there."""
+    def check(self, root: Path | None) -> None:  # noqa: B027, most runs need nothing
+        """Raise an error if what the run needs is not there.
+
+        Args:
+            root: Where datasets lie; ``None`` for the usual place.
+        """
 
     @abstractmethod
     def described(self) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -13,7 +15,7 @@ import torch
 from anode.data import images, toy
 from anode.data.toy import Dataset
 from anode.experiments.environment import environment
-from anode.files import DamagedFileError, read_json, write_json
+from anode.files import DamagedFileError, locked, read_json, write_json
 from anode.models.ensemble import from_seed, seeded, unstack
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.ode.inputs import lookup, number, require
@@ -23,11 +25,11 @@ from anode.train.history import History
 from anode.train.losses import LOSSES
 from anode.train.ranks import Ranks
 
-FORMAT = "anode training 1"
+FORMAT = "anode train 1"
 DATASETS = (*toy.DATASETS, *images.IMAGES)
 TOY_ONLY = ("model", "hidden", "layers", "dim", "loss", "validation", "repeats")
 IMAGE_ONLY = ("filters", "side", "train_size", "head_channels")
-SOLVER = ("method", "rtol", "atol", "step_size")
+SOLVER = ("method", "rtol", "atol", "step_size", "max_steps")
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Single:
     rtol: float = 1e-3
     atol: float = 1e-3
     step_size: float | None = None
+    max_steps: int = 1_000
     dim: int | None = None
     side: int | None = None
     train_size: int | None = None
@@ -54,7 +57,7 @@ class Single:
     batch_size: int | None = None
     lr: float = 1e-3
     weight_decay: float = 0.0
-    loss: str = "huber"
+    loss: str | None = None
     validation: float = 0.0
     evaluate_every: int | None = None
     on_failure: str = "stop"
@@ -66,22 +69,34 @@ class Single:
         """Whether it is about images."""
         return self.data in images.IMAGES
 
+    @property
+    def chosen_loss(self) -> str:
+        """The loss that was asked for, or the usual one."""
+        return self.loss or ("cross_entropy" if self.is_image else "huber")
+
     def check(self) -> None:
         """Raise ``ValueError`` about what does not go together."""
         lookup("data", self.data, dict.fromkeys(DATASETS))
         number("repeats", self.repeats, whole=True)
         number("seed", self.seed, whole=True, zero=True)
+        require(self.seed < 2**40, "seed", self.seed, "a whole number below 2**40")
+        for name in ("side", "train_size"):
+            number(name, getattr(self, name), whole=True, optional=True)
+        number("lr", self.lr)
+        number("weight_decay", self.weight_decay, zero=True)
+        for name in ("lr", "weight_decay"):
+            require(math.isfinite(getattr(self, name)), name, getattr(self, name), "a finite number")
         for name in TOY_ONLY if self.is_image else IMAGE_ONLY:
-            self.only_default(name, f"for {self.data}, which {'has' if self.is_image else 'has no'} images")
-        lookup("loss", self.loss, LOSSES)
+            self.only_default(name, f"{self.data}, which {'has' if self.is_image else 'has no'} images")
+        lookup("loss", self.chosen_loss, LOSSES)
         if not self.is_image and not lookup("model", self.model, {"node": True, "resnet": False}):
             for name in ("augment", "time", *SOLVER):
-                self.only_default(name, "for a resnet, which has no flow")
+                self.only_default(name, "a resnet, which has no flow")
 
     def only_default(self, name: str, why: str) -> None:
         """Refuse an option that has no meaning here."""
-        value, default = getattr(self, name), Single.__dataclass_fields__[name].default
-        require(value == default, name, value, f"{default} {why}")
+        if getattr(self, name) != Single.__dataclass_fields__[name].default:
+            raise ValueError(f"{name}: has no meaning for {why}; leave it out")
 
     def dataset(self, seed: int) -> Dataset:
         """The toy data that belongs to a seed."""
@@ -97,7 +112,7 @@ class Single:
             side = self.side or source.shape[1]
             image = (source.shape[0], side, side)
             return ImageNeuralODE(image, source.classes, self.filters, head_channels=self.head_channels, **field)
-        inputs, outputs = self.dataset(self.seed).dim, 2 if self.loss == "cross_entropy" else 1
+        inputs, outputs = self.dataset(self.seed).dim, 2 if self.chosen_loss == "cross_entropy" else 1
         if self.model == "node":
             return NeuralODE(inputs, outputs, self.hidden, layers=2 if self.layers is None else self.layers, **field)
         layers = 5 if self.layers is None else self.layers
@@ -132,7 +147,7 @@ def prepare(single: Single, root: Path | None = None) -> Prepared:
         "batch_size": min(usual, size) if single.batch_size is None else single.batch_size,
         "lr": single.lr,
         "weight_decay": single.weight_decay,
-        "loss": "cross_entropy" if single.is_image else single.loss,
+        "loss": single.chosen_loss,
         "evaluate_every": single.evaluate_every,
         "on_failure": single.on_failure,
         "seed": single.seed,
@@ -167,7 +182,7 @@ def toy_data(single: Single, seeds: Sequence[int]) -> tuple[Any, Any]:
 
 def targets(data: Sequence[Dataset], single: Single) -> Any:
     """The data as training takes it: with classes for cross entropy, and without a list for a single model."""
-    if single.loss != "cross_entropy":
+    if single.chosen_loss != "cross_entropy":
         return data[0] if single.repeats == 1 else data
     require(single.repeats == 1, "repeats", single.repeats, "1 beside --loss cross_entropy")
     return data[0].x, data[0].labels
@@ -182,33 +197,38 @@ def train_single(single: Single, folder: Path, minutes: float | None = None, roo
         minutes: End after so much time.
         root: Where image datasets lie.
     """
-    begun = earlier(single, folder)
-    prepared = prepare(single, root)
     first = Ranks(torch.device("cpu")).first  # of several processes, one writes
+    if first:
+        earlier(single, folder)  # a mistake is to be found before the data are read
+    prepared = prepare(single, root)
+    train = partial(
+        fit,
+        prepared.model,
+        prepared.data,
+        validation=prepared.validation,
+        epochs=single.epochs,
+        minutes=minutes,
+        checkpoint=folder / "checkpoint",
+        **prepared.options,
+    )
+    if not first:
+        return train()
     new = [each for each in (folder, *folder.parents) if not each.exists()]
-    if first:
-        folder.mkdir(parents=True, exist_ok=True)  # before the work: if it cannot be made, nothing is lost
-    if first and not begun:
-        described = {"format": FORMAT, "options": asdict(single), "environment": environment()}
-        write_json(folder / "run.json", described, indent=1)
-    try:
-        history = fit(
-            prepared.model,
-            prepared.data,
-            validation=prepared.validation,
-            epochs=single.epochs,
-            minutes=minutes,
-            checkpoint=folder / "checkpoint",
-            **prepared.options,
-        )
-    except (ValueError, TypeError):  # a mistake in the options, if it was found before training
-        if first and not begun and not any((folder / "checkpoint").glob("state-*")):
-            (folder / "run.json").unlink(missing_ok=True)
-            rmtree(folder / "checkpoint", ignore_errors=True)
-            for each in new:
-                each.rmdir()
-        raise
-    if first:
+    folder.mkdir(parents=True, exist_ok=True)  # before the work: if it cannot be made, nothing is lost
+    with locked(folder, "out"):
+        begun = earlier(single, folder)  # by another process meanwhile, perhaps
+        if not begun:
+            described = {"format": FORMAT, "options": asdict(single), "environment": environment()}
+            write_json(folder / "run.json", described, indent=1)
+        try:
+            history = train()
+        except Exception:
+            if not begun and not any((folder / "checkpoint").glob("state-*")):  # nothing was trained
+                (folder / "run.json").unlink()
+                rmtree(folder / "checkpoint", ignore_errors=True)
+                for each in new:
+                    each.rmdir()
+            raise
         checkpoint.save(prepared.model, folder / "model")
         history.save(folder / "history.csv")
         history.save(folder / "history.json")
@@ -217,7 +237,7 @@ def train_single(single: Single, folder: Path, minutes: float | None = None, roo
 
 def earlier(single: Single, folder: Path) -> bool:
     """Whether a folder holds a run that was begun with the same options; ``ValueError`` if it holds something else."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    if not folder.exists() or (folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir())):
         return False
     if not (folder / "run.json").is_file():
         raise ValueError(f"out: {folder} exists and is not an empty folder; give a new one")

@@ -119,6 +119,8 @@ class ConvField(Field):
         torch.Size([8, 6, 28, 28])
     """
 
+    features_dim = -3
+
     def __init__(self, channels: int, filters: int = 64, *, time: bool = True, activation: str = "relu") -> None:
         super().__init__()
         for name, size in (("channels", channels), ("filters", filters)):

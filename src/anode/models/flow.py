@@ -69,7 +69,8 @@ class Flow(Model):
                 f"step_size: takes a number above 0 for method {method!r}, which has steps of a given size"
             )
         self.field = field
-        self.augment = augment if isinstance(augment, Augment) else Zeros(augment)
+        dim = field.features_dim if isinstance(field, Field) else -1
+        self.augment = augment if isinstance(augment, Augment) else Zeros(augment, dim)
         self.t1, self.control = t1, control
         self.norm: Norm | None = None
         self.solver: dict[str, Any] = {

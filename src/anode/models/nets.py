@@ -140,7 +140,7 @@ class ImageNeuralODE(Model):
             **solver,
         }
         field = ConvField(channels, filters, time=time, activation=activation)
-        self.flow = Flow(field, augment=Zeros(augment, dim=-3), **solver)
+        self.flow = Flow(field, augment=augment, **solver)
         self.head = nn.Linear(seen * sizes[1] * sizes[2], classes)
 
     @property

@@ -94,6 +94,9 @@ class Field(nn.Module):
     override :meth:`derivative` with something faster.
     """
 
+    features_dim = -1
+    """The dimension of the state that holds a point's features, to which others may be added."""
+
     @property
     def members(self) -> int | None:
         """How many fields are stacked in this one; ``None`` for a field by itself."""

@@ -117,7 +117,7 @@ def scale_note(results: Record) -> list[Markup]:
     """How this differs from what the paper did, if it does."""
     if not results.content.get("note"):
         return []
-    return [element("p", element("b", f"Scale {results.text('scale')}: "), results.text("note"), class_="note")]
+    return [element("p", element("b", f"Scale {results.text('scale')}: "), results.text("note"), class_="scale")]
 
 
 def contents(studies: dict[str, Record]) -> Markup:

@@ -15,7 +15,7 @@ from anode.train.losses import accuracy, mean
 from anode.train.members import Members
 from anode.train.points import Points, as_input
 from anode.train.ranks import Ranks
-from anode.train.record import EVALUATED, MOMENTS, Snapshot, Table
+from anode.train.record import EVALUATED, MOMENTS, Snapshot, Table, as_array
 
 if TYPE_CHECKING:
     from anode.train.protocol import Protocol
@@ -94,9 +94,7 @@ class Evaluation:
             outcome = self.model.run(as_input(wanted.points(self.members.count), self.like))
         features = self.members.unless_frozen(self.members.if_solved(outcome.features, outcome))
         nfe = self.members.steps(outcome)[0].numpy(force=True)
-        self.snapshots.append(
-            Snapshot(iterations, features.numpy(force=True), nfe if self.members.count else nfe.reshape(()))
-        )
+        self.snapshots.append(Snapshot(iterations, as_array(features), nfe if self.members.count else nfe.reshape(())))
 
 
 @contextmanager

@@ -118,12 +118,15 @@ class History:
             count: How many stretches; fewer if there are fewer iterations.
 
         Returns:
-            The iterations at which the stretches end, and the means: [stretches], or [stretches, members]. Iterations
-            without a loss, which were skipped, are left out; a stretch that has no others is NaN.
+            The iterations at which the stretches end, and the means: [stretches], or [stretches, members]. What there
+            is no value of is left out, as losses of skipped iterations, and everything of a member that is frozen; a
+            stretch that has nothing else is NaN.
         """
         values = np.asarray(getattr(self, series), dtype=np.float64)
-        lost = np.isnan(self.loss)
-        values = np.where(lost if values.ndim == lost.ndim else lost.all(1), np.nan, values)
+        if len(values) != len(self):
+            raise ValueError(f"series: takes one that was recorded of every iteration, got {series!r}")
+        if values.ndim == self.loss.ndim:
+            values = np.where(np.isnan(self.loss) & (values == 0), np.nan, values)
         ends = np.unique(np.linspace(0, len(values), min(count, len(values)) + 1).round().astype(int))
         parts = [values[start:end] for start, end in pairwise(ends)]
         counts = [np.isfinite(part).sum(0) for part in parts]

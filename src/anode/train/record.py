@@ -57,6 +57,12 @@ class Snapshot:
     nfe: Array
 
 
+def as_array(values: torch.Tensor) -> Array:
+    """A tensor as an array, in single precision if it has less."""
+    small = values.dtype in (torch.bfloat16, torch.float16)
+    return (values.float() if small else values).numpy(force=True)
+
+
 class Table:
     """Columns of numbers that grow row by row.
 
@@ -97,7 +103,7 @@ class Table:
         if self._rows:
             for name, column in self._columns.items():
                 shape = column.shape[1:]
-                entries = [torch.as_tensor(row[name]).numpy(force=True) for row in self._rows]
+                entries = [as_array(torch.as_tensor(row[name])) for row in self._rows]
                 fitting = [np.broadcast_to(e if shape else e.reshape(()), shape) for e in entries]
                 with np.errstate(over="ignore"):  # a loss beyond float32 is infinite there
                     self._columns[name] = np.concatenate([column, np.array(fitting, dtype=column.dtype)])

@@ -118,7 +118,7 @@ def stability(results: Results) -> Finding:
     numbers = []
     for label, result in (("NODE", node), ("ANODE", anode)):
         numbers.append((f"{label}: most evaluations in a solve", spread(result.history.nfe.max(0))))
-        numbers.append((f"{label}: solves that failed", str(len(result.history.failures))))
+        numbers.append((f"{label}: iterations that failed", str(len(result.history.failures))))
         numbers.append((f"{label}: final training loss", spread(final(result, "loss"))))
     return Finding(unstable(node) & ~unstable(anode), numbers)
 

@@ -16,7 +16,6 @@ from anode.data import images
 from anode.data.images import SPLITS, ImageData
 from anode.experiments.environment import environment
 from anode.experiments.runs import Result, Run
-from anode.files import DamagedFileError, read_json, write_json
 from anode.models.ensemble import from_seed
 from anode.models.nets import ImageNeuralODE
 from anode.train.fit import fit
@@ -57,9 +56,9 @@ class ImageRun(Run):
 
     skips_failures = True
 
-    def check(self) -> None:
+    def check(self, root: Path | None) -> None:
         for split in SPLITS:
-            images.require_files(self.data, split)
+            images.require_files(self.data, split, root)
 
     @property
     def label(self) -> str:
@@ -123,7 +122,7 @@ class ImageRun(Run):
 
     def train(self, tell: Listener | None, folder: Path) -> Result:
         start = time.perf_counter()
-        unfinished = self.unfinished(folder)
+        unfinished = folder / f"{self.name}.part"  # checkpoints of another protocol are refused by fit
         train, test = (images.load(self.data, split) for split in ("train", "test"))
         test = test.subset(self.test_size).resize(self.side)
         histories = [
@@ -157,19 +156,6 @@ class ImageRun(Run):
         if history.stopped == "interrupted":
             raise KeyboardInterrupt
         return history
-
-    def unfinished(self, folder: Path) -> Path:
-        """Where checkpoints are; empty if there are only those of another protocol."""
-        part = folder / f"{self.name}.part"
-        note, protocol = part / "protocol.json", self.protocol()
-        try:
-            ours = note.is_file() and read_json(note) == protocol
-        except DamagedFileError:
-            ours = False
-        if not ours:
-            self.clean(folder)
-            write_json(note, protocol, indent=1)
-        return part
 
     def clean(self, folder: Path) -> None:
         rmtree(folder / f"{self.name}.part", ignore_errors=True)
