@@ -24,8 +24,9 @@ from anode.ode.field import Derivative
 BYTES_KEPT = 2**30
 """How much may be held for a backward pass: 20 evaluations of 256 images of MNIST with 64 filters."""
 
-BYTES_IN_SLICE = 2**21
-"""How large an activation of a slice may be."""
+BYTES_IN_SLICE = 2**22
+"""How large an activation of a slice may be: a training iteration on MNIST took 8.5 s with this, 9.4 s with twice
+as much (medians, in turns)."""
 
 
 def time_map(weight: Tensor, height: int, width: int) -> Tensor:
