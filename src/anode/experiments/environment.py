@@ -30,12 +30,19 @@ def environment() -> dict[str, Any]:
 
 
 def revision() -> str:
-    """The git revision of this package's source; empty if it is installed and not run from its repository."""
+    """The git revision of this package's source, marked if it was changed; empty if it is not in its repository."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return ""
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=10"]
-    try:
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(root), *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+
+    try:
+        # Of the source alone: results are under way to be changed when this is asked.
+        return git("describe", "--always", "--abbrev=10") + (
+            "-dirty" if git("status", "--porcelain", "--", "src") else ""
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
