@@ -284,6 +284,26 @@ def test_a_loss_that_is_not_finite_is_one_line_if_it_is_to_be_raised(tmp_path):
     assert line.startswith("error: in iteration 1 of training, the loss is not finite")
 
 
+def test_a_run_that_ended_because_a_solve_failed_says_so_by_its_exit_code(tmp_path):
+    command = ["train", "moons", "--epochs", 1, "--batch-size", 500, "--lr", 1e6, "--max-steps", 20]
+    result = run(*command, "--out", tmp_path / "run")
+    assert result.exit_code == 1
+    assert "failed: repeat 0" in result.stdout
+    assert f"saved: {tmp_path / 'run'}" in result.stdout
+    assert run(*command, "--on-failure", "skip", "--out", tmp_path / "skipped").exit_code == 0
+
+
+def test_too_little_memory_is_one_line(tmp_path, monkeypatch):
+    def huge(*_):
+        return torch.empty(2**58, dtype=torch.uint8)
+
+    monkeypatch.setattr(single, "train_single", huge)
+    result = run("train", "moons", "--out", tmp_path / "run")
+    assert (result.exit_code, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("error: there is not enough memory for this (")
+
+
 # Other processes
 
 # The command, which keeps a state after every iteration, and after the fifth says so by a file and waits.
@@ -424,6 +444,17 @@ def test_a_run_on_images_is_compared_with_an_accuracy(whole, tmp_path):
     result = run("plot", whole, "--reference", 98.2, "--out", tmp_path / "plot.svg")
     assert (result.exit_code, result.stdout) == (0, f"picture: {tmp_path / 'plot.svg'}\n")
     assert "98.2 %" in texts(tmp_path / "plot.svg")
+
+
+@pytest.mark.parametrize("reference", [-1, 101, "nan"])
+def test_an_accuracy_to_compare_with_is_a_percentage(whole, tmp_path, reference):
+    result = run("plot", whole, "--reference", reference, "--out", tmp_path / "plot.svg")
+    refused(result, "reference", "an accuracy in percent")
+
+
+def test_runs_without_accuracies_have_none_to_compare_with(tmp_path):
+    train(tmp_path / "moons", "moons", "--epochs", 1, "--batch-size", 500, "--hidden", 4)
+    refused(run("plot", tmp_path / "moons", "--reference", 98.2), "reference", "have no accuracies", "98.2")
 
 
 def test_runs_on_images_and_on_points_are_drawn_into_one_picture(whole, tmp_path):

@@ -17,6 +17,7 @@ from anode.files import (
     read_tensors,
     remove_unfinished,
     sync_folder,
+    temporary,
     tensors_from_bytes,
     tensors_to_bytes,
     write,
@@ -118,12 +119,22 @@ def test_an_error_of_the_system_names_the_file_that_could_not_be_written(tmp_pat
 
 
 def test_only_what_a_killed_process_left_of_such_files_is_removed(tmp_path):
-    left = [".state-1-0123abcd.json", ".state-22-ffffffff.safetensors"]
-    others = [".state-1.json", "state-1-0123abcd.json", ".other-0123abcd.json", ".state-1-0123abcd", "state-1.json"]
+    left = [".state-1-0123abcd.json", ".state-22-ffffffff.safetensors", ".state-1-0123abcd"]
+    others = [".state-1.json", "state-1-0123abcd.json", ".other-0123abcd.json", "state-1.json"]
     for name in (*left, *others):
         (tmp_path / name).write_text("")
     remove_unfinished(tmp_path, "state-")
     assert names_in(tmp_path) == sorted(others)
+
+
+def test_an_unfinished_folder_is_removed_with_all_that_is_in_it(tmp_path):
+    unfinished = temporary(tmp_path / "unpacking")
+    (unfinished / "deep").mkdir(parents=True)
+    (unfinished / "deep" / "file").write_text("half")
+    (tmp_path / "whole").mkdir()
+    remove_unfinished(tmp_path)
+    assert names_in(tmp_path) == ["whole"]
+    remove_unfinished(tmp_path / "missing")  # has nothing to remove
 
 
 def test_what_is_left_of_a_killed_process_is_found_by_its_name(tmp_path):

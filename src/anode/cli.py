@@ -205,7 +205,8 @@ def train(
 
     Writes `model.json`, `model.safetensors`, `history.json`, `history.csv` and `run.json`, which `anode plot` reads,
     and the state of training on the way. Ctrl-C ends training early and saves what there is; the same command goes on
-    from there, also after the process was killed, and more `--epochs` may be asked for.
+    from there, also after the process was killed, and more `--epochs` may be asked for. The exit code is 1 if a solve
+    failed and training ended there.
 
     **Examples**
 
@@ -229,6 +230,8 @@ def train(
         if len(history.failures) > FAILURES_SHOWN:
             out.print(Text(f"and {len(history.failures) - FAILURES_SHOWN} more failures, see history.json"))
         out.print(Text(f"saved: {folder}"), soft_wrap=True)
+    if history.failures and on_failure == "stop":
+        raise typer.Exit(1)
 
 
 def described(single: Any) -> str:

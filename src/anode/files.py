@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 from uuid import uuid4
 
@@ -65,7 +66,7 @@ def write(path: Path, save: Callable[[Path], object]) -> Path:
         OSError: It could not be written, because the disk is full for example; the error names it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.stem}-{uuid4().hex[:8]}{path.suffix}")
+    unfinished = temporary(path)
     try:
         save(unfinished)
         with unfinished.open("rb+") as file:
@@ -80,16 +81,23 @@ def write(path: Path, save: Callable[[Path], object]) -> Path:
     return path
 
 
-def remove_unfinished(folder: Path, stem: str) -> None:
-    """Remove temporary files that :func:`write` left because its process was killed.
+def temporary(path: Path) -> Path:
+    """A new name beside a file or folder, to make it under; :func:`remove_unfinished` knows such names."""
+    return path.with_name(f".{path.stem}-{uuid4().hex[:8]}{path.suffix}")
+
+
+def remove_unfinished(folder: Path, stem: str = "") -> None:
+    """Remove what has a temporary name because the process that was making it was killed.
 
     Args:
-        folder: Where; nobody may be writing there.
-        stem: How the names of the files begin.
+        folder: Where; nobody may be writing there. It need not exist.
+        stem: How the names begin.
     """
-    left = re.compile(rf"\.{re.escape(stem)}.*-[0-9a-f]{{8}}\.\w+")
-    for path in folder.iterdir():
-        if left.fullmatch(path.name):
+    left = re.compile(rf"\.{re.escape(stem)}.*-[0-9a-f]{{8}}(\.\w+)?")
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if left.fullmatch(path.name) and path.is_dir():
+            rmtree(path, ignore_errors=True)
+        elif left.fullmatch(path.name):
             path.unlink(missing_ok=True)
 
 

@@ -18,7 +18,7 @@ from anode.data.archives import unpack
 from anode.data.files import Download, DownloadError, obtain
 from anode.data.images import IMAGES, load
 from anode.data.stock import check, fetch, presence
-from anode.files import DamagedFileError
+from anode.files import DamagedFileError, locked, temporary
 
 FILE = gzip.compress(idx(noise(50, 28, 28)))
 CIFAR, TINY = "cifar-10-batches-bin", "tiny-imagenet-200"
@@ -354,6 +354,22 @@ def test_fetching_again_downloads_only_what_is_missing(official, server):
     server.asked.clear()
     fetch("mnist", official)
     assert server.asked == ["/t10k-labels-idx1-ubyte.gz"]
+
+
+def test_fetching_removes_what_a_killed_process_left(official):
+    half = temporary(official / "cifar10" / "cifar.tar.gz")
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"half")
+    (temporary(official / "cifar10" / "unpacking") / CIFAR).mkdir(parents=True)
+    fetch("cifar10", official)
+    assert names_in(official / "cifar10") == [CIFAR]
+
+
+def test_a_dataset_is_fetched_by_one_process_at_a_time(official, server):
+    (official / "mnist").mkdir(parents=True)
+    with locked(official / "mnist", "root"), pytest.raises(BlockingIOError, match=r"root: .*mnist is in use"):
+        fetch("mnist", official)
+    assert server.asked == []
 
 
 def test_the_digits_are_fetched_without_a_network_or_a_folder(tmp_path):

@@ -217,6 +217,21 @@ def test_every_cut_near_the_ends_of_a_mat_file_is_noticed(tmp_path, kind):
         refused(read_mat, put(tmp_path / "cut.mat", whole[:length]))
 
 
+@pytest.mark.parametrize(
+    ("at", "kind", "words"),
+    [
+        (136, 7, "at most 32 whole numbers, got 2 of float32"),  # flags that are not whole numbers
+        (136, 99, "a part of kind 99"),
+        (152, 7, "of float32"),  # and a shape
+        (156, 0, "a part of kind 5 and 0 bytes"),
+    ],
+)
+def test_a_mat_file_of_odd_flags_or_shapes_is_refused(tmp_path, at, kind, words):
+    content = bytearray(MAT["plain"])
+    content[at : at + 4] = kind.to_bytes(4, "little")
+    refused(read_mat, put(tmp_path / "odd.mat", bytes(content)), words)
+
+
 @each_kind_of_mat
 @settings(PROPERTY, max_examples=200)
 @given(st.integers(0, 199), st.booleans(), st.integers(1, 255))

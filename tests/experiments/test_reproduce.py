@@ -13,7 +13,7 @@ from anode.experiments.study import Drawing
 from anode.experiments.toy import protocols
 from anode.experiments.toy.runs import ToyRun
 from anode.experiments.toy.studies import STUDIES
-from anode.files import DamagedFileError, locked
+from anode.files import DamagedFileError, locked, temporary
 from anode.train.history import Failure
 
 FIG03 = {"map-identity", "map-g"}
@@ -267,6 +267,14 @@ def test_figures_asked_for_one_after_the_other_are_all_in_the_report(tmp_path, t
     assert {timing["name"] for timing in content["timings"]} >= FIG03 | FIG20
     page = (tmp_path / "report.html").read_text()
     assert all(f'id="{name}"' in page for name in ("fig03", "fig05", "fig20"))
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    again(tmp_path, "fig03")
+    for name in ("results.json", "runs/fig03-node.json", "figures/fig03.png"):
+        temporary(tmp_path / name).write_text("half")
+    again(tmp_path, "fig03")
+    assert not list(tmp_path.rglob(".*"))
 
 
 def test_failures_of_earlier_figures_are_kept(tmp_path, monkeypatch):

@@ -11,9 +11,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from uuid import uuid4
 
 from anode.data.reading import damaged
+from anode.files import temporary
 
 Tell = Callable[[str, int, int], object]
 """Told of progress: what is being done, how much of it is done, and how much there is."""
@@ -36,7 +36,7 @@ def unpack(archive: Path, wanted: str, tell: Tell) -> Path:
     Raises:
         DamagedFileError: If the archive cannot be read, holds links or paths that lead elsewhere, or not that folder.
     """
-    unfinished = archive.with_name(f".unpacking-{uuid4().hex[:8]}")
+    unfinished = temporary(archive.with_name("unpacking"))
     try:
         with _readable(archive):
             steps = _unzip(archive, unfinished) if archive.suffix == ".zip" else _untar(archive, unfinished)

@@ -9,6 +9,7 @@ from anode.data.archives import Tell
 from anode.data.files import data_root, md5, obtain
 from anode.data.images import IMAGES, ImageData, load
 from anode.data.sources import SPLITS
+from anode.files import locked, remove_unfinished
 from anode.ode.inputs import lookup
 
 
@@ -57,12 +58,18 @@ def fetch(name: str, root: str | Path | None = None, tell: Tell = lambda *_: Non
         The dataset's folder.
 
     Raises:
+        BlockingIOError: If another process is downloading it.
         DownloadError: If there is no network, or no such file. The message says what to put where.
         DamagedFileError: If what is there, or what was downloaded, is not the official file.
     """
     source, folder = lookup("name", name, IMAGES), data_root(root) / name
-    for download in source.downloads:
-        obtain(download, folder, tell)
+    if not source.downloads:
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder, "root"):
+        remove_unfinished(folder)
+        for download in source.downloads:
+            obtain(download, folder, tell)
     return folder
 
 

@@ -38,13 +38,16 @@ def draw_saved(folders: Sequence[Path], picture: Path | None, reference: float |
     for folder, run in zip(folders, runs, strict=True):
         require(len(run.history) > 0, str(folder), "no iterations", "a run that was trained")
     shown = [name for name in SERIES if any(getattr(run.history, name).any() for run in runs)]
+    takes = "none, as these runs have no accuracies" if "accuracy" not in shown else "an accuracy in percent, 0 to 100"
+    known = reference is None or ("accuracy" in shown and 0 <= reference <= 100)
+    require(known, "reference", reference, takes)
     flows_of = [(run, *flow) for run in runs if (flow := _paths(run)) is not None]
     columns = max(2, len(shown), len(flows_of))
     three_d = [columns + i for i, (_, paths, _) in enumerate(flows_of) if paths.shape[2] >= 3]
     made = style.figure(4.0 * columns, 7.4 if flows_of else 3.7, 2 if flows_of else 1, columns, three_d=three_d)
     for ax, name in zip(made.axes, shown, strict=False):
         _draw_series(ax, runs, name)
-    if reference is not None and "accuracy" in shown:
+    if reference is not None:
         ax = made.axes[shown.index("accuracy")]
         ax.axhline(reference, color=style.MUTED, linestyle="--", linewidth=1.2, label=f"{reference:g} %")
         style.legend(ax)

@@ -18,7 +18,7 @@ from anode.experiments.halves import HALVES, Half
 from anode.experiments.runs import Result, Run, load, paths
 from anode.experiments.study import Results, Study
 from anode.experiments.workers import do_runs
-from anode.files import DamagedFileError, locked, read_json, write_json
+from anode.files import DamagedFileError, locked, read_json, remove_unfinished, write_json
 from anode.ode.inputs import lookup, number, require
 from anode.plots.animate import gif
 from anode.plots.style import save as save_figure
@@ -129,6 +129,8 @@ def reproduce(work: Work, bars: Bars) -> dict[str, Any]:
     work.out.mkdir(parents=True, exist_ok=True)
     with locked(work.out, "out"):
         before = earlier(work)
+        for folder in (work.out, work.out / "runs", work.out / "figures"):
+            remove_unfinished(folder)
         results = trained(work, before is not None, bars)
         for done, study in enumerate(work.studies):
             bars.show("drawing figures", done, len(work.studies), study.id)
