@@ -70,6 +70,10 @@ x, y = data_of().x, data_of().y
         ({"validation": broken("x", 3)}, "validation, x: takes finite values, .* in 1 of 22 rows"),
         ({"validation": broken("y", 3)}, "validation, y: takes finite values, .* in 1 of 22 rows"),
         ({"validation": (x, y[:3])}, "validation: takes as many x as y"),
+        ({"data": (x, y, y)}, r"data, weights: takes one number a point, shape \(22,\), got \(22, 1\)"),
+        ({"data": (x, y, torch.full((22,), math.nan))}, "data, weights: takes finite values"),
+        ({"data": (x, y, torch.zeros(22))}, "data, weights: takes numbers from 0, not all of them 0, got 'only 0'"),
+        ({"validation": (x, y, -torch.ones(22))}, "validation, weights: takes numbers from 0, .*got -1"),
         ({"data": (torch.cat([x, x], 1), y)}, "x: takes 2 features in the last dimension, got shape"),
     ],
     ids=str,
@@ -82,12 +86,12 @@ def test_a_bad_argument_is_an_error_that_names_it_and_nothing_has_changed(option
 @pytest.mark.parametrize("name", ["data", "validation"])
 @pytest.mark.parametrize(
     "given_as",
-    [3, "moons", [x, y], (x, y, x), (x.numpy(), y.numpy()), (x.tolist(), y.tolist()), {"x": x, "y": y}, x],
-    ids=["number", "name", "list", "three", "numpy", "lists", "dict", "tensor"],
+    [3, "moons", [x, y], (x, y, x, y), (x.numpy(), y.numpy()), (x.tolist(), y.tolist()), {"x": x, "y": y}, x],
+    ids=["number", "name", "list", "four", "numpy", "lists", "dict", "tensor"],
 )
 def test_what_is_no_data_is_a_type_error_that_says_what_is(name, given_as, stacked):
-    said = rf"{name}: takes a Dataset, an ImageData or a pair of tensors \(x, y\)" + (
-        ", or 3 Datasets, one a member" if stacked else ""
+    said = rf"{name}: takes a Dataset, an ImageData, or tensors \(x, y\) or \(x, y, weights\)" + (
+        "; or 3 of them, one a member" if stacked else ""
     )
     refuses(stack_of() if stacked else model_of(), TypeError, said, **{name: given_as})
 
@@ -96,7 +100,7 @@ def test_datasets_for_each_member_are_only_for_stacks():
     refuses(
         model_of(),
         TypeError,
-        r"data: takes a Dataset, an ImageData or a pair of tensors \(x, y\), got list",
+        r"data: takes a Dataset, an ImageData, or tensors \(x, y\) or \(x, y, weights\), got list",
         [data_of()],
     )
 
@@ -104,24 +108,24 @@ def test_datasets_for_each_member_are_only_for_stacks():
 @pytest.mark.parametrize("name", ["data", "validation"])
 @pytest.mark.parametrize("count", [0, 1, 2, 4])
 def test_another_number_of_datasets_than_members_is_an_error(name, count):
-    refuses(stack_of(), (TypeError, ValueError), f"{name}: takes .*3 Datasets", **{name: [data_of()] * count})
+    refuses(stack_of(), (TypeError, ValueError), f"{name}: takes .*; or 3 of them", **{name: [data_of()] * count})
 
 
 def test_the_error_says_how_many_datasets_there_were():
-    refuses(stack_of(), ValueError, r"data: takes .*3 Datasets.*got .*2", [data_of()] * 2)
+    refuses(stack_of(), ValueError, r"data: takes .*or 3 of them, one a member, got 2", [data_of()] * 2)
 
 
 @pytest.mark.parametrize("name", ["data", "validation"])
 def test_datasets_of_different_sizes_are_an_error_that_lists_them(name):
     sets = [data_of(points=22), data_of(points=20), data_of(points=22)]
-    said = rf"{name}: takes datasets of one size, got \[\(20, 2\), \(22, 2\)\]"
+    said = rf"{name}: takes data of one size, and targets of one shape, got \[\(\(20, 2\), .*\(\(22, 2\), "
     refuses(stack_of(), ValueError, said, **{name: sets})
     sets = [data_of(), data_of(), data_of("Flow")]
-    refuses(stack_of(), ValueError, rf"{name}: takes datasets of one size", **{name: sets})
+    refuses(stack_of(), ValueError, rf"{name}: takes data of one size", **{name: sets})
 
 
 def test_a_list_that_is_not_all_datasets_is_an_error():
-    refuses(stack_of(), TypeError, "data: takes .*3 Datasets", [data_of(), data_of(), (x, y)])
+    refuses(stack_of(), TypeError, "data: takes .*; or 3 of them", [data_of(), data_of(), x])
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,10 @@ def values_of(model, member: int | None = None) -> list[torch.Tensor]:
     return [(p if member is None else p[member]).detach().clone() for p in model.parameters()]
 
 
+def close(a: list[torch.Tensor], b: list[torch.Tensor], tolerance: float) -> bool:
+    return len(a) == len(b) and all(torch.allclose(x, y, tolerance, tolerance) for x, y in zip(a, b, strict=True))
+
+
 def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
     return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,22 +68,27 @@ class Evaluation:
                 self.record.add(**self.means(points), validation_at=iterations)
             self.done = iterations
 
+    @property
+    def latest(self) -> float:
+        """The last validation loss of a model by itself; NaN if there is none."""
+        return float(self.record.last["validation"]) if self.record.last and self.members.count is None else math.nan
+
     def means(self, points: Points) -> dict[str, Tensor]:
         """Means over all points, one number or one a member; NaN for a member one of whose solves failed."""
         sums: dict[str, Tensor] = {}
         batches = points.in_turn(self.protocol.batch_size)
         for batch in batches:
             share = self.ranks.share(batch)
-            x, y = points.take(share.points, self.like)
+            x, y, weights = points.take(share.points, self.like)
             outcome = self.model.run(x)
-            values = {"validation": mean(self.protocol.loss(outcome.prediction, y), self.members.count)}
+            values = {"validation": mean(self.protocol.loss(outcome.prediction, y), self.members.count, weights)}
             if self.protocol.classifies:
                 values["validation_accuracy"] = accuracy(outcome.prediction, y, self.members.count)
-            weights = dict.fromkeys(values, batch.shape[-1] / len(points)) | {"validation_nfe": 1 / len(batches)}
+            parts = dict.fromkeys(values, batch.shape[-1] / len(points)) | {"validation_nfe": 1 / len(batches)}
             values = {name: self.members.if_solved(value, outcome) for name, value in values.items()}
             values["validation_nfe"] = self.members.steps(outcome)[0]
             for name, value in values.items():
-                sums[name] = sums.get(name, 0.0) + share.of(value.cpu().double()) * weights[name]
+                sums[name] = sums.get(name, 0.0) + share.of(value.cpu().double()) * parts[name]
         return {name: self.members.unless_frozen(self.ranks.total(value)) for name, value in sums.items()}
 
     def take_snapshot(self, iterations: int) -> None:

@@ -56,7 +56,7 @@ def differences(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
 
 
 def _points(points: Points) -> list[Any]:
-    return [_tensor(points.x), _tensor(points.y)]
+    return [_tensor(part) for part in (points.x, points.y, points.weights) if part is not None]
 
 
 def _tensor(values: Tensor) -> list[Any]:

@@ -23,6 +23,7 @@ from anode.train.inputs import Data
 from anode.train.interrupt import deferred_interrupt
 from anode.train.losses import Loss, accuracy, mean
 from anode.train.members import Members
+from anode.train.patience import Patience
 from anode.train.progress import Listener, Report, listener
 from anode.train.protocol import Protocol
 from anode.train.ranks import Ranks, Share
@@ -44,6 +45,7 @@ def fit(
     loss: str | Loss = "huber",
     validation: Data | None = None,
     evaluate_every: int | None = None,
+    patience: int | None = None,
     seed: int | Sequence[int] = 0,
     snapshots: Snapshots | None = None,
     minutes: float | None = None,
@@ -63,8 +65,9 @@ def fit(
 
     Args:
         model: What to train, in place.
-        data: A dataset or ``(x, y)``; for a stack also a sequence of datasets, one a member and all of one size. Images
-            may be ``torch.uint8``: they stay so, and the model sees each batch as numbers from 0 to 1.
+        data: A dataset, ``(x, y)`` or ``(x, y, weights)`` with a weight a point, whose scale has no meaning; for a
+            stack also a sequence of these, one a member and all of one size. Images may be ``torch.uint8``: they stay
+            so, and the model sees each batch as numbers from 0 to 1.
         epochs: Passes over the data.
         batch_size: Points in an iteration; the last batch of an epoch may be smaller.
         lr: Adam's learning rate, or one a member.
@@ -75,6 +78,9 @@ def fit(
             which is no failure of the training.
         evaluate_every: After how many iterations that is done; by default after every epoch. At the end of training,
             also if time is up, it is done in any case.
+        patience: End when so many evaluations in turn have found no lower validation loss than before, and in any case
+            leave the model as it was at its lowest; only for models by themselves. An evaluation at the very end counts
+            if it would have been done there anyway.
         seed: Of the order of data. A stack takes one a member; from a single seed its members get that one and those
             that follow it.
         snapshots: Which features to record, and when.
@@ -116,6 +122,7 @@ def fit(
         seed=seed,
         snapshots=snapshots,
         evaluate_every=evaluate_every,
+        patience=patience,
         on_failure=on_failure,
     )
     ranks = Ranks(next(p.device for p in model.parameters() if p.requires_grad))
@@ -149,6 +156,7 @@ class Training:
         types = {**SERIES, **SHARED, **(OPTIONAL if protocol.classifies else {})}
         width = () if protocol.members is None else (protocol.members,)
         self.record = Table(types, {name: () if name in SHARED else width for name in types})
+        self.patience = Patience(model, protocol.patience)
         self.failures: list[Failure] = []
         self.lost = False  # whether the iteration at hand has failed, and changes nothing
         self.whole = True  # whether no iteration is half done
@@ -169,6 +177,7 @@ class Training:
                         raise  # in the middle of something that the others wait for
                 if self.whole:
                     between.keep(self)
+            self.patience.bring_back()
         finally:
             self.members.bring_back()
         return stopped
@@ -179,7 +188,7 @@ class Training:
         with self.ranks.joined(self.model):
             self.evaluation.take_snapshot(len(self.record))
         for batch in order.between(len(self.record), between.total):
-            if self.members.none_left or stopped:
+            if self.members.none_left or stopped or self.patience.reason:
                 break
             with self.ranks.joined(self.model):
                 self.iterate(batch)
@@ -190,7 +199,7 @@ class Training:
             return "no member is left" if self.protocol.members else self.failures[-1].reason
         with self.ranks.joined(self.model):
             self.validate()
-        return stopped
+        return stopped or (self.patience.reason if len(self.record) < between.total else "")
 
     def iterate(self, batch: Tensor) -> None:
         """One step of the optimiser, and a look at what it has come to."""
@@ -207,6 +216,7 @@ class Training:
         self.evaluation.take_snapshot(len(self.record))
         if self.protocol.evaluates_after(len(self.record)):
             self.validate()
+            self.patience.look(self.evaluation.latest)
         self.whole = True
 
     def forward(self, share: Share) -> tuple[Outcome, Tensor, dict[str, Tensor]]:
@@ -215,10 +225,10 @@ class Training:
         It is computed again without those that fail, so that they cannot disturb the others.
         """
         count = self.protocol.members
-        x, y = self.protocol.data.take(share.points, self.adam.parameters[0])
+        x, y, weights = self.protocol.data.take(share.points, self.adam.parameters[0])
         while True:
             outcome = self.model.run(x)
-            losses = mean(self.protocol.loss(outcome.prediction, y), count)
+            losses = mean(self.protocol.loss(outcome.prediction, y), count, weights)
             seen = {"loss": losses.detach()}
             if self.protocol.classifies:
                 seen["accuracy"] = accuracy(outcome.prediction.detach(), y, count)

@@ -13,48 +13,67 @@ from torch import Tensor
 from anode.data.images import ImageData
 from anode.data.toy import Dataset
 from anode.ode.inputs import finite_rows, number, require
+from anode.train.points import Points
 
-Data = Dataset | ImageData | tuple[Tensor, Tensor] | Sequence[Dataset]
-"""Points and targets: for everybody, or a sequence with one for each member of a stack, all of one size.
+Single = Dataset | ImageData | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
+Data = Single | Sequence[Single]
+"""Points and targets, perhaps with weights: for everybody, or one for each member of a stack, all of one size.
 
 Points may be images of bytes, ``torch.uint8``; a model sees them as numbers from 0 to 1.
 """
 
 
-def tensors(name: str, data: Data, members: int | None) -> tuple[Tensor, Tensor]:
-    """Points and targets, with a member dimension if there are members; checked."""
-    if isinstance(data, Dataset):
-        x, y = data.x, data.y
-    elif isinstance(data, ImageData):
-        x, y = data.images, data.labels
-    elif isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
-        x, y = data  # type: ignore[assignment]
-    else:
+def points_of(name: str, data: Data, members: int | None) -> Points:
+    """Points, targets and weights, with a member dimension if there are members; checked."""
+    if not _is_single(data):
         return _of_each(name, data, members)
+    x, y, *weights = _parts(data)
     require(x.ndim > 0 and y.ndim > 0 and len(x) == len(y), name, (tuple(x.shape), tuple(y.shape)), "as many x as y")
     require(len(x) > 0, name, tuple(x.shape), "at least one point")
     finite_rows(f"{name}, x", x)
     finite_rows(f"{name}, y", y)
-    if members is None:
-        return x, y
-    return x.expand(members, *x.shape), y.expand(members, *y.shape)
+    parts = [x, y, *(_checked_weights(name, each, len(x)) for each in weights)]
+    if members is not None:
+        parts = [part.expand(members, *part.shape) for part in parts]
+    return Points(parts[0], parts[1], members, *parts[2:])
 
 
-def _of_each(name: str, data: Any, members: int | None) -> tuple[Tensor, Tensor]:
-    fits = isinstance(data, Sequence) and len(data) == members and all(isinstance(each, Dataset) for each in data)
-    takes = "a Dataset, an ImageData or a pair of tensors (x, y)" + (
-        f", or {members} Datasets, one a member" if members else ""
+def _is_single(data: Any) -> bool:
+    tuples = isinstance(data, tuple) and len(data) in (2, 3) and all(isinstance(part, Tensor) for part in data)
+    return tuples or isinstance(data, Dataset | ImageData)
+
+
+def _parts(data: Any) -> tuple[Tensor, ...]:
+    if isinstance(data, Dataset):
+        return data.x, data.y
+    return (data.images, data.labels) if isinstance(data, ImageData) else data
+
+
+def _checked_weights(name: str, weights: Tensor, points: int) -> Tensor:
+    """Weights, one of them on average."""
+    shape = tuple(weights.shape)
+    require(shape == (points,), f"{name}, weights", shape, f"one number a point, shape {(points,)}")
+    finite_rows(f"{name}, weights", weights)
+    lowest, total = float(weights.min()), float(weights.sum())
+    require(
+        lowest >= 0 < total, f"{name}, weights", lowest if lowest < 0 else "only 0", "numbers from 0, not all of them 0"
     )
-    if not fits:
-        datasets = isinstance(data, list | tuple) and members and all(isinstance(each, Dataset) for each in data)
-        require(not datasets, name, f"{len(data)} Datasets" if datasets else None, takes)
+    return weights / weights.double().mean()
+
+
+def _of_each(name: str, data: Any, members: int | None) -> Points:
+    takes = "a Dataset, an ImageData, or tensors (x, y) or (x, y, weights)"
+    takes += f"; or {members} of them, one a member" if members else ""
+    several = members is not None and isinstance(data, list | tuple) and all(_is_single(each) for each in data)
+    if not several:
         raise TypeError(f"{name}: takes {takes}, got {type(data).__name__}")
-    pairs = [tensors(f"{name}[{i}]", each, None) for i, each in enumerate(data)]
-    sizes = {x.shape for x, _ in pairs}
-    require(len(sizes) == 1, name, sorted(tuple(size) for size in sizes), "datasets of one size")
-    shapes = {y.shape for _, y in pairs}
-    require(len(shapes) == 1, name, sorted(tuple(shape) for shape in shapes), "targets of one shape")
-    return torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
+    require(len(data) == members, name, len(data), takes)
+    found = [points_of(f"{name}[{i}]", each, None) for i, each in enumerate(data)]
+    parts = [[part for part in (each.x, each.y, each.weights) if part is not None] for each in found]
+    shapes = {tuple(tuple(part.shape) for part in each) for each in parts}
+    require(len(shapes) == 1, name, sorted(shapes), "data of one size, and targets of one shape")
+    stacked = [torch.stack(same) for same in zip(*parts, strict=True)]
+    return Points(stacked[0], stacked[1], members, *stacked[2:])
 
 
 def per_member(name: str, value: Any, members: int | None, following: bool = False) -> list[Any]:

@@ -62,8 +62,19 @@ def check_targets(name: str, loss: str, prediction: Tensor, target: Tensor, dims
         raise ValueError(f"{name}: takes {takes}, got {least if least < 0 else most}")
 
 
-def mean(losses: Tensor, members: int | None) -> Tensor:
-    """The mean of single losses: one number, or one a member."""
+def mean(losses: Tensor, members: int | None, weights: Tensor | None = None) -> Tensor:
+    """The mean of single losses: one number, or one a member.
+
+    Args:
+        losses: Of points, [points, ...] or [members, points, ...].
+        members: How many there are; ``None`` for a model by itself.
+        weights: By which the points' losses are multiplied, [points] or [members, points].
+    """
+    if weights is not None:
+        if losses.shape[: weights.ndim] != weights.shape:
+            takes = "a function that gives every point its own losses, as the points have weights"
+            raise ValueError(f"loss: takes {takes}, got one that gives shape {tuple(losses.shape)}")
+        losses = losses * weights.reshape(weights.shape + (1,) * (losses.ndim - weights.ndim))
     if members is not None and losses.shape[:1] != (members,):
         takes = f"a function that gives every one of {members} members its own losses"
         raise ValueError(f"loss: takes {takes}, got one that gives shape {tuple(losses.shape)}")

@@ -17,26 +17,29 @@ class Points:
         x: [points, ...], or [members, points, ...]; whole numbers from 0 to 255 stand for values from 0 to 1.
         y: The same.
         members: How many members have points of their own; ``None`` for a model by itself.
+        weights: How much each point counts, [points] or [members, points], 1 on average; ``None`` if all do alike.
     """
 
     x: Tensor
     y: Tensor
     members: int | None
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         return self.x.shape[0 if self.members is None else 1]
 
-    def take(self, batch: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Some points and their targets.
+    def take(self, batch: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Some points, their targets, and their weights if they have some.
 
         Args:
             batch: Their numbers, [points] or [members, points].
             like: In whose dtype and on whose device they are wanted.
         """
-        if self.members is None:
-            return as_input(self.x[batch], like), self.y[batch].to(like.device)
-        each = torch.arange(self.members, device=batch.device).unsqueeze(1)
-        return as_input(self.x[each, batch], like), self.y[each, batch].to(like.device)
+        which: tuple[Tensor, ...] = (batch,)
+        if self.members is not None:
+            which = (torch.arange(self.members, device=batch.device).unsqueeze(1), batch)
+        weights = None if self.weights is None else self.weights[which].to(like)
+        return as_input(self.x[which], like), self.y[which].to(like.device), weights
 
     def in_turn(self, batch_size: int) -> tuple[Tensor, ...]:
         """All numbers of points in batches, in their order."""

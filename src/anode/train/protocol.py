@@ -13,7 +13,7 @@ from torch import Tensor
 from anode.models.model import Model
 from anode.ode.inputs import finite_rows, lookup, number, require
 from anode.train.evaluation import Snapshots, evaluating
-from anode.train.inputs import Data, per_member, rate, tensors, whole
+from anode.train.inputs import Data, per_member, points_of, rate, whole
 from anode.train.losses import LOSSES, Loss, check_targets
 from anode.train.points import Order, Points, as_input
 
@@ -46,6 +46,7 @@ class Protocol:
     seeds: list[int]
     snapshots: Snapshots | None
     evaluate_every: int | None
+    patience: int | None
     on_failure: str
 
     @classmethod
@@ -62,23 +63,28 @@ class Protocol:
         seed: int | Sequence[int],
         snapshots: Snapshots | None,
         evaluate_every: int | None,
+        patience: int | None,
         on_failure: str,
     ) -> Self:
         """Check the arguments of :func:`anode.fit`, against each other and against the model."""
         members = model.members
-        points = Points(*tensors("data", data, members), members)
+        points = points_of("data", data, members)
         number("batch_size", batch_size, whole=True)
         require(batch_size <= len(points), "batch_size", batch_size, f"at most the {len(points)} points that there are")
         number("weight_decay", weight_decay, zero=True)
         require(weight_decay < math.inf, "weight_decay", weight_decay, "a finite number")
         number("evaluate_every", evaluate_every, whole=True, optional=True)
+        number("patience", patience, whole=True, optional=True)
+        alone = "nothing for a stack of models, whose members would end at different times"
+        require(patience is None or members is None, "patience", patience, alone)
+        require(patience is None or validation is not None, "patience", patience, "nothing without validation data")
         lookup("on_failure", on_failure, ON_FAILURE)
         takes = '"stop" or "raise" for a stack of models, whose members go on without those that fail'
         require(members is None or on_failure != "skip", "on_failure", on_failure, takes)
         protocol = cls(
             members=members,
             data=points,
-            validation=None if validation is None else Points(*tensors("validation", validation, members), members),
+            validation=None if validation is None else points_of("validation", validation, members),
             batch_size=batch_size,
             lr=[rate("lr", each) for each in per_member("lr", lr, members)],
             weight_decay=weight_decay,
@@ -87,6 +93,7 @@ class Protocol:
             seeds=[whole("seed", each) for each in per_member("seed", seed, members, following=True)],
             snapshots=snapshots,
             evaluate_every=evaluate_every,
+            patience=patience,
             on_failure=on_failure,
         )
         protocol.check_model(model)
@@ -128,14 +135,14 @@ class Protocol:
 
     def settings(self) -> dict[str, Any]:
         """How training goes, in numbers and words; less usual settings only where they differ from the usual ones."""
-        unusual = {} if self.evaluate_every is None else {"evaluate_every": self.evaluate_every}
+        unusual = {name: getattr(self, name) for name in ("evaluate_every", "patience")}
         return {
             "batch_size": self.batch_size,
             "lr": self.lr if self.members else self.lr[0],
             "weight_decay": self.weight_decay,
             "loss": self.loss_name,
             "seed": self.seeds if self.members else self.seeds[0],
-            **unusual,
+            **{name: value for name, value in unusual.items() if value is not None},
             **({} if self.on_failure == "stop" else {"on_failure": self.on_failure}),
         }
 

@@ -56,6 +56,7 @@ def capture(training: Training) -> State:
     for i, snapshot in enumerate(evaluation.snapshots):
         tensors[f"snapshot.{i}.features"] = torch.from_numpy(snapshot.features)
         tensors[f"snapshot.{i}.nfe"] = torch.as_tensor(snapshot.nfe)
+    tensors |= {f"best.{name}": value for name, value in training.patience.best.items()}
     tensors["frozen"] = members.frozen
     tensors["random"] = torch.get_rng_state()
     if adam.parameters[0].is_cuda:
@@ -65,6 +66,7 @@ def capture(training: Training) -> State:
         "aside": [member for member, _ in members.set_aside],
         "failures": [asdict(failure) for failure in training.failures],
         "snapshots": [snapshot.iteration for snapshot in evaluation.snapshots],
+        "patience": [training.patience.lowest, training.patience.since] if training.patience.best else None,
     }
     return State(len(training.record), content, tensors)
 
@@ -103,6 +105,11 @@ def restore(training: Training, state: State, total: int) -> None:
         Snapshot(at, tensors[f"snapshot.{i}.features"].numpy(), tensors[f"snapshot.{i}.nfe"].numpy())
         for i, at in enumerate(state.content["snapshots"])
     ]
+    if state.content.get("patience"):
+        training.patience.lowest, training.patience.since = state.content["patience"]
+        training.patience.best = {
+            name: tensors[f"best.{name}"].to(v.device) for name, v in values_of(training.model).items()
+        }
     torch.set_rng_state(tensors["random"])
     if "random.cuda" in tensors and adam.parameters[0].is_cuda:
         torch.cuda.set_rng_state(tensors["random.cuda"], adam.parameters[0].device)
