@@ -7,7 +7,7 @@ against it are that improbable. A repeat that failed to train speaks against.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import comb
 
@@ -33,6 +33,12 @@ class Finding:
 
     votes: Votes
     numbers: list[tuple[str, str]]
+
+    @classmethod
+    def of_parts(cls, parts: Mapping[str, Votes], numbers: list[tuple[str, str]]) -> Finding:
+        """That all parts of a claim are true; in how many repeats each of them is comes before the other numbers."""
+        counts = [(name, f"true in {int(votes.sum())} of {len(votes)} repeats") for name, votes in parts.items()]
+        return cls(np.all(list(parts.values()), axis=0), [*counts, *numbers])
 
     @property
     def verdict(self) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike
 
 from anode.ode.inputs import require
@@ -18,6 +18,9 @@ from anode.plots.style import INK, MODEL_COLORS, MUTED, grid, legend, styled
 
 OTHER_COLORS = (*MODEL_COLORS.values(), "#b5487d", "#3f8fd2", MUTED)
 """For labels that are no model's name, in order."""
+
+FEW_DECADES = 200
+"""A logarithmic axis that reaches less far has plain numbers."""
 
 
 @styled()
@@ -188,7 +191,12 @@ def _make_logarithmic(ax: Axes, means: Array) -> None:
     if not above_zero.size:
         return  # there is no such axis for them
     ax.set_yscale("log")
-    ax.set_ylim(bottom=above_zero.min() / 2)
+    low, high = float(above_zero.min()), float(above_zero.max())
+    ax.set_ylim(low / max(1.1, (high / low) ** 0.08), high * max(1.1, (high / low) ** 0.08))
+    if high / low < FEW_DECADES and low > 0.01 and high < 1000:  # plain numbers say more than powers of ten
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low > 3 else range(1, 10)))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.yaxis.set_minor_formatter(NullFormatter())
     ax.tick_params(axis="y", which="minor", length=2, width=0.6, color=INK)
 
 

@@ -181,6 +181,29 @@ def legend(ax: Axes, **options: Any) -> None:
     ax.legend(**settings)
 
 
+@styled()
+def shared_legend(figure: Figure) -> None:
+    """One legend above all axes, instead of one in each; for axes that show the same."""
+    entries: dict[str, Any] = {}
+    for ax in figure.axes:
+        handles, labels = ax.get_legend_handles_labels()
+        entries = {**dict(zip(labels, handles, strict=True)), **entries}
+        own = ax.get_legend()
+        if own is not None:
+            own.remove()
+    figure.legend(
+        entries.values(),
+        entries.keys(),
+        loc="outside upper center",
+        ncols=len(entries),
+        frameon=False,
+        fontsize=SMALL + 0.5,
+        labelcolor=INK,
+        handlelength=1.4,
+        columnspacing=1.6,
+    )
+
+
 def colors_of(labels: Array) -> list[str]:
     """The colour of each label."""
     return [CLASS_COLORS[label] for label in labels]

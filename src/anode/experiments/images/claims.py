@@ -59,28 +59,29 @@ def ratio(above: Array, below: Array) -> Array:
 def faster(results: Results) -> Finding:
     """Claim 10."""
     gains = {data: times_faster(results[f"{data}-p0"], results[f"{data}-p10"]) for data in ("mnist", "cifar10")}
-    votes = (gains["mnist"] >= 5) & (gains["cifar10"] >= 2.5)
-    return Finding(votes, [(f"{TITLES[data]}: times fewer iterations", spread(gain)) for data, gain in gains.items()])
+    parts = {"MNIST: 5 times fewer": gains["mnist"] >= 5, "CIFAR10: 2.5 times fewer": gains["cifar10"] >= 2.5}
+    numbers = [(f"{TITLES[data]}: times fewer iterations", spread(gain)) for data, gain in gains.items()]
+    return Finding.of_parts(parts, numbers)
 
 
 def cheaper(results: Results) -> Finding:
     """Claim 11."""
     shares = {data: evaluations_needed(results[f"{data}-p0"], results[f"{data}-p10"]) for data in ("mnist", "cifar10")}
-    votes = np.all([share <= 2 / 3 for share in shares.values()], axis=0)
+    parts = {f"{TITLES[data]}: at most 2/3": share <= 2 / 3 for data, share in shares.items()}
     numbers = [(f"{TITLES[data]}: ANODE's NFE over NODE's at the same loss", spread(s)) for data, s in shares.items()]
-    return Finding(votes, numbers)
+    return Finding.of_parts(parts, numbers)
 
 
 def same_size(results: Results) -> Finding:
     """Claim 12."""
-    votes, numbers = [], []
+    parts, numbers = {}, []
     for data in ("mnist", "cifar10"):
         models = pair(results, data, CHOSEN[data])
         for series, name in (("loss", "loss"), ("nfe", "NFE")):
             ends = {label: final(result, series) for label, result in models.items()}
-            votes.append(ends["ANODE"] < ends["NODE"])
+            parts[f"{TITLES[data]}: lower {name}"] = ends["ANODE"] < ends["NODE"]
             numbers += [(f"{TITLES[data]}, {label}: final {name}", spread(value)) for label, value in ends.items()]
-    return Finding(np.all(votes, axis=0), numbers)
+    return Finding.of_parts(parts, numbers)
 
 
 def weight_decay(results: Results) -> Finding:
@@ -89,21 +90,26 @@ def weight_decay(results: Results) -> Finding:
     names["NODE"] = "mnist-node"
     loss = {label: final(results[name], "loss") for label, name in names.items()}
     nfe = {label: final(results[name], "nfe") for label, name in names.items()}
-    better = (loss["ANODE"] < loss["NODE with decay"]) & (nfe["ANODE"] < nfe["NODE with decay"])
-    fewest = np.all([nfe["ANODE with decay"] <= each for each in nfe.values()], axis=0)
+    parts = {
+        "ANODE: lower loss than NODE with decay": loss["ANODE"] < loss["NODE with decay"],
+        "ANODE: lower NFE than NODE with decay": nfe["ANODE"] < nfe["NODE with decay"],
+        "ANODE with decay: fewest evaluations": np.all(
+            [nfe["ANODE with decay"] <= each for each in nfe.values()], axis=0
+        ),
+    }
     numbers = [(f"{label}: final loss, NFE", f"{spread(loss[label])}, {spread(nfe[label])}") for label in names]
-    return Finding(better & fewest, numbers)
+    return Finding.of_parts(parts, numbers)
 
 
 def accuracies(results: Results) -> Finding:
     """Claim 14."""
-    votes, numbers = [], []
+    parts, numbers = {}, []
     for data, reported in TABLE1.items():
         found = [r.history.validation_accuracy[-1] for r in pair(results, data, CHOSEN[data]).values()]
-        votes.append(found[1] > found[0])
+        parts[f"{TITLES[data]}: higher accuracy"] = found[1] > found[0]
         for label, share, paper in zip(("NODE", "ANODE"), found, reported, strict=True):
             numbers.append((f"{TITLES[data]}, {label} (paper: {paper} %)", percent(share)))
-    return Finding(np.all(votes, axis=0), numbers)
+    return Finding.of_parts(parts, numbers)
 
 
 def unstable(result: Result) -> Array:
@@ -120,7 +126,7 @@ def stability(results: Results) -> Finding:
         numbers.append((f"{label}: most evaluations in a solve", spread(result.history.nfe.max(0))))
         numbers.append((f"{label}: iterations that failed", str(len(result.history.failures))))
         numbers.append((f"{label}: final training loss", spread(final(result, "loss"))))
-    return Finding(unstable(node) & ~unstable(anode), numbers)
+    return Finding.of_parts({"NODE: unstable": unstable(node), "ANODE: stable": ~unstable(anode)}, numbers)
 
 
 def scales(results: Results) -> Finding:
@@ -129,18 +135,19 @@ def scales(results: Results) -> Finding:
     loss = {label: final(result, "loss") for label, result in models.items()}
     gain = times_faster(models["NODE"], models["ANODE"])
     numbers = [(f"{label}: final loss", spread(value)) for label, value in loss.items()]
-    return Finding((loss["ANODE"] < loss["NODE"]) & (gain >= 5), [*numbers, ("times fewer iterations", spread(gain))])
+    parts = {"lower loss": loss["ANODE"] < loss["NODE"], "5 times fewer iterations": gain >= 5}
+    return Finding.of_parts(parts, [*numbers, ("times fewer iterations", spread(gain))])
 
 
 def too_much(results: Results) -> Finding:
     """Claim 18."""
-    votes, numbers = [], []
+    parts, numbers = {}, []
     few, many = results["mnist-p10"], results[f"mnist-p{TOO_MANY}"]
     for series, name in (("loss", "loss"), ("nfe", "NFE")):
-        votes.append(final(many, series) > final(few, series))
+        parts[f"p = {TOO_MANY}: higher {name}"] = final(many, series) > final(few, series)
         numbers += [(f"p = {r.run.augment}: final {name}", spread(final(r, series))) for r in (few, many)]
     numbers += [(f"p = {r.run.augment}: test loss", spread(r.history.validation[-1])) for r in (few, many)]
-    return Finding(np.all(votes, axis=0), numbers)
+    return Finding.of_parts(parts, numbers)
 
 
 CLAIMS = (

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from anode.experiments.images.curves import COLUMNS, against_nfe, in_training, on_test, rows
 from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study
-from anode.plots.style import figure
+from anode.plots.style import figure, shared_legend
 
 Draw = Callable[[Axes, Mapping[str, Result]], None]
 
@@ -57,6 +57,7 @@ def panelled(name: str, title: str, caption: str, grid: Sequence[Sequence[Panel]
         for ax, panel in zip(made.axes, panels, strict=True):
             PLOTS[panel.shows](ax, {label: results[run] for label, run in panel.models.items()})
             ax.set_title(panel.title)
+        shared_legend(made)
         listed = {label: results[run] for run, label in reversed(shown.items())}
         return Drawing(made, COLUMNS, rows(listed))
 

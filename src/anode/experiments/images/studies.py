@@ -128,7 +128,12 @@ FIGURES = (
         "the image. Beside the two models of the same size: an ANODE whose linear layer sees the channels of the image "
         "alone. Not in the paper.",
         [
-            row({**equal(data), "ANODE, NODE's linear layer": f"{data}-head"}, TITLES[data], "loss", "test accuracy")
+            row(
+                {**equal(data), "ANODE with a NODE's linear layer": f"{data}-head"},
+                TITLES[data],
+                "loss",
+                "test accuracy",
+            )
             for data in ("mnist", "cifar10")
         ],
     ),
