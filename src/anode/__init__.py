@@ -1,5 +1,7 @@
 """Augmented neural ODEs for PyTorch."""
 
+from typing import TYPE_CHECKING, Any
+
 from anode.data import images
 from anode.data import toy as datasets
 from anode.models.ensemble import seeded, stack, unstack
@@ -17,6 +19,10 @@ from anode.train.checkpoint import load, save
 from anode.train.fit import Snapshots, fit
 from anode.train.history import History
 
+if TYPE_CHECKING:
+    from anode.estimators.classifier import ANODEClassifier
+    from anode.estimators.regressor import ANODERegressor
+
 METHODS = tuple(TABLEAUS)
 """The names of all methods."""
 
@@ -24,6 +30,8 @@ __version__ = "0.1.0"
 __all__ = [
     "METHODS",
     "PID",
+    "ANODEClassifier",
+    "ANODERegressor",
     "Continuous",
     "ConvField",
     "Field",
@@ -52,3 +60,16 @@ __all__ = [
     "stack",
     "unstack",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The estimators, once they are asked for: importing scikit-learn takes a while, and not everybody needs it."""
+    if name == "ANODEClassifier":
+        from anode.estimators.classifier import ANODEClassifier
+
+        return ANODEClassifier
+    if name == "ANODERegressor":
+        from anode.estimators.regressor import ANODERegressor
+
+        return ANODERegressor
+    raise AttributeError(f"module 'anode' has no attribute {name!r}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import anode
 from anode.files import DamagedFileError, read_json, read_tensors, write_json, write_tensors
@@ -30,19 +33,24 @@ def save(model: Savable, path: str | Path) -> Path:
     Returns:
         The JSON file.
     """
+    described, weights = files(path)
+    content = description(model)
+    write_tensors(weights, model.state_dict())
+    return write_json(described, content, indent=1)
+
+
+def description(model: Savable) -> dict[str, Any]:
+    """How to build a model, as JSON has it."""
     kind = type(model).__name__
     if CLASSES.get(kind) is not type(model):
         raise TypeError(f"model: takes one of {', '.join(CLASSES)}, got {kind}; save its state_dict() with safetensors")
-    described, weights = _files(path)
-    content = {
+    return {
         "format": FORMAT,
         "model": kind,
         "settings": {name: _as_json(value) for name, value in model.settings.items()},
         "members": model.members,
         "version": anode.__version__,
     }
-    write_tensors(weights, model.state_dict())
-    return write_json(described, content, indent=1)
 
 
 def _as_json(value: Any) -> Any:
@@ -72,30 +80,41 @@ def load(path: str | Path) -> Savable:
         >>> torch.equal(anode.load(folder / "model")(torch.ones(1, 2)), model(torch.ones(1, 2)))
         True
     """
-    described, weights = _files(path)
-    content = read_json(described)
-    try:
-        if content["format"] != FORMAT:
-            raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
-        build = lookup("model", content["model"], CLASSES)
-        members = content["members"]
-        settings = {name: _from_json(value) for name, value in content["settings"].items()}
-        with torch.random.fork_rng(devices=[]):
-            models = [build(**settings) for _ in range(members or 1)]
-        model = models[0] if members is None else stack(models)
-        tensors = read_tensors(weights)
-        if tensors:
-            model.to(next(iter(tensors.values())).dtype)
-        model.load_state_dict(tensors)
-    except DamagedFileError:
-        raise
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        what = str(error).splitlines()[0] if str(error) else repr(error)
-        raise DamagedFileError(f"{described}: is not a model that can be loaded ({what})") from None
+    described, weights = files(path)
+    content, tensors = read_json(described), read_tensors(weights)
+    with loadable(described, "a model"):
+        return build(content, tensors)
+
+
+def build(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Savable:
+    """A model from its description and its weights."""
+    if content["format"] != FORMAT:
+        raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
+    kind, members = lookup("model", content["model"], CLASSES), content["members"]
+    settings = {name: _from_json(value) for name, value in content["settings"].items()}
+    with torch.random.fork_rng(devices=[]):
+        models = [kind(**settings) for _ in range(members or 1)]
+    model = models[0] if members is None else stack(models)
+    if tensors:
+        model.to(next(iter(tensors.values())).dtype)
+    model.load_state_dict(tensors)
     return model
 
 
-def _files(path: str | Path) -> tuple[Path, Path]:
+@contextmanager
+def loadable(path: Path, what: str) -> Iterator[None]:
+    """Turn whatever goes wrong while something is made from a file's content into :class:`DamagedFileError`."""
+    try:
+        yield
+    except DamagedFileError:
+        raise
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else repr(error)
+        raise DamagedFileError(f"{path}: is not {what} that can be loaded ({reason})") from None
+
+
+def files(path: str | Path) -> tuple[Path, Path]:
+    """The JSON file and the safetensors file of a name."""
     path = Path(path)
     path = path.with_suffix("") if path.suffix == ".json" else path
     return path.with_name(f"{path.name}.json"), path.with_name(f"{path.name}.safetensors")

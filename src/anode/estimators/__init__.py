@@ -1,0 +1,1 @@
+"""Augmented neural ODEs for people who use scikit-learn."""

@@ -1,0 +1,240 @@
+"""What classifier and regressor have in common: scaling, training, and looking at rows one by one."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from anode.estimators import saving
+from anode.models.ensemble import from_seed
+from anode.models.model import Outcome, checked
+from anode.models.nets import ImageNeuralODE, NeuralODE
+from anode.ode.inputs import require
+from anode.train.fit import fit
+
+Array = NDArray[Any]
+AUGMENT = 5
+"""What ``augment="auto"`` stands for: the number that the paper settles on."""
+BATCH = 64
+"""What ``batch_size="auto"`` stands for, if there are as many rows."""
+ROWS_AT_ONCE = 4096
+"""Rows that are looked at together: enough to keep a processor busy, few enough for its memory."""
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """The part of an estimator that does not know what is predicted.
+
+    Inputs are scaled to mean 0 and variance 1 of every column, images to values from 0 to 1. Computations are in the
+    precision of the input. In training a batch has one step size; in use every row has its own, so that what is
+    predicted of a row does not depend on other rows.
+
+    Args:
+        augment: How many zeros are appended to a row, or channels of zeros to an image; 0 is the plain neural ODE.
+            ``"auto"`` stands for 5.
+        hidden: Width of the field's hidden layers.
+        layers: Number of the field's hidden layers.
+        activation: ``"relu"``, ``"softplus"``, ``"tanh"``, ``"silu"`` or ``"gelu"``.
+        time: Whether the field depends on time.
+        image: Channels, height and width, if rows are images; the field is then a convolutional one.
+        filters: Channels of its hidden layers.
+        method, rtol, atol, step_size, max_steps: Of the solver, see :func:`anode.solve`.
+        scale: Whether inputs are scaled.
+        epochs: Passes over the data.
+        batch_size: Rows in an iteration. ``"auto"`` stands for 64, or all if there are fewer.
+        lr: Adam's learning rate.
+        weight_decay: Adam's L2 penalty.
+        early_stopping: Whether to keep a part of the rows apart, to end when the loss on them has not become lower for
+            ``patience`` epochs, and to go back to where it was lowest.
+        validation_fraction: Which part of the rows.
+        patience: How many epochs.
+        warm_start: Whether ``fit`` goes on from where the last one ended, with the scales found then.
+        random_state: Of the weights and the order of rows.
+        verbose: Whether to show a progress bar, if there is a terminal.
+
+    Attributes:
+        model_: The :class:`anode.NeuralODE` or :class:`anode.ImageNeuralODE`; it takes scaled inputs.
+        history_: What happened in training, an :class:`anode.History`.
+        n_iter_: How many epochs there were.
+        n_function_evaluations_: How often the field was evaluated for a batch, the mean over the last epoch.
+        offset_, scale_: What is subtracted from the inputs, and what they are then divided by.
+    """
+
+    augment: int | str = "auto"
+    hidden: int = 32
+    layers: int = 2
+    activation: str = "relu"
+    time: bool = True
+    image: tuple[int, int, int] | None = None
+    filters: int = 32
+    method: str = "dopri5"
+    rtol: float = 1e-3
+    atol: float = 1e-3
+    step_size: float | None = None
+    max_steps: int = 1_000
+    scale: bool = True
+    epochs: int = 100
+    batch_size: int | str = "auto"
+    lr: float = 1e-2
+    weight_decay: float = 0.0
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    patience: int = 10
+    warm_start: bool = False
+    random_state: int | np.random.RandomState | None = None
+    verbose: bool = False
+
+    def transform(self, X: ArrayLike) -> Array:
+        """The features that the flow maps rows to, which a linear map predicts from.
+
+        Args:
+            X: Rows, [rows, features].
+
+        Returns:
+            [rows, features + augment]; of images, all channels one after the other.
+        """
+        return np.concatenate([outcome.features.flatten(1).numpy() for outcome in self._outcomes(X)])
+
+    def save(self, path: str | Path) -> Path:
+        """Write a fitted estimator to ``<path>.json`` and ``<path>.safetensors``; returns the first."""
+        check_is_fitted(self)
+        return saving.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read an estimator that :meth:`save` wrote. Nothing is executed by that, as it would be by unpickling."""
+        estimator: Self = saving.load(cls, path)
+        return estimator
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and skops: arrays and plain values instead of torch's objects."""
+        return saving.without_torch(super().__getstate__())
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(saving.with_torch(state))
+
+    @property
+    def _n_features_out(self) -> int:
+        """How many features there are, for ``get_feature_names_out``."""
+        added = int(self.model_.settings["augment"])
+        return int(self.n_features_in_) + added * (1 if self.image is None else math.prod(self.image[1:]))
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether training goes on from where it was."""
+        return self.warm_start and hasattr(self, "model_")
+
+    def _checked_weights(self, sample_weight: ArrayLike | None, X: Array) -> Array | None:
+        return None if sample_weight is None else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+
+    def _train(self, X: Array, y: Array, weights: Array | None, outputs: int, loss: str) -> Self:
+        """Train on checked rows and targets.
+
+        Args:
+            X: Rows.
+            y: Class numbers, or numbers, [rows, outputs].
+            weights: How much each row counts; ``None`` if all do alike.
+            outputs: How many numbers are predicted.
+            loss: The name of the loss.
+        """
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if not self._goes_on:
+            model = from_seed(lambda: self._build(X.shape[1], outputs), seed)
+            self.offset_, self.scale_ = self._find_scale(X, weights)
+            self.model_ = model.to(torch.float32 if X.dtype == np.float32 else torch.float64)
+        data = [self._scaled(X), torch.tensor(y), *([] if weights is None else [torch.tensor(weights)])]
+        held_out = None
+        if self.early_stopping:
+            data, held_out = self._split(data, seed)
+        self.model_.flow.control = None  # a batch has one step size
+        self.history_ = fit(
+            self.model_,
+            tuple(data),  # type: ignore[arg-type]
+            epochs=self.epochs,
+            batch_size=min(BATCH, len(data[0])) if self.batch_size == "auto" else self.batch_size,  # type: ignore[arg-type]
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            loss=loss,
+            validation=held_out,
+            patience=self.patience if self.early_stopping else None,
+            seed=seed,
+            progress=None if self.verbose else False,
+        )
+        saving.put_to_use(self.model_)
+        self.n_iter_ = self.history_.epochs
+        self.n_function_evaluations_ = float(self.history_.per_epoch("nfe")[-1]) if self.n_iter_ else 0.0
+        for failure in self.history_.failures:
+            what = f"training ended in iteration {failure.iteration}: {failure.reason}"
+            warnings.warn(f"{what}; try a lower lr, or a higher weight_decay", ConvergenceWarning, stacklevel=3)
+        return self
+
+    def _build(self, features: int, outputs: int) -> NeuralODE | ImageNeuralODE:
+        """A new model."""
+        options: dict[str, Any] = {
+            "augment": AUGMENT if self.augment == "auto" else self.augment,
+            "time": self.time,
+            "activation": self.activation,
+            "method": self.method,
+            "rtol": self.rtol,
+            "atol": self.atol,
+            "step_size": self.step_size,
+            "max_steps": self.max_steps,
+        }
+        if self.image is None:
+            return NeuralODE(features, outputs, self.hidden, layers=self.layers, **options)
+        model = ImageNeuralODE(self.image, outputs, self.filters, **options)
+        takes = f"channels, height and width of images of {features} values"
+        require(math.prod(self.image) == features, "image", self.image, takes)
+        return model
+
+    def _split(self, data: list[torch.Tensor], seed: int) -> tuple[list[torch.Tensor], Any]:
+        """Rows to train on, and others to see whether that helps; of every class some, if there are enough."""
+        fraction = self.validation_fraction
+        is_fraction = isinstance(fraction, float) and 0 < fraction < 1
+        require(is_fraction, "validation_fraction", fraction, "a number between 0 and 1")
+        classes = None if data[1].is_floating_point() else data[1].numpy()
+        if classes is not None and np.unique(classes, return_counts=True)[1].min() * min(fraction, 1 - fraction) < 1:
+            classes = None
+        kept, held_out = train_test_split(range(len(data[0])), test_size=fraction, random_state=seed, stratify=classes)
+        return [part[kept] for part in data], tuple(part[held_out] for part in data)
+
+    def _find_scale(self, X: Array, weights: Array | None) -> tuple[Array, Array]:
+        """What to subtract from rows, and what to divide them by."""
+        if not self.scale:
+            return np.zeros(X.shape[1]), np.ones(X.shape[1])
+        if self.image is None:
+            found = StandardScaler().fit(X, sample_weight=weights)
+            return found.mean_, found.scale_
+        low, high = float(X.min()), float(X.max())  # the values of an image belong together
+        return np.full(X.shape[1], low), np.full(X.shape[1], high - low if high > low else 1.0)
+
+    def _scaled(self, X: Array) -> torch.Tensor:
+        """Rows as the model takes them."""
+        dtype = next(self.model_.parameters()).dtype
+        scaled = torch.from_numpy((X - self.offset_) / self.scale_).to(dtype)
+        return scaled if self.image is None else scaled.reshape(-1, *self.image)
+
+    @torch.no_grad()
+    def _outcomes(self, X: ArrayLike) -> Iterator[Outcome]:
+        """What the model makes of rows, some at a time."""
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        for part in self._scaled(rows).split(ROWS_AT_ONCE):
+            yield checked(self.model_.run(part))
+
+    def _predictions(self, X: ArrayLike) -> torch.Tensor:
+        return torch.cat([outcome.prediction for outcome in self._outcomes(X)])

@@ -1,0 +1,139 @@
+"""Fitted estimators on disk, as JSON and safetensors: nothing is ever executed by loading."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import anode
+from anode.files import read_json, read_tensors, write_json, write_tensors
+from anode.train.checkpoint import build, description, files, loadable
+from anode.train.formats import from_json, to_json
+from anode.train.history import History
+
+FORMAT = "anode estimator 1"
+
+
+def save(estimator: Any, path: str | Path) -> Path:
+    """Write a fitted estimator to ``<path>.json`` and ``<path>.safetensors``.
+
+    Args:
+        estimator: The estimator.
+        path: The two files' name, without a suffix or with ``.json``.
+
+    Returns:
+        The JSON file.
+    """
+    described, weights = files(path)
+    tensors: dict[str, Tensor] = {}
+    fitted = {name: _plain(name, value, tensors) for name, value in learned(estimator).items()}
+    content = {
+        "format": FORMAT,
+        "estimator": type(estimator).__name__,
+        "parameters": {name: _parameter(name, value) for name, value in estimator.get_params(deep=False).items()},
+        "fitted": fitted,
+        "version": anode.__version__,
+    }
+    write_tensors(weights, tensors)
+    return write_json(described, content, indent=1)
+
+
+def load(kind: type[Any], path: str | Path) -> Any:
+    """Read an estimator of a class that :func:`save` wrote; :class:`anode.files.DamagedFileError` if it is damaged."""
+    described, weights = files(path)
+    content, tensors = read_json(described), read_tensors(weights)
+    with loadable(described, f"an {kind.__name__}"):
+        if content["format"] != FORMAT:
+            raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
+        if content["estimator"] != kind.__name__:
+            raise ValueError(f"it holds an {content['estimator']}")
+        parameters = {name: _from_parameter(value) for name, value in content["parameters"].items()}
+        estimator = kind(**parameters)
+        for name, value in content["fitted"].items():
+            if not name.endswith("_") or name.startswith("__"):
+                raise ValueError(f"it has a learned attribute {name!r}")
+            setattr(estimator, name, _learned(name, value, tensors))
+        return estimator
+
+
+def put_to_use(model: Any) -> Any:
+    """Give every row a step size of its own, so that what is predicted of it does not depend on other rows."""
+    model.flow.control = 1
+    return model
+
+
+def without_torch(state: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of an estimator with its model as a description and arrays."""
+    if "model_" not in state:
+        return state
+    weights = {name: tensor.numpy(force=True) for name, tensor in state["model_"].state_dict().items()}
+    return {**state, "model_": {"description": description(state["model_"]), "weights": weights}}
+
+
+def with_torch(state: dict[str, Any]) -> dict[str, Any]:
+    """The attributes of an estimator from what :func:`without_torch` made of them."""
+    if "model_" not in state:
+        return state
+    weights = {name: torch.from_numpy(np.array(array)) for name, array in state["model_"]["weights"].items()}
+    return {**state, "model_": put_to_use(build(state["model_"]["description"], weights))}
+
+
+def learned(estimator: Any) -> dict[str, Any]:
+    """What fitting has added to an estimator, by scikit-learn's convention about names."""
+    return {name: value for name, value in vars(estimator).items() if name.endswith("_")}
+
+
+def _parameter(name: str, value: Any) -> Any:
+    """A parameter as JSON has it."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, tuple | list):
+        return {"tuple": [_parameter(name, each) for each in value]}
+    if isinstance(value, dict):
+        return {"table": [[_parameter(name, key), _parameter(name, each)] for key, each in value.items()]}
+    raise TypeError(f"{name}: takes numbers and text to be saved, got {value!r}; set it to one, or to None, first")
+
+
+def _from_parameter(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "tuple" in value:
+        return tuple(_from_parameter(each) for each in value["tuple"])
+    return {_from_parameter(key): _from_parameter(each) for key, each in value["table"]}
+
+
+def _plain(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
+    """A learned attribute as JSON has it; its arrays go to the tensors."""
+    if isinstance(value, torch.nn.Module):
+        tensors |= {f"{name}.{key}": tensor for key, tensor in value.state_dict().items()}
+        return {"model": description(value)}  # type: ignore[arg-type]
+    if isinstance(value, History):
+        return {"history": to_json(value)}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        tensors[name] = torch.from_numpy(value)
+        return {"array": str(value.dtype)}
+    if isinstance(value, np.ndarray) and all(isinstance(each, str) for each in value.tolist()):
+        return {"texts": value.tolist(), "dtype": "object" if value.dtype.kind == "O" else "str"}
+    if isinstance(value, int | float | str | bool):
+        return {"value": value}
+    raise TypeError(f"{name}: takes numbers and text to be saved, got {value!r}")
+
+
+def _learned(name: str, value: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
+    """A learned attribute from what :func:`_plain` made of it."""
+    if "model" in value:
+        prefix = f"{name}."
+        weights = {key[len(prefix) :]: tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+        return put_to_use(build(value["model"], weights))
+    if "history" in value:
+        return History(**from_json(value["history"]))
+    if "array" in value:
+        return tensors[name].numpy().astype(value["array"])
+    if "texts" in value:
+        return np.array(value["texts"], dtype=object if value["dtype"] == "object" else str)
+    return value["value"]
