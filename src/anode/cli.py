@@ -29,7 +29,14 @@ data_app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+bench_app = typer.Typer(
+    help="Measure, side by side with what others use.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 app.add_typer(data_app, name="data")
+app.add_typer(bench_app, name="bench")
 out, err = Console(), Console(stderr=True)
 
 Root = Annotated[
@@ -273,6 +280,94 @@ def report(
 
     with friendly("interrupted"):
         out.print(Text(f"report: {write_report(folder)}"), soft_wrap=True)
+
+
+@app.command()
+def search(
+    models: Annotated[list[str] | None, typer.Argument(help="ResNet, NODE, ANODE.", show_default="all three")] = None,
+    dims: Annotated[list[int], typer.Option("--dim", help="Dimensions of the data; may be given again.")] = [1, 2],  # noqa: B006
+    data: Annotated[str, typer.Option(help="g or separable.")] = "g",
+    grid: Annotated[
+        Path | None, typer.Option(help="A JSON file of other values to try.", show_default="the paper's grids")
+    ] = None,
+    folds: Annotated[int, typer.Option(help="Of the cross-validation.")] = 3,
+    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 50,
+    repeats: Annotated[int, typer.Option(help="From how many seeds every setting is judged.")] = 1,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    sampler: Annotated[
+        str, typer.Option(help="grid, for every setting; or tpe, for Optuna to choose within the grid's limits.")
+    ] = "grid",
+    trials: Annotated[int, typer.Option(help="Of tpe: how many a model and dimension, by all processes.")] = 50,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            help="Of tpe: sqlite:///FILE, journal:FILE, or a database's address, such as postgresql://HOST/NAME.",
+            show_default="a file in the folder of the results",
+        ),
+    ] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Where the results go.")] = Path("results/search"),
+    jobs: Annotated[int | None, typer.Option(help="Of grid: runs at a time.", show_default="one a processor")] = None,
+) -> None:
+    """Search for the best hyperparameters, as the paper did: cross-validation of every setting of a grid.
+
+    Settings of one shape are trained together as one program. Writes `search.json`, `search.md` and a picture for each
+    dimension. Started again, it goes on where it was interrupted; with `--sampler tpe`, any number of processes on any
+    number of machines that are given one `--storage` share the work.
+
+    **Examples**
+
+    - `anode search` for the paper's 84 settings in one and two dimensions
+    - `anode search ANODE --dim 2 --epochs 10 --out quick`
+    - `anode search ANODE --dim 2 --sampler tpe --trials 100 --storage sqlite:///anode.db`
+    """
+    import torch
+
+    from anode.experiments.search.command import Search, run_search
+    from anode.train.progress import Bars
+
+    torch.set_num_threads(1)  # the networks are too small to gain from more; runs are done side by side instead
+    arguments = {name: value for name, value in locals().items() if name in Search.__dataclass_fields__}
+    with friendly(f"interrupted; what was finished is kept, and the same command goes on from there ({folder})"):
+        with Bars() as bars:
+            found = run_search(Search(**arguments), bars)
+        table = Table("d", "model", "best setting", "loss", title="The best settings")
+        for row in found:
+            table.add_row(*row)
+        out.print(table)
+        out.print(Text(f"results: {folder / 'search.md'}"), soft_wrap=True)
+
+
+@bench_app.callback()
+def benchmarks() -> None:
+    """Measure, side by side with what others use."""
+
+
+@bench_app.command("tabular")
+def bench_tabular(
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="Names such as iris or digits.", show_default="all")
+    ] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Where the results go.")] = Path("results/tabular"),
+    seed: Annotated[int, typer.Option(help="Of the folds and the models.")] = 0,
+) -> None:
+    """Cross-validate the estimators beside scikit-learn's on its own tables: scores and seconds.
+
+    Writes `tabular.json`, `tabular.md` and two pictures. What was measured is kept at once, and the same command goes
+    on from there.
+    """
+    from anode.experiments.tabular import TABLES, bench
+    from anode.experiments.tabular_figures import draw
+    from anode.train.progress import Bars
+
+    with friendly(f"interrupted; what was finished is kept in {folder}, and the same command goes on from there"):
+        with Bars() as bars:
+            cells = bench(folder, tables or TABLES, seed, bars)
+            draw(folder, cells, seed, bars)
+        shown = Table("", "model", "score", "seconds")
+        for cell in cells:
+            shown.add_row(cell.table, cell.model, cell.score, f"{cell.mean_seconds:.2f}")
+        out.print(shown)
+        out.print(Text(f"results: {folder / 'tabular.md'}"), soft_wrap=True)
 
 
 @data_app.command("list")

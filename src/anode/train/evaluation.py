@@ -70,8 +70,8 @@ class Evaluation:
 
     @property
     def latest(self) -> float:
-        """The last validation loss of a model by itself; NaN if there is none."""
-        return float(self.record.last["validation"]) if self.record.last and self.members.count is None else math.nan
+        """The last validation loss, a mean over members; NaN if there is none, or if that of a member is."""
+        return float(self.record.last["validation"].mean()) if self.record.last else math.nan
 
     def means(self, points: Points) -> dict[str, Tensor]:
         """Means over all points, one number or one a member; NaN for a member one of whose solves failed."""

@@ -284,8 +284,14 @@ class Training:
     def report(self, total: int) -> Report:
         """How far it is, for those who listen."""
         row = self.record.last
-        right = float(row["accuracy"].nanmean()) if "accuracy" in row else None
-        return Report(len(self.record), total, float(row["loss"].nanmean()), float(row["nfe"].double().mean()), right)
+        return Report(
+            done=len(self.record),
+            total=total,
+            loss=float(row["loss"].nanmean()),
+            nfe=float(row["nfe"].double().mean()),
+            accuracy=float(row["accuracy"].nanmean()) if "accuracy" in row else None,
+            validation=self.evaluation.latest if self.evaluation.done == len(self.record) else None,
+        )
 
     def history(self, stopped: str, epochs: int) -> History:
         """What happened."""

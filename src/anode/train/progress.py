@@ -17,6 +17,7 @@ class Report:
     Attributes:
         done, total: Iterations.
         loss, nfe, accuracy: Those of the last iteration, means over members; no accuracy where there are no classes.
+        validation: The loss on the validation set, if it was looked at after the last iteration; a mean over members.
     """
 
     done: int
@@ -24,6 +25,7 @@ class Report:
     loss: float
     nfe: float
     accuracy: float | None = None
+    validation: float | None = None
 
 
 Listener = Callable[[Report], None]

@@ -1,0 +1,1 @@
+"""The paper's hyperparameter search: what ``anode search`` does."""

@@ -1,0 +1,85 @@
+"""A search from its options to its files: what ``anode search`` calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from anode.experiments.search.figures import grid_figure
+from anode.experiments.search.grid import Judged, best, ranked, search, shown, write
+from anode.experiments.search.runs import Cross
+from anode.experiments.search.spaces import PAPER, Space, read
+from anode.experiments.search.tpe import found_in, optimise
+from anode.ode.inputs import lookup, number, require
+from anode.plots import style
+from anode.train.progress import Bars
+
+SAMPLERS = {"grid": "every setting", "tpe": "those that Optuna chooses"}
+DATA = ("g", "separable")
+"""The datasets that exist in several dimensions."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """The options of ``anode search``."""
+
+    models: Sequence[str] | None = None
+    dims: Sequence[int] = (1, 2)
+    data: str = "g"
+    grid: Path | None = None
+    folds: int = 3
+    epochs: int = 50
+    repeats: int = 1
+    seed: int = 0
+    sampler: str = "grid"
+    trials: int = 50
+    storage: str | None = None
+    folder: Path = Path("results/search")
+    jobs: int | None = None
+
+    def spaces(self) -> Mapping[str, Space]:
+        """What is searched, of the models that were asked for."""
+        spaces = PAPER if self.grid is None else read(self.grid)
+        names = {name.lower(): name for name in spaces}
+        return {(name := lookup("model", each.lower(), names)): spaces[name] for each in self.models or spaces}
+
+    def crosses(self) -> list[Cross]:
+        """How settings are judged, in every dimension."""
+        lookup("data", self.data, dict.fromkeys(DATA))
+        for name in ("folds", "epochs", "repeats"):
+            number(name, getattr(self, name), whole=True)
+        number("seed", self.seed, whole=True, zero=True)
+        require(self.folds > 1, "folds", self.folds, "at least 2")
+        require(len(self.dims) > 0, "dim", list(self.dims), "at least one dimension")
+        for dim in self.dims:
+            number("dim", dim, whole=True)
+        dims = list(dict.fromkeys(self.dims))
+        return [Cross(self.data, dim, self.folds, self.epochs, self.repeats, self.seed) for dim in dims]
+
+
+def run_search(wanted: Search, bars: Bars) -> list[list[str]]:
+    """Search, and write what was found; returns the best settings as rows of a table."""
+    lookup("sampler", wanted.sampler, SAMPLERS)
+    spaces, crosses = wanted.spaces(), wanted.crosses()
+    if wanted.sampler == "grid":
+        require(wanted.storage is None, "storage", wanted.storage, "nothing beside --sampler grid, which has files")
+        found = search(spaces, crosses, wanted.folder, wanted.jobs, bars)
+    else:
+        found = by_optuna(wanted, spaces, crosses, bars)
+    for dim in dict.fromkeys(each.dim for each in found):
+        style.save(grid_figure(found, dim), wanted.folder / f"search-d{dim}")
+    return [[str(ours.dim), ours.setting.model, str(ours.setting), shown(ours)] for ours, _ in best(found)]
+
+
+def by_optuna(wanted: Search, spaces: Mapping[str, Space], crosses: Sequence[Cross], bars: Bars) -> list[Judged]:
+    """Let Optuna search, for every model in every dimension, and write what all processes have found by now."""
+    wanted.folder.mkdir(parents=True, exist_ok=True)
+    storage = wanted.storage or f"sqlite:///{wanted.folder / 'study.db'}"
+    found: list[Judged] = []
+    for cross in crosses:
+        for model, space in spaces.items():
+            found += found_in(optimise(model, space, cross, storage, wanted.trials, bars), model, cross)
+    found = ranked(found)
+    write(found, crosses, wanted.folder)
+    return found

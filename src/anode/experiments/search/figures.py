@@ -1,0 +1,78 @@
+"""Pictures of a search: how the loss depends on each hyperparameter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from anode.experiments.search.grid import Judged
+from anode.experiments.search.spaces import PAPER, PAPERS_BEST
+from anode.plots import style
+
+NAMES = {
+    "batch_size": "batch size",
+    "lr": "learning rate",
+    "hidden": "hidden units",
+    "layers": "layers",
+    "augment": "p",
+}
+MOST_VALUES = 8
+"""With more than so many, values are drawn where they are."""
+SPREAD = 0.22
+"""How far apart settings of one value are drawn, so that they can be told apart."""
+
+
+def grid_figure(found: Sequence[Judged], dim: int) -> Figure:
+    """All settings in a dimension: a row for each model, a column for each hyperparameter.
+
+    A dot is a setting; a line joins the medians. The best one is filled in black, the paper's choice has a ring.
+    """
+    models = list(dict.fromkeys(each.setting.model for each in found))
+    columns = max(len(PAPER[model]) for model in models)
+    made = style.figure(3.2 * columns, 3.0 * len(models), len(models), columns)
+    for row, model in enumerate(models):
+        alike = [each for each in found if (each.setting.model, each.dim) == (model, dim) and np.isfinite(each.mean)]
+        axes = made.axes[row * columns : (row + 1) * columns]
+        for ax, name in zip(axes, PAPER[model], strict=False):
+            draw_parameter(ax, alike, name)
+            ax.set(xlabel=NAMES[name], ylabel="loss" if ax is axes[0] else "", title=model if ax is axes[0] else "")
+        for ax in axes[len(PAPER[model]) :]:
+            ax.set_visible(False)
+    return made
+
+
+def draw_parameter(ax: Any, alike: Sequence[Judged], name: str) -> None:
+    """Draw the losses of settings of one model by the value of one hyperparameter."""
+    values = sorted({each.setting.searched[name] for each in alike})
+    color = style.MODEL_COLORS[alike[0].setting.model] if alike else style.MUTED
+    where = places(alike, name, values)
+    for each, x in where.items():
+        ax.plot(x, each.mean, "o", color=color, markersize=4.5, alpha=0.6, zorder=2)
+        if each.rank == 1:
+            ax.plot(x, each.mean, "o", color=style.INK, markersize=6, zorder=4)
+        if each.setting == PAPERS_BEST[each.setting.model]:
+            ax.plot(x, each.mean, "o", markerfacecolor="none", markeredgecolor=style.INK, markersize=10, zorder=3)
+    if len(values) <= MOST_VALUES:
+        medians = [np.median([each.mean for each in alike if each.setting.searched[name] == v]) for v in values]
+        ax.plot(range(len(values)), medians, color=color, linewidth=1.6, zorder=1)
+        ax.set_xticks(range(len(values)), [f"{value:g}" for value in values])
+    elif name == "lr":
+        ax.set_xscale("log")
+    ax.set_yscale("log")
+    style.grid(ax)
+
+
+def places(alike: Sequence[Judged], name: str, values: Sequence[float]) -> dict[Judged, float]:
+    """Where settings are drawn: at their values, or, if there are few, in evenly spaced groups side by side."""
+    if len(values) > MOST_VALUES:
+        return {each: each.setting.searched[name] for each in alike}
+    found: dict[Judged, float] = {}
+    for at, value in enumerate(values):
+        some = [each for each in alike if each.setting.searched[name] == value]
+        some.sort(key=lambda each: str(each.setting))
+        offsets = np.linspace(-SPREAD, SPREAD, len(some)) if len(some) > 1 else [0.0]
+        found |= {each: at + float(offset) for each, offset in zip(some, offsets, strict=True)}
+    return found

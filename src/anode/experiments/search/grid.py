@@ -1,0 +1,145 @@
+"""Judging every setting of some grids: groups of settings as runs, and a table of what was found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anode.experiments.environment import environment
+from anode.experiments.runs import load
+from anode.experiments.search.runs import Cross, SearchRun, groups, losses
+from anode.experiments.search.spaces import PAPERS_BEST, Setting, Space, settings
+from anode.experiments.workers import do_runs
+from anode.files import locked, remove_unfinished, write_json, write_text
+from anode.ode.inputs import number
+from anode.train.progress import Bars
+
+FORMAT = "anode search 1"
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """What was found about a setting.
+
+    Attributes:
+        dim: The dimension of the data.
+        losses: On the folds that were kept apart, one a fold and seed; NaN where training failed.
+        rank: 1 for the best of this model in this dimension.
+    """
+
+    setting: Setting
+    dim: int
+    losses: list[float]
+    rank: int = 0
+
+    @property
+    def mean(self) -> float:
+        """The mean loss; NaN if a model failed."""
+        return float(np.mean(self.losses))
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of the losses."""
+        return float(np.std(self.losses))
+
+
+def search(
+    spaces: Mapping[str, Space], crosses: Sequence[Cross], out: Path, jobs: int | None, bars: Bars
+) -> list[Judged]:
+    """Judge all settings of some spaces; runs that the folder holds already are taken from there.
+
+    Args:
+        spaces: By the names of models.
+        crosses: How they are judged, one for each dimension.
+        out: The folder.
+        jobs: How many runs at a time; by default one for each processor.
+        bars: Shows the progress.
+    """
+    number("jobs", jobs, whole=True, optional=True)
+    every = [one for model, space in spaces.items() for one in settings(model, space)]
+    runs = [run for cross in crosses for run in groups(every, cross)]
+    out.mkdir(parents=True, exist_ok=True)
+    with locked(out, "out"):
+        remove_unfinished(out / "runs")
+        missing = [run for run in runs if load(run, out / "runs") is None]
+        missing.sort(key=lambda run: run.cost, reverse=True)
+        do_runs(missing, out / "runs", jobs or os.cpu_count() or 1, bars)
+        found = ranked([each for run in runs for each in judged(run, out / "runs")])
+        write(found, crosses, out)
+    return found
+
+
+def write(found: Sequence[Judged], crosses: Sequence[Cross], out: Path) -> None:
+    """Write what was found, for machines and for people."""
+    write_json(out / "search.json", content(found, crosses), indent=1)
+    write_text(out / "search.md", markdown(found))
+
+
+def judged(run: SearchRun, folder: Path) -> list[Judged]:
+    """What a finished run says about its settings."""
+    result = load(run, folder)
+    assert result is not None, run.name
+    return [Judged(setting, run.cross.dim, values.tolist()) for setting, values in losses(result).items()]
+
+
+def ranked(found: Sequence[Judged]) -> list[Judged]:
+    """Sorted by dimension, model and loss, and counted; those that failed come last."""
+    ordered: list[Judged] = []
+    for dim, model in dict.fromkeys((each.dim, each.setting.model) for each in found):
+        alike = [each for each in found if (each.dim, each.setting.model) == (dim, model)]
+        alike.sort(key=lambda each: (np.isnan(each.mean), each.mean))
+        ordered += [Judged(each.setting, dim, each.losses, rank) for rank, each in enumerate(alike, 1)]
+    return ordered
+
+
+def content(found: Sequence[Judged], crosses: Sequence[Cross]) -> dict[str, Any]:
+    """What was found, as JSON has it."""
+    return {
+        "format": FORMAT,
+        "crosses": [asdict(cross) for cross in crosses],
+        "environment": environment(),
+        "settings": [
+            {
+                "dim": each.dim,
+                "model": each.setting.model,
+                **each.setting.searched,
+                "losses": [None if np.isnan(loss) else loss for loss in each.losses],
+                "mean": None if np.isnan(each.mean) else each.mean,
+                "std": None if np.isnan(each.std) else each.std,
+                "rank": each.rank,
+            }
+            for each in found
+        ],
+    }
+
+
+def best(found: Sequence[Judged]) -> list[tuple[Judged, Judged | None]]:
+    """The best setting of every model in every dimension, and what was found about the paper's, if it was tried."""
+    papers = {(each.dim, each.setting): each for each in found}
+    return [(each, papers.get((each.dim, PAPERS_BEST[each.setting.model]))) for each in found if each.rank == 1]
+
+
+def markdown(found: Sequence[Judged]) -> str:
+    """The best settings beside the paper's, and then all of them."""
+    lines = ["## The best settings", "", "| d | model | best here | loss | the paper's | loss | rank |"]
+    lines.append("| --- | --- | --- | --- | --- | --- | --- |")
+    for ours, theirs in best(found):
+        paper = str(PAPERS_BEST[ours.setting.model])
+        tried = ["not tried", ""] if theirs is None else [shown(theirs), str(theirs.rank)]
+        cells = [str(ours.dim), ours.setting.model, str(ours.setting), shown(ours), paper, *tried]
+        lines.append(f"| {' | '.join(cells)} |")
+    for dim, model in dict.fromkeys((each.dim, each.setting.model) for each in found):
+        lines += ["", f"## {model}, d = {dim}", "", "| rank | setting | loss |", "| --- | --- | --- |"]
+        alike = [each for each in found if (each.dim, each.setting.model) == (dim, model)]
+        lines += [f"| {each.rank} | {each.setting} | {shown(each)} |" for each in alike]
+    return "\n".join(lines) + "\n"
+
+
+def shown(each: Judged) -> str:
+    """Mean and standard deviation of a loss."""
+    return "failed" if np.isnan(each.mean) else f"{each.mean:.5f} ± {each.std:.5f}"

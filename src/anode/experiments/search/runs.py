@@ -1,0 +1,175 @@
+"""The search's training runs: all settings of one shape, in all folds, as one stack of models."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.model_selection import KFold
+
+from anode.data import toy
+from anode.experiments.environment import environment
+from anode.experiments.runs import Result, Run
+from anode.experiments.search.spaces import Setting
+from anode.models.ensemble import seeded
+from anode.models.model import Model
+from anode.models.nets import NeuralODE, ResNet
+from anode.train.fit import fit
+from anode.train.history import Array
+from anode.train.progress import Listener
+
+LOOKS = 5
+"""How often the fold that is kept apart is looked at."""
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Cross:
+    """How a setting is judged: by cross-validation.
+
+    Attributes:
+        data: The dataset, and ``dim`` its dimension.
+        folds: Each is kept apart once, while a model is trained on the others.
+        repeats: From how many seeds that is done: data, folds, weights and order of the data.
+        seed: The first of them.
+    """
+
+    data: str = "g"
+    dim: int = 2
+    folds: int = 3
+    epochs: int = 50
+    repeats: int = 1
+    seed: int = 0
+
+    @property
+    def trials(self) -> list[tuple[int, int]]:
+        """The fold and the seed of every model that a setting takes."""
+        seeds = range(self.seed, self.seed + self.repeats)
+        return [(fold, seed) for fold in range(self.folds) for seed in seeds]
+
+    def parts(self) -> list[tuple[Pair, Pair]]:
+        """What the model of each trial is trained on, and what it is judged by; all of one size."""
+        found = {}
+        for seed in {seed for _, seed in self.trials}:
+            data = toy.load(self.data, dim=self.dim, seed=seed)
+            splits = KFold(self.folds, shuffle=True, random_state=seed).split(data.x)
+            kept, apart = len(data) - -(-len(data) // self.folds), len(data) // self.folds
+            for fold, (train, test) in enumerate(splits):
+                rows, others = train[:kept], test[:apart]
+                found[fold, seed] = (data.x[rows], data.y[rows]), (data.x[others], data.y[others])
+        return [found[trial] for trial in self.trials]
+
+
+@dataclass(frozen=True)
+class SearchRun(Run):
+    """Settings that differ only in the learning rate, each in every fold from every seed.
+
+    The weights and the order of the data are those of the seed, so that a model ends as it would alone.
+
+    Attributes:
+        settings: At least one.
+        cross: How they are judged.
+    """
+
+    settings: tuple[Setting, ...]
+    cross: Cross
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        one = self.settings[0]
+        size = f"-layers{one.layers}" if one.layers else f"-p{one.augment}" if one.augment else ""
+        return f"{one.model.lower()}-d{self.cross.dim}-batch{one.batch_size}-hidden{one.hidden}{size}"
+
+    @property
+    def repeats(self) -> int:  # type: ignore[override]
+        """How many models are trained."""
+        return len(self.settings) * len(self.cross.trials)
+
+    @property
+    def augment(self) -> int:  # type: ignore[override]
+        return self.settings[0].augment
+
+    @property
+    def epochs(self) -> int:  # type: ignore[override]
+        return self.cross.epochs
+
+    @property
+    def seed(self) -> int:  # type: ignore[override]
+        return self.cross.seed
+
+    @property
+    def label(self) -> str:
+        return self.settings[0].model
+
+    @property
+    def cost(self) -> float:
+        """Plain NODEs need most evaluations, ResNets few; small batches make more iterations."""
+        one = self.settings[0]
+        evaluations = {"ResNet": 0.04 * one.layers, "NODE": 1.0, "ANODE": 0.6}[one.model]
+        return self.repeats * evaluations * (one.hidden + 50) / one.batch_size
+
+    @property
+    def evaluations(self) -> int:
+        return -(-self.epochs // self.every)
+
+    @property
+    def every(self) -> int:
+        """After how many epochs the fold that is kept apart is looked at."""
+        return max(1, self.epochs // LOOKS)
+
+    def protocol(self) -> dict[str, Any]:
+        return json.loads(json.dumps(asdict(self)))
+
+    def described(self) -> dict[str, Any]:
+        rates = [setting.lr for setting in self.settings]
+        return {"run": self.name, **self.settings[0].searched, "lr": rates, **asdict(self.cross)}
+
+    def models(self) -> Model:
+        return seeded(self.build, [seed for _ in self.settings for _, seed in self.cross.trials])
+
+    def build(self) -> Model:
+        """A model of this shape."""
+        one = self.settings[0]
+        if one.model == "ResNet":
+            return ResNet(self.cross.dim, 1, one.hidden, one.layers)
+        return NeuralODE(self.cross.dim, 1, one.hidden, augment=one.augment)
+
+    def train(self, tell: Listener | None, folder: Path) -> Result:
+        start = time.perf_counter()
+        model, parts = self.models(), self.cross.parts()
+        batches = -(-len(parts[0][0][0]) // self.settings[0].batch_size)
+        history = fit(
+            model,
+            [train for _ in self.settings for train, _ in parts],
+            epochs=self.epochs,
+            batch_size=self.settings[0].batch_size,
+            lr=[setting.lr for setting in self.settings for _ in parts],
+            validation=[apart for _ in self.settings for _, apart in parts],
+            evaluate_every=self.every * batches,
+            seed=[seed for _ in self.settings for _, seed in self.cross.trials],
+            progress=tell or False,
+        )
+        if history.stopped == "interrupted":
+            raise KeyboardInterrupt
+        return Result(self, model, history, time.perf_counter() - start, environment())
+
+
+def groups(settings: Iterable[Setting], cross: Cross) -> list[SearchRun]:
+    """The runs that judge all of some settings: those of one shape are trained together."""
+    found: dict[tuple[Any, ...], list[Setting]] = {}
+    for one in settings:
+        found.setdefault((one.model, one.batch_size, one.hidden, one.layers, one.augment), []).append(one)
+    return [SearchRun(tuple(alike), cross) for alike in found.values()]
+
+
+def losses(result: Result) -> dict[Setting, Array]:
+    """The last loss on the fold kept apart, of each model that a setting took; NaN where training failed."""
+    run: SearchRun = result.run
+    last = result.validation[-1] if len(result.validation) else np.full(run.repeats, np.nan)
+    return dict(zip(run.settings, last.reshape(len(run.settings), -1), strict=True))

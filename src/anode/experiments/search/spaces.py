@@ -1,0 +1,88 @@
+"""What is searched: the paper's grids, or others of the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from anode.files import read_json
+from anode.ode.inputs import lookup, number, require
+
+Space = Mapping[str, Sequence[float]]
+"""The values that each hyperparameter may have."""
+
+COMMON: dict[str, tuple[float, ...]] = {"batch_size": (64, 128), "lr": (1e-3, 5e-4, 1e-4), "hidden": (16, 32)}
+PAPER: dict[str, Space] = {
+    "ResNet": {**COMMON, "layers": (2, 5, 10)},
+    "NODE": COMMON,
+    "ANODE": {**COMMON, "augment": (1, 2, 5)},
+}
+"""The paper's grids: 36, 12 and 36 settings."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A point of a space.
+
+    Attributes:
+        model: ``"ResNet"``, ``"NODE"`` or ``"ANODE"``.
+        layers: Of a ResNet; 0 for the others.
+        augment: Of an ANODE; 0 for the others.
+    """
+
+    model: str
+    batch_size: int
+    lr: float
+    hidden: int
+    layers: int = 0
+    augment: int = 0
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in self.searched.items())
+
+    @property
+    def searched(self) -> dict[str, float]:
+        """The hyperparameters that this model has."""
+        return {name: value for name, value in asdict(self).items() if name in PAPER[self.model]}
+
+
+PAPERS_BEST = {
+    "ResNet": Setting("ResNet", 64, 1e-3, 32, layers=5),
+    "NODE": Setting("NODE", 64, 1e-3, 32),
+    "ANODE": Setting("ANODE", 64, 1e-3, 32, augment=5),
+}
+"""What the paper found, in one and in two dimensions alike."""
+
+
+def settings(model: str, space: Space) -> Iterator[Setting]:
+    """All points of a space."""
+    for values in product(*space.values()):
+        yield Setting(model, **dict(zip(space, values, strict=True)))  # type: ignore[arg-type]
+
+
+def checked(spaces: Any) -> dict[str, Space]:
+    """Spaces by the names of models, or an error that names what is wrong."""
+    if not isinstance(spaces, Mapping) or not spaces:
+        raise ValueError(f"grid: takes a table of models, such as {{'NODE': {{'lr': [0.001], ...}}}}, got {spaces!r}")
+    for model, space in spaces.items():
+        known = lookup("grid", model, PAPER)
+        require(isinstance(space, Mapping), f"grid, {model}", space, "a table of hyperparameters")
+        for name, values in space.items():
+            lookup(f"grid, {model}", name, dict(known))
+            of = f"grid, {model}, {name}"
+            require(isinstance(values, Sequence) and len(values) > 0, of, values, "a list of at least one number")
+            require(not isinstance(values, str), of, values, "a list of numbers")
+            for value in values:
+                number(of, value, whole=name != "lr")
+            require(len(set(values)) == len(values), of, list(values), "different numbers")
+        missing = [name for name in known if name not in space]
+        require(not missing, f"grid, {model}", f"none for {', '.join(missing)}", "values for every hyperparameter")
+    return {model: {name: tuple(spaces[model][name]) for name in PAPER[model]} for model in spaces}
+
+
+def read(path: Path) -> dict[str, Space]:
+    """Spaces from a JSON file."""
+    return checked(read_json(path))

@@ -1,0 +1,171 @@
+"""Beyond the grid: Optuna chooses the settings, any number of processes share a study."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anode.experiments.search.grid import Judged
+from anode.experiments.search.runs import LOOKS, Cross, SearchRun, losses
+from anode.experiments.search.spaces import Setting, Space
+from anode.ode.inputs import number
+from anode.train.progress import Bars, Report
+
+if TYPE_CHECKING:
+    import optuna
+
+HEARTBEAT, GRACE = 10, 60
+"""Seconds between two signs of life of a process, and after how many without one its trial is given to another."""
+STARTUP = 5
+"""Trials before the first is given up early, to have something to compare with."""
+
+
+def optimise(model: str, space: Space, cross: Cross, storage: str, trials: int, bars: Bars) -> optuna.Study:
+    """Try settings until a study has so many that were finished or given up, by whichever process.
+
+    Args:
+        model: Whose settings.
+        space: From whose smallest to largest values they are taken.
+        cross: How they are judged.
+        storage: Where the study is, see :func:`opened`.
+        trials: How many.
+        bars: Shows the progress.
+    """
+    number("trials", trials, whole=True)
+    study = opened(model, space, cross, storage)
+    import optuna
+
+    done = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
+    name = f"{model}, d = {cross.dim}"
+
+    def show(study: optuna.Study, *_: Any) -> None:
+        count = len(study.get_trials(deepcopy=False, states=done))
+        finished = study.get_trials(deepcopy=False, states=done[:1])
+        best = min((trial.value for trial in finished if trial.value is not None), default=math.nan)
+        bars.show(name, min(count, trials), trials, f"best loss {best:.5f}")
+
+    show(study)
+    if len(study.get_trials(deepcopy=False, states=done)) < trials:
+        limit = optuna.study.MaxTrialsCallback(trials, states=done)
+        study.optimize(lambda trial: judge(trial, model, space, cross), callbacks=[show, limit])
+    return study
+
+
+def opened(model: str, space: Space, cross: Cross, storage: str) -> optuna.Study:
+    """The study of a model in a storage, made if need be.
+
+    Args:
+        model, space, cross: What it is about; one of that name about something else is refused.
+        storage: The address of a database, as ``sqlite:///file.db`` or ``postgresql://…``, or ``journal:file``.
+    """
+    try:
+        import optuna
+    except ImportError:
+        raise ValueError("sampler: 'tpe' needs Optuna; install it with: pip install 'anode[search]'") from None
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    about = json.loads(json.dumps({"model": model, "space": dict(space), "cross": asdict(cross)}))
+    with reachable(storage):
+        study = optuna.create_study(
+            study_name=f"anode-{model}-d{cross.dim}",
+            storage=backend(storage),
+            sampler=optuna.samplers.TPESampler(seed=None),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP),
+            load_if_exists=True,
+        )
+        if "about" not in study.user_attrs:
+            study.set_user_attr("about", about)
+    if study.user_attrs["about"] != about:
+        raise ValueError(
+            f"storage: {storage} has a study {study.study_name!r} of another space or another cross-validation; give "
+            "another storage, or the options it was begun with"
+        )
+    return study
+
+
+def backend(storage: str) -> Any:
+    """Optuna's object for a storage."""
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+
+    if storage.startswith("journal:"):
+        path = Path(storage.removeprefix("journal:"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        return optuna.storages.RDBStorage(
+            storage,
+            heartbeat_interval=HEARTBEAT,
+            grace_period=GRACE,
+            heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
+        )
+
+
+@contextmanager
+def reachable(storage: str) -> Iterator[None]:
+    """Turn what databases and their drivers raise into one line."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (StorageInternalError, SQLAlchemyError, ImportError, OSError) as error:
+        reason = str(error.__cause__ or error).strip().splitlines()[0]
+        takes = "sqlite:///FILE, journal:FILE, or the address of a database whose driver is installed"
+        raise ValueError(f"storage: takes {takes}, got {storage!r} ({reason})") from None
+
+
+def judge(trial: optuna.Trial, model: str, space: Space, cross: Cross) -> float:
+    """The loss of a setting that Optuna chose; it may be given up on the way."""
+    import optuna
+
+    run = SearchRun((suggested(trial, model, space),), cross)
+
+    def tell(report: Report) -> None:
+        if report.validation is None or report.done == report.total:
+            return
+        looks = round(LOOKS * report.done / report.total)  # batches of other sizes make other numbers of iterations
+        trial.report(math.inf if math.isnan(report.validation) else report.validation, looks)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+
+    found = losses(run.train(tell, Path()))[run.settings[0]]
+    trial.set_user_attr("losses", [None if math.isnan(loss) else loss for loss in found.tolist()])
+    mean = float(found.mean())
+    return math.inf if math.isnan(mean) else mean
+
+
+def found_in(study: optuna.Study, model: str, cross: Cross) -> list[Judged]:
+    """What the finished trials of a study say about their settings."""
+    import optuna
+
+    finished = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+    return [
+        Judged(
+            Setting(model, **trial.params),
+            cross.dim,
+            [math.nan if loss is None else loss for loss in trial.user_attrs["losses"]],
+        )
+        for trial in finished
+    ]
+
+
+def suggested(trial: optuna.Trial, model: str, space: Space) -> Setting:
+    """A setting within a space: learning rates on a logarithmic scale, batch sizes as they are."""
+    values: dict[str, Any] = {}
+    for name, given in space.items():
+        low, high = min(given), max(given)
+        if name == "batch_size":
+            values[name] = trial.suggest_categorical(name, list(given))
+        elif name == "lr":
+            values[name] = trial.suggest_float(name, low, high, log=True)
+        else:
+            values[name] = trial.suggest_int(name, int(low), int(high))
+    return Setting(model, **values)

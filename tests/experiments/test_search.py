@@ -1,0 +1,344 @@
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import optuna
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import anode
+from anode.cli import app
+from anode.experiments.runs import load
+from anode.experiments.search import spaces
+from anode.experiments.search.grid import Judged, best, markdown, ranked, search
+from anode.experiments.search.runs import Cross, SearchRun, groups, losses
+from anode.experiments.search.spaces import PAPER, PAPERS_BEST, Setting, settings
+from anode.experiments.search.tpe import found_in, opened, optimise
+from anode.train.progress import Bars
+
+QUICK = Cross(epochs=1, folds=3)
+SMALL = {"batch_size": (128,), "lr": (1e-3, 1e-2), "hidden": (4,)}
+
+
+@pytest.fixture(autouse=True)
+def _few_points(monkeypatch):
+    """A tenth of the points."""
+    real = anode.datasets.load
+    monkeypatch.setattr(anode.datasets, "load", lambda name, **options: real(name, **options).split(0.1)[0])
+
+
+# Spaces
+
+
+def test_the_papers_grids_have_84_settings():
+    counts = {model: len(list(settings(model, space))) for model, space in PAPER.items()}
+    assert counts == {"ResNet": 36, "NODE": 12, "ANODE": 36}
+    assert all(PAPERS_BEST[model] in list(settings(model, space)) for model, space in PAPER.items())
+
+
+def test_a_setting_is_described_by_what_is_searched():
+    assert str(PAPERS_BEST["ANODE"]) == "batch size 64, lr 0.001, hidden 32, augment 5"
+    assert str(PAPERS_BEST["NODE"]) == "batch size 64, lr 0.001, hidden 32"
+
+
+@pytest.mark.parametrize(
+    ("grid", "said"),
+    [
+        ([], "grid: takes a table of models"),
+        ({}, "grid: takes a table of models"),
+        ({"NODES": SMALL}, "grid: takes one of ResNet, NODE, ANODE, got 'NODES'; did you mean 'NODE'"),
+        ({"NODE": []}, "grid, NODE: takes a table of hyperparameters"),
+        ({"NODE": {**SMALL, "depth": [1]}}, "grid, NODE: takes one of batch_size, lr, hidden, got 'depth'"),
+        ({"NODE": {**SMALL, "augment": [1]}}, "grid, NODE: takes one of batch_size, lr, hidden, got 'augment'"),
+        ({"NODE": {**SMALL, "lr": []}}, "grid, NODE, lr: takes a list of at least one number"),
+        ({"NODE": {**SMALL, "lr": 0.1}}, "grid, NODE, lr: takes a list of at least one number"),
+        ({"NODE": {**SMALL, "lr": "fast"}}, "grid, NODE, lr: takes a list"),
+        ({"NODE": {**SMALL, "lr": [-1]}}, "grid, NODE, lr: takes a number above 0"),
+        ({"NODE": {**SMALL, "lr": [0.1, 0.1]}}, "grid, NODE, lr: takes different numbers"),
+        ({"NODE": {**SMALL, "hidden": [1.5]}}, "grid, NODE, hidden: takes a whole number"),
+        (
+            {"NODE": {"lr": [0.1]}},
+            "grid, NODE: takes values for every hyperparameter, got 'none for batch_size, hidden'",
+        ),
+    ],
+    ids=str,
+)
+def test_a_grid_that_is_none_is_named(tmp_path, grid, said):
+    (tmp_path / "grid.json").write_text(json.dumps(grid))
+    with pytest.raises(ValueError, match=said):
+        spaces.read(tmp_path / "grid.json")
+
+
+def test_a_grid_is_read(tmp_path):
+    (tmp_path / "grid.json").write_text(json.dumps({"NODE": dict(reversed(SMALL.items()))}))
+    assert spaces.read(tmp_path / "grid.json") == {"NODE": SMALL}
+
+
+# Runs
+
+
+def test_settings_of_one_shape_are_one_run():
+    every = [one for model, space in PAPER.items() for one in settings(model, space)]
+    runs = groups(every, Cross())
+    assert len(runs) == 28
+    assert all(len(run.settings) == 3 and run.repeats == 9 for run in runs)
+    assert len({run.name for run in runs}) == 28
+    assert sorted(map(str, every)) == sorted(str(setting) for run in runs for setting in run.settings)
+
+
+def test_every_fold_is_kept_apart_once():
+    parts = Cross(folds=3).parts()
+    apart = torch.cat([x for _, (x, _) in parts])
+    assert len(apart.unique(dim=0)) == len(apart) == 300
+    for (x, y), (other, _) in parts:
+        assert (len(x), len(y), len(other)) == (200, 200, 100)
+        assert not set(map(tuple, x.tolist())) & set(map(tuple, other.tolist()))
+
+
+def test_folds_are_of_one_size_though_the_points_cannot_be_divided():
+    assert {(len(a[0]), len(b[0])) for a, b in Cross(folds=7).parts()} == {(257, 42)}
+
+
+@pytest.mark.parametrize("model", ["ResNet", "NODE", "ANODE"])
+def test_together_settings_get_the_losses_they_would_get_alone(model, tmp_path):
+    extra = {"ResNet": {"layers": 2}, "NODE": {}, "ANODE": {"augment": 2}}[model]
+    both = tuple(Setting(model, 64, lr, 8, **extra) for lr in (1e-3, 1e-2))
+    cross = replace(QUICK, repeats=2, folds=2)
+    together = losses(SearchRun(both, cross).train(None, tmp_path))
+    for setting in both:
+        for i, ((x, y), apart) in enumerate(cross.parts()):
+            seed = cross.trials[i][1]
+            torch.manual_seed(seed)
+            alone = SearchRun((setting,), cross).build()
+            history = anode.fit(alone, (x, y), epochs=1, batch_size=64, lr=setting.lr, validation=apart, seed=seed)
+            assert together[setting][i] == pytest.approx(history.validation[-1], rel=1e-3)
+
+
+def test_a_run_is_kept_and_read(tmp_path):
+    run = SearchRun(tuple(settings("NODE", SMALL)), QUICK)
+    result = run.train(None, tmp_path)
+    anode.experiments.runs.save(result, tmp_path)
+    again = load(run, tmp_path)
+    assert {k: v.tolist() for k, v in losses(again).items()} == {k: v.tolist() for k, v in losses(result).items()}
+    assert load(replace(run, cross=replace(QUICK, epochs=2)), tmp_path) is None
+
+
+# Grids
+
+
+def judged(model: str, lr: float, *values: float, dim: int = 1) -> Judged:
+    return Judged(replace(PAPERS_BEST[model], lr=lr), dim, list(values))
+
+
+def test_settings_are_ranked_by_their_mean_loss_and_those_that_failed_come_last():
+    found = ranked(
+        [
+            judged("NODE", 1.0, 0.3, 0.5),
+            judged("NODE", 2.0, math.nan, 0.0),
+            judged("NODE", 1e-3, 0.2, 0.4),
+            judged("ANODE", 1.0, 9.0),
+            judged("NODE", 1.0, 7.0, dim=2),
+        ]
+    )
+    assert [(each.dim, each.setting.model, each.setting.lr, each.rank) for each in found] == [
+        (1, "NODE", 1e-3, 1),
+        (1, "NODE", 1.0, 2),
+        (1, "NODE", 2.0, 3),
+        (1, "ANODE", 1.0, 1),
+        (2, "NODE", 1.0, 1),
+    ]
+    assert [(ours.setting.lr, theirs and theirs.rank) for ours, theirs in best(found)] == [
+        (1e-3, 1),
+        (1.0, None),
+        (1.0, None),
+    ]
+    text = markdown(found)
+    assert "| 1 | NODE | batch size 64, lr 0.001, hidden 32 | 0.30000 ± 0.10000 |" in text
+    assert "not tried" in text
+    assert "| 3 | batch size 64, lr 2, hidden 32 | failed |" in text
+
+
+def test_a_search_goes_on_where_it_was(tmp_path, monkeypatch):
+    done = []
+    real = SearchRun.train
+
+    def train(run, tell, folder):
+        done.append(run.name)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        return real(run, tell, folder)
+
+    monkeypatch.setattr(SearchRun, "train", train)
+    crosses = [replace(QUICK, dim=dim) for dim in (1, 2)]
+    arguments = ({"NODE": SMALL}, crosses, tmp_path, 1, Bars())
+    with pytest.raises(KeyboardInterrupt):
+        search(*arguments)
+    found = search(*arguments)
+    assert len(done) == 3
+    assert len(found) == 4
+    content = json.loads((tmp_path / "search.json").read_text())
+    assert [entry["rank"] for entry in content["settings"]] == [1, 2, 1, 2]
+    search(*arguments)
+    assert len(done) == 3
+
+
+def test_processes_find_what_one_finds(tmp_path, monkeypatch):
+    monkeypatch.undo()  # other processes would not know of it
+    space = {"ResNet": {**SMALL, "layers": (1, 2)}}
+    one, two = (search(space, [QUICK], tmp_path / str(jobs), jobs, Bars()) for jobs in (1, 2))
+    assert [(each.setting, each.losses) for each in one] == [(each.setting, each.losses) for each in two]
+
+
+# The command
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["search", *map(str, arguments)])
+
+
+def test_the_command_searches_a_grid_and_draws_it(tmp_path):
+    (tmp_path / "grid.json").write_text(json.dumps({"ResNet": {**SMALL, "layers": [1]}, "NODE": SMALL}))
+    out = tmp_path / "out"
+    result = run("--grid", tmp_path / "grid.json", "--epochs", 1, "--jobs", 1, "--out", out)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "The best settings" in result.stdout
+    assert sorted(path.name for path in out.iterdir() if path.is_file()) == [
+        "search-d1.png",
+        "search-d1.svg",
+        "search-d2.png",
+        "search-d2.svg",
+        "search.json",
+        "search.md",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["NODES"], "model: takes one of resnet, node, anode, got 'nodes'; did you mean 'node'?"),
+        (["--data", "moons"], "data: takes one of g, separable, got 'moons'"),
+        (["--dim", 0], "dim: takes a whole number above 0, got 0"),
+        (["--folds", 1], "folds: takes at least 2, got 1"),
+        (["--epochs", 0], "epochs: takes a whole number above 0, got 0"),
+        (["--jobs", 0], "jobs: takes a whole number above 0, got 0"),
+        (["--sampler", "random"], "sampler: takes one of grid, tpe, got 'random'"),
+        (["--storage", "sqlite:///x.db"], "storage: takes nothing beside --sampler grid"),
+        (["--sampler", "tpe", "--trials", 0], "trials: takes a whole number above 0, got 0"),
+        (["--sampler", "tpe", "--storage", "nonsense"], "storage: takes sqlite:///FILE, journal:FILE"),
+        (["--sampler", "tpe", "--storage", "sqlite:////missing/folder/x.db"], "storage: takes sqlite:///FILE"),
+        (["--sampler", "tpe", "--storage", "postgresql://localhost/none"], "storage: takes sqlite:///FILE"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_line(tmp_path, arguments, said):
+    result = run(*arguments, "--out", tmp_path / "out")
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: {said}")
+
+
+# Optuna
+
+
+def storages(folder):
+    return {"sqlite": f"sqlite:///{folder / 'study.db'}", "journal": f"journal:{folder / 'study.log'}"}
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+def test_optuna_tries_settings_within_the_limits(tmp_path, kind):
+    space = {**SMALL, "hidden": (2, 5), "augment": (1, 3)}
+    study = optimise("ANODE", space, QUICK, storages(tmp_path)[kind], 3, Bars())
+    found = found_in(study, "ANODE", QUICK)
+    assert len(study.trials) == 3
+    for each in found:
+        assert each.setting.batch_size == 128
+        assert 1e-3 <= each.setting.lr <= 1e-2
+        assert 2 <= each.setting.hidden <= 5
+        assert 1 <= each.setting.augment <= 3
+        assert len(each.losses) == 3
+    assert study.best_value == pytest.approx(min(each.mean for each in found))
+    again = optimise("ANODE", space, QUICK, storages(tmp_path)[kind], 3, Bars())
+    assert len(again.trials) == 3
+
+
+def test_a_study_of_another_space_is_refused(tmp_path):
+    storage = storages(tmp_path)["sqlite"]
+    opened("NODE", SMALL, QUICK, storage)
+    for space, cross in ((PAPER["NODE"], QUICK), (SMALL, replace(QUICK, folds=2))):
+        with pytest.raises(ValueError, match="has a study 'anode-NODE-d2' of another space"):
+            opened("NODE", space, cross, storage)
+
+
+def test_a_trial_that_does_worse_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr("anode.experiments.search.tpe.STARTUP", 1)
+    space = {**SMALL, "lr": (1e-2,)}
+    storage, cross = storages(tmp_path)["sqlite"], replace(QUICK, epochs=5)
+    optimise("NODE", space, cross, storage, 1, Bars())
+    study = opened("NODE", space, cross, storage)
+    monkeypatch.setattr(optuna.trial.Trial, "should_prune", lambda trial: True)
+    study = optimise("NODE", space, cross, storage, 2, Bars())
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "PRUNED"]
+    assert len(study.trials[1].intermediate_values) == 1
+
+
+def test_the_command_lets_optuna_search(tmp_path):
+    (tmp_path / "grid.json").write_text(json.dumps({"NODE": SMALL}))
+    options = ["--dim", 1, "--epochs", 1, "--sampler", "tpe", "--trials", 2, "--out", tmp_path / "out"]
+    result = run("--grid", tmp_path / "grid.json", *options)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert (tmp_path / "out" / "study.db").exists()
+    assert len(json.loads((tmp_path / "out" / "search.json").read_text())["settings"]) >= 1
+
+
+WORKER = """
+import sys
+from anode.experiments.search import tpe
+from anode.experiments.search.runs import Cross
+from anode.train.progress import Bars
+import torch
+torch.set_num_threads(1)
+tpe.HEARTBEAT, tpe.GRACE = 1, 2
+space = {"batch_size": (128,), "lr": (1e-3, 1e-2), "hidden": (4,)}
+tpe.optimise("NODE", space, Cross(epochs=2), sys.argv[1], int(sys.argv[2]), Bars())
+"""
+
+
+def test_processes_share_a_study_and_nothing_is_lost_when_one_is_killed(tmp_path):
+    storage, trials = storages(tmp_path)["sqlite"], 8
+
+    def worker(count: int) -> subprocess.Popen:
+        return subprocess.Popen([sys.executable, "-c", WORKER, storage, str(count)])
+
+    workers = [worker(trials) for _ in range(2)]
+    deadline = time.monotonic() + 120
+
+    def seen() -> list[str]:
+        try:
+            study = optuna.load_study(study_name="anode-NODE-d2", storage=storage)
+            return [trial.state.name for trial in study.get_trials(deepcopy=False)]
+        except Exception:  # not there yet
+            return []
+
+    try:
+        while seen().count("COMPLETE") < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        finished = seen().count("COMPLETE")
+        os.kill(workers[0].pid, signal.SIGKILL)
+        assert workers[1].wait(120) == 0
+        time.sleep(3)  # until the killed process counts as gone
+        workers.append(worker(trials + 2))
+        assert workers[2].wait(120) == 0
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    states = seen()
+    assert finished >= 2
+    assert states.count("COMPLETE") + states.count("PRUNED") >= trials + 2
+    assert "RUNNING" not in states
