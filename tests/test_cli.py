@@ -247,7 +247,7 @@ def test_a_picture_of_another_kind_is_refused(invoke, trained, tmp_path):
 
 def test_a_run_that_failed_is_reported_without_a_traceback(invoke, tmp_path):
     result = invoke("train", "moons", *QUICK, "--lr", 1e6, "--out", tmp_path / "run")
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, result.stderr) == (1, "")
     assert "failed: repeat 0" in result.stdout
     assert invoke("plot", tmp_path / "run").exit_code in (0, 2)
 

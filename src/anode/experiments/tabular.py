@@ -12,6 +12,7 @@ import numpy as np
 import sklearn
 import torch
 from numpy.typing import NDArray
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
@@ -48,6 +49,11 @@ def plane(name: str, **options: Any) -> tuple[Array, Array]:
     return data.x.double().numpy(), data.labels.numpy()
 
 
+def with_scaled_targets(estimator: Any) -> Any:
+    """An estimator that needs it, with targets of mean 0 and variance 1, as ours has them without asking."""
+    return TransformedTargetRegressor(estimator, transformer=StandardScaler())
+
+
 CLASSIFICATION: dict[str, Loader] = {
     "iris": partial(load_iris, return_X_y=True),
     "wine": partial(load_wine, return_X_y=True),
@@ -72,9 +78,9 @@ CLASSIFIERS: dict[str, Builder] = {
 REGRESSORS: dict[str, Builder] = {
     "ANODE": lambda seed: ANODERegressor(random_state=seed),
     "NODE": lambda seed: ANODERegressor(augment=0, random_state=seed),
-    "MLP": lambda seed: make_pipeline(StandardScaler(), MLPRegressor(random_state=seed)),
+    "MLP": lambda seed: with_scaled_targets(make_pipeline(StandardScaler(), MLPRegressor(random_state=seed))),
     "linear": lambda seed: make_pipeline(StandardScaler(), Ridge()),
-    "SVM": lambda seed: make_pipeline(StandardScaler(), SVR()),
+    "SVM": lambda seed: with_scaled_targets(make_pipeline(StandardScaler(), SVR())),
     "random forest": lambda seed: RandomForestRegressor(random_state=seed),
     "gradient boosting": lambda seed: HistGradientBoostingRegressor(random_state=seed),
 }
