@@ -86,7 +86,7 @@ def test_list_shows_every_dataset_its_size_and_whether_it_is_there(invoke, tmp_p
         assert row(result.stdout, name)[-1] == ("built in" if name == "digits" else "no")
     assert row(result.stdout, "mnist") == ["mnist", "60,000 + 10,000", "1x28x28", "10", "11.6 MB", "no"]
     assert f"folder: {tmp_path / 'data'}\n" in result.stdout
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not any(tmp_path.iterdir())
     write_mnist(tmp_path / "data" / "mnist")
     assert row(invoke("list").stdout, "mnist")[-1] == "yes"
     assert row(invoke("list", "--root", tmp_path).stdout, "mnist")[-1] == "no"
@@ -173,7 +173,7 @@ def test_ctrl_c_is_one_line_and_leaves_no_file(invoke, monkeypatch, tmp_path):
     result = invoke("fetch", "mnist")
     assert (result.exit_code, result.stdout) == (130, "")
     assert result.stderr.startswith("interrupted; files that were complete are kept")
-    assert not any(tmp_path.iterdir())
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_the_installed_command_says_in_one_line_what_is_wrong(tmp_path):

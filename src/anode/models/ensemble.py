@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from anode.models.model import Model
+from anode.models.randomness import apart
 from anode.ode.field import Field
 
 M = TypeVar("M", bound=Model | Field)
@@ -78,7 +79,7 @@ def seeded(build: Callable[[], M], seeds: Iterable[int]) -> M:
 
 def from_seed(build: Callable[[], M], seed: int) -> M:
     """A model, built right after ``torch.manual_seed`` with a seed; torch's random numbers are left as they were."""
-    with torch.random.fork_rng(devices=[]):
+    with apart():
         torch.manual_seed(seed)
         return build()
 

@@ -8,13 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 import anode
 from anode.files import DamagedFileError, read_json, read_tensors, write_json, write_tensors
 from anode.models.ensemble import stack
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
+from anode.models.randomness import apart
 from anode.ode.gradients import Continuous, Discrete, Stored
 from anode.ode.inputs import lookup
 
@@ -92,7 +92,7 @@ def build(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Savable:
         raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
     kind, members = lookup("model", content["model"], CLASSES), content["members"]
     settings = {name: _from_json(value) for name, value in content["settings"].items()}
-    with torch.random.fork_rng(devices=[]):
+    with apart():
         models = [kind(**settings) for _ in range(members or 1)]
     model = models[0] if members is None else stack(models)
     if tensors:

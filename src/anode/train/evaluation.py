@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from anode.models.model import Model
+from anode.models.randomness import apart
 from anode.train.losses import accuracy, mean
 from anode.train.members import Members
 from anode.train.points import Points, as_input
@@ -108,7 +109,7 @@ def evaluating(model: Model) -> Iterator[None]:
     """No gradients, layers that differ in training as they are in use, and random numbers left where they were."""
     modes = [(module, module.training) for module in model.modules()]
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
-    with torch.no_grad(), torch.random.fork_rng(devices=list(devices)):
+    with torch.no_grad(), apart(devices):
         model.eval()
         try:
             yield
