@@ -311,8 +311,8 @@ def search(
     """Search for the best hyperparameters, as the paper did: cross-validation of every setting of a grid.
 
     Settings of one shape are trained together as one program. Writes `search.json`, `search.md` and a picture for each
-    dimension. Started again, it goes on where it was interrupted; with `--sampler tpe`, any number of processes on any
-    number of machines that are given one `--storage` share the work.
+    dimension (with `--sampler tpe`: `tpe.json` and so on). Started again, it goes on where it was interrupted; with
+    `--sampler tpe`, any number of processes on any number of machines that are given one `--storage` share the work.
 
     **Examples**
 
@@ -334,10 +334,10 @@ def search(
         for row in found:
             table.add_row(*row)
         out.print(table)
-        out.print(Text(f"results: {folder / 'search.md'}"), soft_wrap=True)
+        out.print(Text(f"results: {folder}"), soft_wrap=True)
 
 
-@bench_app.callback()
+@bench_app.callback()  # or typer would take the only command for the whole of it
 def benchmarks() -> None:
     """Measure, side by side with what others use."""
 

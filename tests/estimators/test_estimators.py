@@ -101,9 +101,10 @@ def test_what_happened_can_be_seen():
 @each_kind
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_precision_is_that_of_the_rows(kind, dtype):
-    model = ANODEClassifier(**QUICK).fit(IRIS.data.astype(dtype), IRIS.target)
+    build, rows = EACH[kind]
+    model = clone(build(epochs=1)).fit(rows.astype(dtype), IRIS.target if kind == "classifier" else wave()[1])
     assert next(model.model_.parameters()).dtype == getattr(torch, np.dtype(dtype).name)
-    assert model.predict_proba(IRIS.data).dtype == dtype
+    assert model.transform(rows).dtype == dtype
 
 
 @each_kind
@@ -228,6 +229,22 @@ def test_a_failed_solve_is_a_warning_and_leaves_a_model():
     with pytest.warns(ConvergenceWarning, match=r"training ended in iteration \d+: .*try a lower lr"):
         model = iris_classifier(lr=1e4, max_steps=30)
     assert model.history_.failures
+
+
+def test_an_interruption_is_a_warning_and_leaves_a_model(monkeypatch):
+    def interrupted(loop, between, pressed):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("anode.train.fit.Training.loop", interrupted)
+    with pytest.warns(UserWarning, match="training was interrupted"):
+        model = iris_classifier()
+    assert model.predict(IRIS.data).shape == (150,)
+
+
+def test_a_row_that_cannot_be_solved_is_an_error_that_says_so():
+    model = iris_classifier(max_steps=3)
+    with pytest.raises(anode.SolveError, match=r"MAX_STEPS|steps"):
+        model.predict(1e12 * IRIS.data)
 
 
 def test_no_epochs_are_no_error():

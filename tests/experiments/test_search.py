@@ -20,6 +20,7 @@ from anode.experiments.search.grid import Judged, best, markdown, ranked, search
 from anode.experiments.search.runs import Cross, SearchRun, groups, losses
 from anode.experiments.search.spaces import PAPER, PAPERS_BEST, Setting, settings
 from anode.experiments.search.tpe import found_in, opened, optimise
+from anode.files import DamagedFileError
 from anode.train.progress import Bars
 
 QUICK = Cross(epochs=1, folds=3)
@@ -182,10 +183,26 @@ def test_a_search_goes_on_where_it_was(tmp_path, monkeypatch):
     found = search(*arguments)
     assert len(done) == 3
     assert len(found) == 4
-    content = json.loads((tmp_path / "search.json").read_text())
-    assert [entry["rank"] for entry in content["settings"]] == [1, 2, 1, 2]
+    assert [each.rank for each in found] == [1, 2, 1, 2]
     search(*arguments)
     assert len(done) == 3
+
+
+def test_another_search_does_not_overwrite_what_was_found(tmp_path):
+    search({"NODE": SMALL}, [QUICK], tmp_path, 1, Bars())
+    before = {path: path.read_bytes() for path in (tmp_path / "runs").iterdir()}
+    for space, cross in (({**SMALL, "lr": (0.1,)}, QUICK), (SMALL, replace(QUICK, epochs=2))):
+        with pytest.raises(ValueError, match=r"out: takes a folder without it, .*node-d2-batch128-hidden4\.json"):
+            search({"NODE": space}, [cross], tmp_path, 1, Bars())
+    assert {path: path.read_bytes() for path in (tmp_path / "runs").iterdir()} == before
+
+
+def test_a_damaged_run_is_named(tmp_path):
+    search({"NODE": SMALL}, [QUICK], tmp_path, 1, Bars())
+    path = next((tmp_path / "runs").glob("*.safetensors"))
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DamagedFileError, match=path.stem):
+        search({"NODE": SMALL}, [QUICK], tmp_path, 1, Bars())
 
 
 def test_processes_find_what_one_finds(tmp_path, monkeypatch):
@@ -208,6 +225,8 @@ def test_the_command_searches_a_grid_and_draws_it(tmp_path):
     result = run("--grid", tmp_path / "grid.json", "--epochs", 1, "--jobs", 1, "--out", out)
     assert (result.exit_code, result.stderr) == (0, "")
     assert "The best settings" in result.stdout
+    content = json.loads((out / "search.json").read_text())
+    assert [entry["rank"] for entry in content["settings"]] == [1, 2, 1, 2, 1, 2, 1, 2]
     assert sorted(path.name for path in out.iterdir() if path.is_file()) == [
         "search-d1.png",
         "search-d1.svg",
@@ -293,7 +312,8 @@ def test_the_command_lets_optuna_search(tmp_path):
     result = run("--grid", tmp_path / "grid.json", *options)
     assert (result.exit_code, result.stderr) == (0, "")
     assert (tmp_path / "out" / "study.db").exists()
-    assert len(json.loads((tmp_path / "out" / "search.json").read_text())["settings"]) >= 1
+    assert len(json.loads((tmp_path / "out" / "tpe.json").read_text())["settings"]) >= 1
+    assert not (tmp_path / "out" / "search.json").exists()
 
 
 WORKER = """

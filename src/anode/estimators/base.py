@@ -177,6 +177,8 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         saving.put_to_use(self.model_)
         self.n_iter_ = self.history_.epochs
         self.n_function_evaluations_ = float(self.history_.per_epoch("nfe")[-1]) if self.n_iter_ else 0.0
+        if self.history_.stopped == "interrupted":
+            warnings.warn("training was interrupted; the model is as it was then", UserWarning, stacklevel=3)
         for failure in self.history_.failures:
             what = f"training ended in iteration {failure.iteration}: {failure.reason}"
             warnings.warn(f"{what}; try a lower lr, or a higher weight_decay", ConvergenceWarning, stacklevel=3)

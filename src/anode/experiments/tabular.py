@@ -33,7 +33,7 @@ from anode.estimators.classifier import ANODEClassifier
 from anode.estimators.regressor import ANODERegressor
 from anode.experiments.environment import environment
 from anode.files import DamagedFileError, locked, read_json, write_json, write_text
-from anode.ode.inputs import lookup
+from anode.ode.inputs import lookup, require
 from anode.train.progress import Bars
 
 FORMAT = "anode tabular 1"
@@ -179,11 +179,13 @@ def earlier(out: Path, seed: int) -> dict[tuple[str, str], Cell]:
         return {}
     content = read_json(path)
     try:
-        if content["format"] != FORMAT or content["seed"] != seed or content["scikit-learn"] != sklearn.__version__:
-            return {}
+        theirs = [content[name] for name in ("format", "seed", "scikit-learn")]
         cells = [Cell(**cell) for cell in content["cells"]]
     except (KeyError, TypeError):
         raise DamagedFileError(f"{path}: is damaged; remove it or restore it") from None
+    ours = [FORMAT, seed, sklearn.__version__]
+    takes = f"a folder of the same seed and version of scikit-learn, {seed} and {sklearn.__version__}, or a new one"
+    require(theirs == ours, "out", f"{out}, of {theirs[1]} and {theirs[2]}", takes)
     return {(cell.table, cell.model): cell for cell in cells}
 
 

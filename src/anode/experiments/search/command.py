@@ -15,7 +15,8 @@ from anode.ode.inputs import lookup, number, require
 from anode.plots import style
 from anode.train.progress import Bars
 
-SAMPLERS = {"grid": "every setting", "tpe": "those that Optuna chooses"}
+FILES = {"grid": "search", "tpe": "tpe"}
+"""What the results of a sampler are called, so that those of another are left alone."""
 DATA = ("g", "separable")
 """The datasets that exist in several dimensions."""
 
@@ -60,26 +61,25 @@ class Search:
 
 def run_search(wanted: Search, bars: Bars) -> list[list[str]]:
     """Search, and write what was found; returns the best settings as rows of a table."""
-    lookup("sampler", wanted.sampler, SAMPLERS)
+    name = lookup("sampler", wanted.sampler, FILES)
     spaces, crosses = wanted.spaces(), wanted.crosses()
     if wanted.sampler == "grid":
         require(wanted.storage is None, "storage", wanted.storage, "nothing beside --sampler grid, which has files")
         found = search(spaces, crosses, wanted.folder, wanted.jobs, bars)
     else:
         found = by_optuna(wanted, spaces, crosses, bars)
+    write(found, crosses, wanted.folder / name)
     for dim in dict.fromkeys(each.dim for each in found):
-        style.save(grid_figure(found, dim), wanted.folder / f"search-d{dim}")
+        style.save(grid_figure(found, dim), wanted.folder / f"{name}-d{dim}")
     return [[str(ours.dim), ours.setting.model, str(ours.setting), shown(ours)] for ours, _ in best(found)]
 
 
 def by_optuna(wanted: Search, spaces: Mapping[str, Space], crosses: Sequence[Cross], bars: Bars) -> list[Judged]:
-    """Let Optuna search, for every model in every dimension, and write what all processes have found by now."""
+    """Let Optuna search, for every model in every dimension; what all processes have found by now."""
     wanted.folder.mkdir(parents=True, exist_ok=True)
     storage = wanted.storage or f"sqlite:///{wanted.folder / 'study.db'}"
     found: list[Judged] = []
     for cross in crosses:
         for model, space in spaces.items():
             found += found_in(optimise(model, space, cross, storage, wanted.trials, bars), model, cross)
-    found = ranked(found)
-    write(found, crosses, wanted.folder)
-    return found
+    return ranked(found)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from anode.experiments.environment import environment
-from anode.experiments.runs import load
+from anode.experiments.runs import load, paths
 from anode.experiments.search.runs import Cross, SearchRun, groups, losses
 from anode.experiments.search.spaces import PAPERS_BEST, Setting, Space, settings
 from anode.experiments.workers import do_runs
 from anode.files import locked, remove_unfinished, write_json, write_text
-from anode.ode.inputs import number
+from anode.ode.inputs import number, require
 from anode.train.progress import Bars
 
 FORMAT = "anode search 1"
@@ -67,17 +67,25 @@ def search(
     with locked(out, "out"):
         remove_unfinished(out / "runs")
         missing = [run for run in runs if load(run, out / "runs") is None]
+        for run in missing:
+            path = paths(run, out / "runs")[0]
+            takes = "a folder without it, or the options it was begun with"
+            require(not path.exists(), "out", f"{path}, which is of another search", takes)
         missing.sort(key=lambda run: run.cost, reverse=True)
         do_runs(missing, out / "runs", jobs or os.cpu_count() or 1, bars)
-        found = ranked([each for run in runs for each in judged(run, out / "runs")])
-        write(found, crosses, out)
-    return found
+        return ranked([each for run in runs for each in judged(run, out / "runs")])
 
 
-def write(found: Sequence[Judged], crosses: Sequence[Cross], out: Path) -> None:
-    """Write what was found, for machines and for people."""
-    write_json(out / "search.json", content(found, crosses), indent=1)
-    write_text(out / "search.md", markdown(found))
+def write(found: Sequence[Judged], crosses: Sequence[Cross], path: Path) -> None:
+    """Write what was found, for machines and for people.
+
+    Args:
+        found: What was found.
+        crosses: How settings were judged.
+        path: The two files' name, without a suffix.
+    """
+    write_json(path.with_suffix(".json"), content(found, crosses), indent=1)
+    write_text(path.with_suffix(".md"), markdown(found))
 
 
 def judged(run: SearchRun, folder: Path) -> list[Judged]:
