@@ -1,12 +1,13 @@
 # make reproduce   set up .venv, re-run the toy half of the paper with 5 repeats (some minutes), write results/quick
 # make results     the same with the paper's 20 repeats, into results/toy
 # make test        set up .venv and run every check
+# make test-native the tests of the compiled engine, built with the sanitizers
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: reproduce results test benchmark clean
+.PHONY: reproduce results test test-native benchmark clean
 
 reproduce: $(STAMP)
 	$(BIN)/anode reproduce --repeats 5 --out results/quick
@@ -20,6 +21,14 @@ test: $(STAMP)
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
+# The compiled engine once more, with the sanitizers watching. LeakSanitizer would report Python itself.
+NATIVE := build/sanitized
+test-native: $(STAMP)
+	cmake -S native -B $(NATIVE) -DANODE_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN))/python
+	cmake --build $(NATIVE) --parallel
+	ANODE_NATIVE=$(abspath $(NATIVE)) LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/ode/test_native.py tests/train/test_course.py
+
 benchmark: $(STAMP)
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/toy.py
@@ -27,7 +36,7 @@ benchmark: $(STAMP)
 	$(BIN)/python benchmarks/images.py
 
 # torch comes first and pinned, so that nothing later asks for another build of it.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt $(wildcard native/*)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"

@@ -316,10 +316,10 @@ module.fit.__kwdefaults__["checkpoint_every"] = 0
 iterate, seen = Training.iterate, Path(sys.argv.pop(1))
 
 def slowly(self, batch):
-    iterate(self, batch)
     if len(self.record) == 6:
         seen.touch()
         time.sleep(1000)
+    return iterate(self, batch)
 
 Training.iterate = slowly
 from anode.cli import run

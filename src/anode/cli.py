@@ -342,6 +342,30 @@ def benchmarks() -> None:
     """Measure, side by side with what others use."""
 
 
+@app.command()
+def info() -> None:
+    """Say which version this is, on what it runs, and which engine integrates."""
+    import torch
+
+    from anode.experiments.environment import environment
+    from anode.ode import native
+
+    facts = environment()
+    lines = {
+        "anode": f"{facts['anode']}  {facts['revision']}".strip(),
+        "with": f"torch {facts['torch']}, numpy {facts['numpy']}, Python {facts['python']}",
+        "on": f"{facts['platform']}, {facts['processors']} processors, {torch.get_num_threads()} threads",
+    }
+    sets = native.instruction_sets()
+    if sets:
+        lines["engine"] = f"native, with {sets[0]} instructions, for MLPField on a CPU; torch for everything else"
+    else:
+        why = "install it again where there is a C++17 compiler (GCC or Clang) to have one"
+        lines["engine"] = f"torch: {native.MISSING}; {why}"
+    for name, text in lines.items():
+        out.print(f"{name:<8}{text}", highlight=False, soft_wrap=True)
+
+
 @bench_app.command("tabular")
 def bench_tabular(
     tables: Annotated[

@@ -690,7 +690,7 @@ class LiveMemory(TorchDispatchMode):
 
 def bytes_held(f, y0, gradient, steps, method="rk4"):
     with LiveMemory() as memory:
-        solution = anode.solve(f, y0, (0.0, 1.0), gradient=gradient, method=method, step_size=1 / steps)
+        solution = anode.solve(f, y0, (0.0, 1.0), gradient=gradient, method=method, step_size=1 / steps, engine="torch")
     held = memory.bytes()
     solution.y1.sum().backward()
     return held, solution.stats

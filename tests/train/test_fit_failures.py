@@ -351,7 +351,7 @@ class PressingLoss:
 @pytest.mark.parametrize("stacked", [False, True])
 @pytest.mark.parametrize("during", ["loss", "step", "record"])
 def test_ctrl_c_lets_the_iteration_at_hand_be_finished(monkeypatch, stacked, during):
-    whole = stack_of() if stacked else model_of()
+    whole = stack_of(engine="torch") if stacked else model_of(engine="torch")
     model, copies, calls = deepcopy(whole), Copies(whole), []
     expected = fit(whole, data_of(), loss="mse", progress=copies)
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 import anode
+from anode.ode import native
 
 
 def environment() -> dict[str, Any]:
@@ -24,9 +25,16 @@ def environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "processors": os.cpu_count(),
+        "engine": engine(),
         "revision": revision(),
         "date": date.today().isoformat(),
     }
+
+
+def engine() -> str:
+    """Which engine integrates perceptrons on a CPU, and for which instruction set it was compiled."""
+    sets = native.instruction_sets()
+    return f"native, {sets[0]}" if sets else "torch"
 
 
 def revision() -> str:
@@ -42,7 +50,7 @@ def revision() -> str:
     try:
         # Of the source alone: results are under way to be changed when this is asked.
         return git("describe", "--always", "--abbrev=10") + (
-            "-dirty" if git("status", "--porcelain", "--", "src") else ""
+            "-dirty" if git("status", "--porcelain", "--", "src", "native") else ""
         )
     except (OSError, subprocess.SubprocessError):
         return ""

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from anode.experiments.runs import Run, save
-from anode.train.progress import Bars, Listener, Report
+from anode.train.progress import Bars, Listener, Patient, Report
 
 Message = tuple[str, Report]
 _progress: Any = None
@@ -126,4 +126,4 @@ def _listener(name: str, put: Callable[[Message], None], should_stop: Callable[[
         if report.done % 10 == 0 or report.done == report.total:
             put((name, report))
 
-    return tell
+    return Patient(tell)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from anode.models.backprop import PULLBACKS, MLPDerivative
 from anode.models.conv import ConvDerivative, time_map
 from anode.models.layers import as_row, check_state, members_of
-from anode.ode.field import Derivative, Field
+from anode.ode.field import Derivative, Field, Perceptron
 from anode.ode.inputs import lookup, require
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -93,9 +93,20 @@ class MLPField(Field):
     def check(self, h: Tensor) -> None:
         check_state(h, self.dim, self.members)
 
+    def perceptron(self) -> Perceptron | None:
+        """What the compiled engine has to know, if nobody has changed what the field does."""
+        if not self._is_plain:
+            return None
+        sizes = [self.dim, *[self.hidden] * self.layers, self.dim]
+        return Perceptron(sizes, self.activation, tuple(self.parameters()), self.time, self.members)
+
+    @property
+    def _is_plain(self) -> bool:
+        return is_plain(self, MLPField, 2 * (self.layers + 1) + self.time)
+
     def derivative(self) -> Derivative:
         """A derivative without autograd, where the activation allows it and nobody has changed what the field does."""
-        if self.activation in PULLBACKS and is_plain(self, MLPField, 2 * (self.layers + 1) + self.time):
+        if self.activation in PULLBACKS and self._is_plain:
             return MLPDerivative(self.weights, self.biases, self.time_weight, self._act, self.activation)
         return super().derivative()
 

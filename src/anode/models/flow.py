@@ -14,7 +14,8 @@ from anode.models.model import Model, Outcome
 from anode.ode.control import Norm
 from anode.ode.field import Field
 from anode.ode.gradients import Gradient
-from anode.ode.inputs import lookup, number
+from anode.ode.inputs import lookup, number, require
+from anode.ode.native import ENGINES
 from anode.ode.solution import Solution
 from anode.ode.solve import solve
 from anode.ode.tableaus import TABLEAUS
@@ -27,7 +28,7 @@ class Flow(Model):
         field: f, as ``f(t, h)``.
         augment: How many zeros to append to the input, or an :class:`anode.models.augment.Augment`.
         t1: The time at which the features are read.
-        method, rtol, atol, gradient, max_steps: As in :func:`anode.solve`. The tolerances are the paper's.
+        method, rtol, atol, gradient, max_steps, engine: As in :func:`anode.solve`. The tolerances are the paper's.
         control: As in :func:`anode.solve`; by default one step size for the batch, of each member of a stacked field.
         step_size: Take steps of this size, instead of adaptive ones.
 
@@ -57,6 +58,7 @@ class Flow(Model):
         control: str | int | None = None,
         max_steps: int = 1_000,
         step_size: float | None = None,
+        engine: str = "auto",
     ) -> None:
         super().__init__()
         number("t1", t1)
@@ -68,6 +70,7 @@ class Flow(Model):
             raise ValueError(
                 f"step_size: takes a number above 0 for method {method!r}, which has steps of a given size"
             )
+        require(engine in ENGINES, "engine", engine, ", ".join(map(repr, ENGINES)))
         self.field = field
         dim = field.features_dim if isinstance(field, Field) else -1
         self.augment = augment if isinstance(augment, Augment) else Zeros(augment, dim)
@@ -80,6 +83,7 @@ class Flow(Model):
             "gradient": gradient,
             "max_steps": max_steps,
             "step_size": step_size,
+            "engine": engine,
         }
 
     @property

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.ode import inputs
+from anode.ode import inputs, native
 from anode.ode.adjoint import AdjointRate, ContinuousSolve
 from anode.ode.clocks import clock_for
 from anode.ode.control import rms
 from anode.ode.dense import DenseOutput
 from anode.ode.events import Event
-from anode.ode.field import AutogradDerivative, Derivative, Field, Rate, captured_tensors, refuse_others
+from anode.ode.field import AutogradDerivative, Derivative, Field, Perceptron, Rate, captured_tensors, refuse_others
 from anode.ode.gradients import Continuous, DiscreteSolve, Gradient, Stored
 from anode.ode.integrate import Integration, Trace, Watch
 from anode.ode.packing import Packing
@@ -38,6 +38,8 @@ class Problem:
         shown: The indices of the times whose states the solution is to show.
         event: What ends the solve.
         watch: Told of every step.
+        engine: Who integrates, one of :data:`anode.ode.native.ENGINES`.
+        own_norm: Whether the caller brought a norm.
     """
 
     f: Callable[[Tensor, Any], Any]
@@ -48,17 +50,27 @@ class Problem:
     shown: list[int]
     event: Callable[[Tensor, Any], Tensor] | None = None
     watch: Watch | None = None
+    engine: str = "torch"
+    own_norm: bool = False
 
     def __post_init__(self) -> None:
         self.rate = self.packing.rate(self.f)
         self.field: Field | None = None  # f, if it brings a derivative of its own
+        self.perceptron: Perceptron | None = None
         if isinstance(self.f, Field) and not self.packing.is_tuple:
             self.f.check(self.y0)
             if type(self.f).derivative is not Field.derivative:
                 self.field = self.f
+            self.perceptron = self.f.perceptron() if self.engine != "torch" else None
 
     def solve(self, gradient: Gradient, params: tuple[Tensor, ...] | None, dense: bool) -> Solution:
         """Run the solve so that autograd can differentiate it in the way asked for, if it has to at all."""
+        if self.engine != "torch":
+            obstacle = native.obstacle(self, gradient, params, dense)
+            if not obstacle:
+                return self.solve_native()
+            if self.engine == "native":
+                raise ValueError(f'engine: takes "auto" or "torch" here, got "native", and {obstacle}')
         if not torch.is_grad_enabled():
             return self.solve_plain("none", dense)
         if isinstance(gradient, Stored):
@@ -146,6 +158,16 @@ class Problem:
         *outputs, last = DiscreteSolve.apply(  # type: ignore[no-untyped-call]
             run, derivative, self.plan, report, self.y0, self.times, *params
         )
+        return self.solution(report[0], outputs, last, "discrete")
+
+    def solve_native(self) -> Solution:
+        """The whole solve by the compiled engine."""
+        params = self.perceptron.parameters if self.perceptron is not None else ()
+        if not torch.is_grad_enabled() or not any(x.requires_grad for x in (self.y0, *params)):
+            trace, _ = native.run(self, keep=False)
+            return self.solution(trace, trace.outputs, trace.y, "none")
+        report: list[Trace] = []
+        *outputs, last = native.NativeSolve.apply(self, report, self.y0, *params)  # type: ignore[no-untyped-call]
         return self.solution(report[0], outputs, last, "discrete")
 
     def solve_continuous(self, gradient: Continuous, params: tuple[Tensor, ...], slope: Tensor | None) -> Solution:

@@ -11,6 +11,7 @@ from torch import Tensor
 from anode.ode import inputs
 from anode.ode.control import CONTROLLERS, PID
 from anode.ode.gradients import GRADIENTS, Gradient
+from anode.ode.native import ENGINES
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
 from anode.ode.problem import Problem
@@ -43,6 +44,7 @@ def solve(
     step_at: Sequence[float] | Tensor = (),
     event: Callable[[Tensor, Any], Tensor] | None = None,
     norm: Callable[[Any], Tensor] | None = None,
+    engine: str = "auto",
 ) -> Solution:
     """Solve dy/dt = f(t, y) with y(t0) = y0.
 
@@ -73,6 +75,9 @@ def solve(
             last step passes the end time, and the state there is a point of the dense output.
         event: ``event(t, y)``; the solve ends where it first becomes zero. The end time may then be infinite.
         norm: Maps a scaled error, shaped like the state, to one number; only for ``control="joint"``.
+        engine: ``"native"``: the compiled engine, which integrates an :class:`anode.MLPField` on a CPU without Python
+            between its steps. ``"torch"``: the loop in Python, which does everything else. ``"auto"``: the compiled
+            engine where it applies. They take the same steps and differ by rounding.
 
     Returns:
         A :class:`Solution`. A solve that fails returns the part it solved; :meth:`Solution.check` raises instead.
@@ -139,5 +144,6 @@ def solve(
     )
     gradient = gradient if isinstance(gradient, Gradient) else inputs.lookup("gradient", gradient, GRADIENTS)
     shown = [0, len(values) - 1] if save_at is None else wanted[: len(values) - 2]
-    problem = Problem(f, y, times, plan, packing, shown, event)
+    inputs.require(engine in ENGINES, "engine", engine, ", ".join(map(repr, ENGINES)))
+    problem = Problem(f, y, times, plan, packing, shown, event, engine=engine, own_norm=norm is not None)
     return problem.solve(gradient, None if params is None else tuple(params), dense)

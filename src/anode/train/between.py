@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from anode.train.folder import Folder
-from anode.train.progress import Listener
+from anode.train.progress import Listener, Patient, Report
 from anode.train.ranks import Ranks
 from anode.train.state import capture
 
@@ -32,14 +32,28 @@ class Between:
     ) -> None:
         self.total, self.folder, self.ranks = total, folder, ranks
         self.tell = tell if ranks.first else None
+        self.untold: list[Report] = []
         self.deadline = math.inf if minutes is None else time.perf_counter() + 60 * minutes
 
+    def note(self, training: Training) -> None:
+        """An iteration has been made; others will be told when there is a pause."""
+        if self.tell is not None:
+            self.untold.append(training.report(self.total))
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether several iterations may be made without a pause."""
+        told = self.tell is None or isinstance(self.tell, Patient)
+        return told and (self.folder is None or self.folder.every > 0)
+
     def pause(self, training: Training, interrupted: Callable[[], bool]) -> str:
-        """Between two iterations; why there should be no other, or nothing."""
+        """After some iterations; why there should be no others, or nothing."""
         pressed, trouble = False, None
         try:
             if self.tell is not None:
-                self.tell(training.report(self.total))
+                for report in (*self.untold[:-1], training.report(self.total)):  # of the last, more is known now
+                    self.tell(report)
+                self.untold.clear()
             if self.folder is not None and self.folder.due:
                 self.folder.write(capture(training))
         except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from torch import Tensor
 from anode.models.model import Model, Outcome
 from anode.ode.inputs import number
 from anode.ode.solution import SolveError
+from anode.train import course
 from anode.train.adam import Adam
 from anode.train.between import Between
 from anode.train.evaluation import Evaluation, Snapshots
@@ -160,6 +161,7 @@ class Training:
         self.failures: list[Failure] = []
         self.lost = False  # whether the iteration at hand has failed, and changes nothing
         self.whole = True  # whether no iteration is half done
+        self.course = None if course.obstacle(self) else course.Course(self)
 
     def run(self, between: Between) -> str:
         """Train, or go on training.
@@ -184,14 +186,14 @@ class Training:
 
     def loop(self, between: Between, interrupted: Callable[[], bool]) -> str:
         """The training loop; why it ended before the last iteration."""
-        stopped, order = "", self.protocol.order
+        stopped = ""
         with self.ranks.joined(self.model):
             self.evaluation.take_snapshot(len(self.record))
-        for batch in order.between(len(self.record), between.total):
+        while len(self.record) < between.total:
             if self.members.none_left or stopped or self.patience.reason:
                 break
             with self.ranks.joined(self.model):
-                self.iterate(batch)
+                self.advance(between)
             stopped = between.pause(self, interrupted)
         if stopped == "interrupted":
             return stopped
@@ -201,9 +203,38 @@ class Training:
             self.validate()
         return stopped or (self.patience.reason if len(self.record) < between.total else "")
 
-    def iterate(self, batch: Tensor) -> None:
-        """One step of the optimiser, and a look at what it has come to."""
-        start, self.lost, self.whole = time.perf_counter(), False, False
+    def advance(self, between: Between) -> None:
+        """Some iterations, at least one, and a look at what they have come to."""
+        self.whole = False
+        done = len(self.record)
+        if self.course is not None:
+            for row in self.course.iterate(self.until_looked_at(between)):
+                self.note(row, between)
+        if len(self.record) == done:  # one that the compiled engine cannot make, or deal with
+            self.note(self.iterate(self.protocol.order.batch(done)), between)
+        self.evaluation.take_snapshot(len(self.record))
+        if self.protocol.evaluates_after(len(self.record)):
+            self.validate()
+            self.patience.look(self.evaluation.latest)
+        self.whole = True
+
+    def until_looked_at(self, between: Between) -> int:
+        """How many iterations may be made before somebody wants to see the model."""
+        done, protocol = len(self.record), self.protocol
+        every = protocol.evaluate_every or protocol.order.batches
+        moments = [between.total, done + every - done % every]
+        if protocol.snapshots is not None:
+            moments += [moment for moment in protocol.snapshots.at if moment > done]
+        return min(moments) - done if between.may_wait else 1
+
+    def note(self, row: dict[str, Any], between: Between) -> None:
+        """Record an iteration."""
+        self.record.add(**row)
+        between.note(self)
+
+    def iterate(self, batch: Tensor) -> dict[str, Any]:
+        """One step of the optimiser; what is recorded of it."""
+        start, self.lost = time.perf_counter(), False
         share = self.ranks.share(batch)
         outcome, losses, seen = self.forward(share)
         if not self.lost:
@@ -212,12 +243,7 @@ class Training:
         if not self.lost:
             self.adam.step()
         row = {name: self.unless_lost(values) for name, values in seen.items()}
-        self.record.add(**row, **self.cost(outcome), seconds=time.perf_counter() - start)
-        self.evaluation.take_snapshot(len(self.record))
-        if self.protocol.evaluates_after(len(self.record)):
-            self.validate()
-            self.patience.look(self.evaluation.latest)
-        self.whole = True
+        return {**row, **self.cost(outcome), "seconds": time.perf_counter() - start}
 
     def forward(self, share: Share) -> tuple[Outcome, Tensor, dict[str, Tensor]]:
         """The outcome, the losses, and what is recorded of them.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -73,6 +73,7 @@ class Order:
     points: int
     batch_size: int
     stacked: bool
+    _orders: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)  # of the epoch asked for last
 
     @property
     def batches(self) -> int:
@@ -81,14 +82,17 @@ class Order:
 
     def of_epoch(self, epoch: int) -> Tensor:
         """The numbers of the points in their order, [points] or [members, points]."""
+        if epoch in self._orders:
+            return self._orders[epoch]
         orders = []
         for seed in self.seeds:
             generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
             orders.append(torch.randperm(self.points, generator=generator))
-        return torch.stack(orders) if self.stacked else orders[0]
+        self._orders.clear()
+        self._orders[epoch] = torch.stack(orders) if self.stacked else orders[0]
+        return self._orders[epoch]
 
-    def between(self, first: int, last: int) -> Iterator[Tensor]:
-        """The batches from some iteration to before some other."""
-        for epoch in range(first // self.batches, -(-last // self.batches)):
-            begun = epoch * self.batches
-            yield from self.of_epoch(epoch).split(self.batch_size, dim=-1)[max(first - begun, 0) : last - begun]
+    def batch(self, iteration: int) -> Tensor:
+        """The numbers of the points of an iteration, [points] or [members, points]."""
+        epoch, index = divmod(iteration, self.batches)
+        return self.of_epoch(epoch)[..., index * self.batch_size : (index + 1) * self.batch_size]

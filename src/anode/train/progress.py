@@ -29,7 +29,21 @@ class Report:
 
 
 Listener = Callable[[Report], None]
-"""Told of the progress of training."""
+"""Told of the progress of training, right after every iteration unless it is :class:`Patient`."""
+
+
+@dataclass(frozen=True)
+class Patient:
+    """A listener that does not look at the model, and need not be told at once.
+
+    Attributes:
+        listener: The listener itself.
+    """
+
+    listener: Listener
+
+    def __call__(self, report: Report) -> None:
+        self.listener(report)
 
 
 class Bars:
@@ -57,7 +71,7 @@ class Bars:
 
     def listen(self, name: str) -> Listener:
         """A listener that moves the bar of this name."""
-        return lambda report: self.show(name, report.done, report.total, describe(report))
+        return Patient(lambda report: self.show(name, report.done, report.total, describe(report)))
 
     def __enter__(self) -> Bars:
         self.progress.start()

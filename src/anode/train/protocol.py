@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import torch
@@ -124,7 +125,7 @@ class Protocol:
         """Whether there are classes to get right."""
         return self.has_loss_of_ours and self.loss_name == "cross_entropy"
 
-    @property
+    @cached_property
     def order(self) -> Order:
         """In which order points are seen."""
         return Order(self.seeds, len(self.data), self.batch_size, stacked=self.members is not None)

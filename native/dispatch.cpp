@@ -1,0 +1,74 @@
+// Which of the compiled kernels this processor can run.
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels.h"
+
+namespace anode {
+
+#define ANODE_DECLARE(isa)                  \
+  namespace isa {                           \
+  extern const Kernels<float> for_float;    \
+  extern const Kernels<double> for_double;  \
+  }
+
+ANODE_DECLARE(baseline)
+#ifdef ANODE_X86
+ANODE_DECLARE(avx2)
+ANODE_DECLARE(avx512)
+#endif
+
+namespace {
+
+struct Choice {
+  const Kernels<float>* for_float;
+  const Kernels<double>* for_double;
+};
+
+/// What this processor can run, best first.
+const std::vector<Choice>& choices() {
+  static const std::vector<Choice> found = [] {
+    std::vector<Choice> usable;
+#ifdef ANODE_X86
+    __builtin_cpu_init();
+    const bool fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (fma && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
+      usable.push_back({&avx512::for_float, &avx512::for_double});
+    if (fma) usable.push_back({&avx2::for_float, &avx2::for_double});
+#endif
+    usable.push_back({&baseline::for_float, &baseline::for_double});
+    return usable;
+  }();
+  return found;
+}
+
+const Choice& choice(const char* name) {
+  for (const Choice& each : choices())
+    if (!name || !std::strcmp(each.for_float->name, name)) return each;
+  return choices().back();
+}
+
+}  // namespace
+
+template <>
+const Kernels<float>& kernels<float>(const char* name) {
+  return *choice(name).for_float;
+}
+
+template <>
+const Kernels<double>& kernels<double>(const char* name) {
+  return *choice(name).for_double;
+}
+
+const char* instruction_sets() {
+  static const std::string names = [] {
+    std::string all;
+    for (const Choice& each : choices()) all += (all.empty() ? "" : " ") + std::string(each.for_float->name);
+    return all;
+  }();
+  return names.c_str();
+}
+
+}  // namespace anode

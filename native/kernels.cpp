@@ -1,0 +1,222 @@
+// Compiled once for every instruction set, with ANODE_ISA its name. Uses nothing of the standard library: an inline
+// function of it, compiled here for a newer processor, could be the copy that the linker keeps for all.
+
+#include "kernels.h"
+
+#include "vector_math.h"
+
+namespace anode {
+namespace ANODE_ISA {
+
+/// Value of an activation; its derivative too, where that is kept.
+template <class T, Activation A>
+ANODE_INLINE V<T> activate(V<T> x, T* derivative) {
+  V<T> value = x, slope;
+  if constexpr (A == Activation::relu) return x < 0 ? V<T>{} : x;  // so that NaN stays NaN
+  if constexpr (A == Activation::tanh) return hyperbolic_tangent<T>(x);
+  if constexpr (A == Activation::softplus) softplus<T>(x, value, slope);
+  if constexpr (A == Activation::silu) silu<T>(x, value, slope);
+  if constexpr (A == Activation::gelu) gelu<T>(x, value, slope);
+  if constexpr (A == Activation::softplus || A == Activation::silu || A == Activation::gelu) store(derivative, slope);
+  return value;
+}
+
+template <class T, Activation A>
+ANODE_INLINE V<T> pull_activation(V<T> cotangent, const T* seen) {
+  if constexpr (A == Activation::none) return cotangent;
+  V<T> s = load(seen);
+  if constexpr (A == Activation::relu) return s > 0 ? cotangent : V<T>{};
+  if constexpr (A == Activation::tanh) return cotangent * (1 - s * s);
+  return cotangent * s;
+}
+
+/// Two vectors of each of kTile rows of a product: acc += packed * x, over `depth` columns.
+template <class T>
+ANODE_INLINE void multiply(const T* packed, const T* x, long depth, long width, V<T> (&acc)[kTile][2]) {
+  for (long m = 0; m < depth; ++m) {
+    V<T> x0 = load(x + m * width), x1 = load(x + m * width + kLanes<T>);
+    for (int r = 0; r < kTile; ++r) {
+      T w = packed[m * kTile + r];
+      acc[r][0] += w * x0;
+      acc[r][1] += w * x1;
+    }
+  }
+}
+
+template <class T, Activation A, bool Time>
+void affine_with(const Layer<T>& layer, const T* x, const T* times, long width, T* out, T* derivative) {
+  for (int n = 0; n < layer.outputs; n += kTile) {
+    const int rows = layer.outputs - n < kTile ? layer.outputs - n : kTile;
+    const T* packed = layer.forward + long(n) * layer.inputs;
+    for (long b = 0; b < width; b += 2 * kLanes<T>) {
+      V<T> acc[kTile][2];
+      for (int r = 0; r < kTile; ++r) {
+        const int row = n + (r < rows ? r : 0);
+        acc[r][0] = acc[r][1] = splat<T>(layer.bias[row]);
+        if constexpr (Time) {
+          acc[r][0] += layer.time[row] * load(times + b);
+          acc[r][1] += layer.time[row] * load(times + b + kLanes<T>);
+        }
+      }
+      multiply<T>(packed, x + b, layer.inputs, width, acc);
+      for (int r = 0; r < rows; ++r)
+        for (int half = 0; half < 2; ++half) {
+          const long at = (n + r) * width + b + half * kLanes<T>;
+          store(out + at, activate<T, A>(acc[r][half], derivative + at));
+        }
+    }
+  }
+}
+
+template <class T, Activation A>
+void affine_act(const Layer<T>& layer, const T* x, const T* times, long width, T* out, T* derivative) {
+  if (layer.time) return affine_with<T, A, true>(layer, x, times, width, out, derivative);
+  return affine_with<T, A, false>(layer, x, times, width, out, derivative);
+}
+
+template <class T>
+void affine(const Layer<T>& layer, Activation act, const T* x, const T* times, long width, T* out, T* derivative) {
+  switch (act) {
+    case Activation::none: return affine_act<T, Activation::none>(layer, x, times, width, out, derivative);
+    case Activation::relu: return affine_act<T, Activation::relu>(layer, x, times, width, out, derivative);
+    case Activation::tanh: return affine_act<T, Activation::tanh>(layer, x, times, width, out, derivative);
+    case Activation::softplus: return affine_act<T, Activation::softplus>(layer, x, times, width, out, derivative);
+    case Activation::silu: return affine_act<T, Activation::silu>(layer, x, times, width, out, derivative);
+    case Activation::gelu: return affine_act<T, Activation::gelu>(layer, x, times, width, out, derivative);
+  }
+}
+
+template <class T, Activation A>
+void pull_with(const Layer<T>& layer, const T* cotangent, const T* seen, long width, T* out) {
+  for (int m = 0; m < layer.inputs; m += kTile) {
+    const int rows = layer.inputs - m < kTile ? layer.inputs - m : kTile;
+    const T* packed = layer.backward + long(m) * layer.outputs;
+    for (long b = 0; b < width; b += 2 * kLanes<T>) {
+      V<T> acc[kTile][2] = {};
+      multiply<T>(packed, cotangent + b, layer.outputs, width, acc);
+      for (int r = 0; r < rows; ++r)
+        for (int half = 0; half < 2; ++half) {
+          const long at = (m + r) * width + b + half * kLanes<T>;
+          store(out + at, pull_activation<T, A>(acc[r][half], seen + at));
+        }
+    }
+  }
+}
+
+template <class T>
+void pull(const Layer<T>& layer, Activation act, const T* cotangent, const T* seen, long width, T* out) {
+  switch (act) {
+    case Activation::none: return pull_with<T, Activation::none>(layer, cotangent, seen, width, out);
+    case Activation::relu: return pull_with<T, Activation::relu>(layer, cotangent, seen, width, out);
+    case Activation::tanh: return pull_with<T, Activation::tanh>(layer, cotangent, seen, width, out);
+    default: return pull_with<T, Activation::softplus>(layer, cotangent, seen, width, out);
+  }
+}
+
+/// The sum of a vector's lanes.
+template <class T>
+ANODE_INLINE T total(V<T> v) {
+  T sum = 0;
+  for (int i = 0; i < kLanes<T>; ++i) sum += v[i];
+  return sum;
+}
+
+/// R x C entries of the sum of cotangent x^T over some pairs: as many as there are registers for.
+template <class T, int R, int C>
+ANODE_INLINE void sums_tile(int n, int m, int inputs, int count, const T* const* cotangents, const T* const* x,
+                            long width, T* weight) {
+  V<T> acc[R][C] = {};
+  for (int s = 0; s < count; ++s) {
+    const T *g = cotangents[s] + long(n) * width, *in = x[s] + long(m) * width;
+    for (long b = 0; b < width; b += kLanes<T>) {
+      V<T> left[R];
+      for (int r = 0; r < R; ++r) left[r] = load(g + r * width + b);
+      for (int c = 0; c < C; ++c) {
+        V<T> right = load(in + c * width + b);
+        for (int r = 0; r < R; ++r) acc[r][c] += left[r] * right;
+      }
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int c = 0; c < C; ++c) weight[long(n + r) * inputs + m + c] += total<T>(acc[r][c]);
+}
+
+template <class T, int R>
+void sums_rows(int n, int inputs, int count, const T* const* cotangents, const T* const* x, long width, T* weight) {
+  int m = 0;
+  for (; m + 4 <= inputs; m += 4) sums_tile<T, R, 4>(n, m, inputs, count, cotangents, x, width, weight);
+  for (; m < inputs; ++m) sums_tile<T, R, 1>(n, m, inputs, count, cotangents, x, width, weight);
+}
+
+template <class T>
+void sums(int outputs, int inputs, int count, const T* const* cotangents, const T* const* x, const T* const* times,
+          long width, const LayerSums<T>& sums) {
+  int n = 0;
+  for (; n + 3 <= outputs; n += 3) sums_rows<T, 3>(n, inputs, count, cotangents, x, width, sums.weight);
+  for (; n < outputs; ++n) sums_rows<T, 1>(n, inputs, count, cotangents, x, width, sums.weight);
+  for (n = 0; n < outputs; ++n) {
+    V<T> plain = {}, timed = {};
+    for (int s = 0; s < count; ++s)
+      for (long b = 0; b < width; b += kLanes<T>) {
+        V<T> g = load(cotangents[s] + n * width + b);
+        plain += g;
+        if (sums.time) timed += g * load(times[s] + b);
+      }
+    sums.bias[n] += total<T>(plain);
+    if (sums.time) sums.time[n] += total<T>(timed);
+  }
+}
+
+template <class T>
+void combine(int count, const T* weights, const T* const* k, const T* y, const T* h, long features, long width,
+             T* out) {
+  for (long i = 0; i < features; ++i)
+    for (long b = 0; b < width; b += kLanes<T>) {
+      const long at = i * width + b;
+      V<T> sum = weights[0] * load(k[0] + at);
+      for (int s = 1; s < count; ++s) sum += weights[s] * load(k[s] + at);
+      sum *= load(h + b);
+      store(out + at, y ? load(y + at) + sum : sum);
+    }
+}
+
+template <class T>
+void combine_pointwise(int count, const T* const* weights, const T* const* k, const T* y, const T* h, long features,
+                       long width, T* out) {
+  for (long i = 0; i < features; ++i)
+    for (long b = 0; b < width; b += kLanes<T>) {
+      const long at = i * width + b;
+      V<T> sum = load(weights[0] + b) * load(k[0] + at);
+      for (int s = 1; s < count; ++s) sum += load(weights[s] + b) * load(k[s] + at);
+      sum *= load(h + b);
+      store(out + at, y ? load(y + at) + sum : sum);
+    }
+}
+
+template <class T>
+void squares(int count, const T* weights, const T* const* k, const T* y, const T* y1, T rtol, T atol, long features,
+             long width, T* out) {
+  for (long b = 0; b < width; b += kLanes<T>) {
+    V<T> sum = {};
+    for (long i = 0; i < features; ++i) {
+      const long at = i * width + b;
+      V<T> error = weights[0] * load(k[0] + at);
+      for (int s = 1; s < count; ++s) error += weights[s] * load(k[s] + at);
+      V<T> before = absolute<T>(load(y + at)), after = absolute<T>(load(y1 + at));
+      error /= (before > after ? before : after) * rtol + atol;
+      sum += error * error;
+    }
+    store(out + b, sum);
+  }
+}
+
+#define ANODE_TEXT_OF(x) #x
+#define ANODE_TEXT(x) ANODE_TEXT_OF(x)
+
+extern const Kernels<float> for_float = {
+    ANODE_TEXT(ANODE_ISA), 2 * kLanes<float>, affine, pull, sums, combine, combine_pointwise, squares};
+extern const Kernels<double> for_double = {
+    ANODE_TEXT(ANODE_ISA), 2 * kLanes<double>, affine, pull, sums, combine, combine_pointwise, squares};
+
+}  // namespace ANODE_ISA
+}  // namespace anode

@@ -1,0 +1,74 @@
+// The inner loops, compiled once for every instruction set and chosen at run time.
+//
+// Everything works on blocks: a matrix [features][width] whose rows are contiguous over the points of a batch, so that
+// one vector instruction treats several points and no product needs a horizontal sum. `width` is a multiple of
+// `lanes`, and blocks are aligned to 64 bytes.
+
+#pragma once
+
+namespace anode {
+
+enum class Activation : int { none, relu, tanh, softplus, silu, gelu };
+
+/// Whether the derivative of an activation is kept beside its value, instead of being computed from it.
+inline bool keeps_derivative(Activation act) {
+  return act == Activation::softplus || act == Activation::silu || act == Activation::gelu;
+}
+
+/// How many rows of a matrix a kernel computes at once.
+constexpr int kTile = 4;
+
+/// One affine map of one member. Matrices are packed in groups of kTile rows, the last filled with zeros.
+template <class T>
+struct Layer {
+  int inputs, outputs;
+  const T* forward;   // of W:           [outputs / kTile][inputs][kTile]
+  const T* backward;  // of W transposed: [inputs / kTile][outputs][kTile]
+  const T* bias;      // [outputs]
+  const T* time;      // [outputs], times the time of each point; null if there is none
+};
+
+/// The gradients of one layer, added up.
+template <class T>
+struct LayerSums {
+  T* weight;  // [outputs][inputs]
+  T* bias;    // [outputs]
+  T* time;    // [outputs]; null if there is none
+};
+
+template <class T>
+struct Kernels {
+  const char* name;
+  int lanes;
+
+  /// out = act(W x + bias + time * times). `derivative` is written if keeps_derivative(act).
+  void (*affine)(const Layer<T>&, Activation, const T* x, const T* times, long width, T* out, T* derivative);
+
+  /// out = (W^T cotangent) times the derivative of the activation whose value, or kept derivative, is `seen`.
+  void (*pull)(const Layer<T>&, Activation, const T* cotangent, const T* seen, long width, T* out);
+
+  /// Adds `count` pairs of cotangents [outputs][width] and inputs [inputs][width] to the sums.
+  void (*sums)(int outputs, int inputs, int count, const T* const* cotangents, const T* const* x,
+               const T* const* times, long width, const LayerSums<T>&);
+
+  /// out = y + h * (w_0 k_0 + w_1 k_1 + ...), with one h a point; y may be null for zero.
+  void (*combine)(int count, const T* weights, const T* const* k, const T* y, const T* h, long features, long width,
+                  T* out);
+
+  /// The same with one weight a point: weights[i][width].
+  void (*combine_pointwise)(int count, const T* const* weights, const T* const* k, const T* y, const T* h,
+                            long features, long width, T* out);
+
+  /// For every point, the sum over features of ((w_0 k_0 + ...) / (atol + rtol max(|y|, |y1|)))^2.
+  void (*squares)(int count, const T* weights, const T* const* k, const T* y, const T* y1, T rtol, T atol,
+                  long features, long width, T* out);
+};
+
+/// The kernels of the best instruction set that this processor has, or those called `name`.
+template <class T>
+const Kernels<T>& kernels(const char* name = nullptr);
+
+/// The names of the instruction sets that this processor can use, best first, separated by spaces.
+const char* instruction_sets();
+
+}  // namespace anode

@@ -1,0 +1,757 @@
+#include "solve.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "team.h"
+
+namespace anode {
+namespace {
+
+constexpr long kBlockRows = 64;          // few enough for a block's evaluations to stay in the cache
+constexpr int kStrands = 16;             // enough for the threads of most machines
+constexpr long kElementsKept = 1 << 22;  // of evaluations that are remembered for the backward pass
+constexpr int kMostSlopes = 32;
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+/// out[b] = 0 if all features of a point are finite, else NaN.
+template <class T>
+void mark_non_finite(const T* x, long features, long width, T* out) {
+  for (long b = 0; b < width; ++b) out[b] = 0;
+  for (long i = 0; i < features; ++i)
+    for (long b = 0; b < width; ++b) out[b] += x[i * width + b] * T(0);
+}
+
+/// Rows [rows][dim] as a block; what is over is filled with copies of the last row, which is as finite as that is.
+template <class T>
+void load_rows(const T* from, long rows, long dim, long width, T* block) {
+  for (long b = 0; b < width; ++b) {
+    const T* row = from + (b < rows ? b : rows - 1) * dim;
+    for (long i = 0; i < dim; ++i) block[i * width + b] = row[i];
+  }
+}
+
+/// A weighted sum of some slopes.
+template <class T>
+struct Sum {
+  int count = 0;
+  T weights[kMostSlopes];
+  const T* parts[kMostSlopes];
+
+  void add(double weight, const T* part) {
+    weights[count] = T(weight);
+    parts[count++] = part;
+  }
+};
+
+template <class T>
+Sum<T> sum_of(const Weights& row, const std::vector<T*>& slopes) {
+  Sum<T> sum;
+  for (auto [i, weight] : row) sum.add(weight, slopes[i]);
+  return sum;
+}
+
+const Clock& clock_of(const std::vector<Clock>& clocks, long b) {
+  return clocks[std::min<std::size_t>(b, clocks.size() - 1)];
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------------------- cutting into blocks
+
+template <class T>
+Solve<T>::Solve(std::shared_ptr<const Method> method, Task task, const Shape& shape,
+                const Parameters<const T>& parameters, const Extent& extent, const Kernels<T>& kernels, bool keep,
+                int threads)
+    : method_(std::move(method)), task_(std::move(task)), shape_(shape), extent_(extent), kernels_(kernels),
+      keep_(keep), threads_(threads) {
+  for (int member = 0; member < extent.members; ++member)
+    networks_.emplace_back(shape, parameters, member, *arena_);
+  cut();
+}
+
+template <class T>
+void Solve<T>::cut() {
+  const long rows = extent_.rows / extent_.members, groups = extent_.rows / extent_.group_rows;
+  const bool pointwise = task_.grouped && extent_.group_rows == 1, together = groups == 1 && !pointwise;
+  const int strands = std::max(1, kStrands / extent_.members);  // of each member
+  long width = 0;
+  const auto add_blocks = [&](Cohort<T>& cohort, int member, long first, long count) {
+    const long blocks = (count + kBlockRows - 1) / kBlockRows;
+    for (long i = 0; i < blocks; ++i) {
+      Block<T> block{};
+      block.member = member;
+      block.first = first + i * count / blocks;
+      block.rows = first + (i + 1) * count / blocks - block.first;
+      block.width = (block.rows + kernels_.lanes - 1) / kernels_.lanes * kernels_.lanes;
+      width += block.width;
+      cohort.blocks.push_back(std::move(block));
+    }
+  };
+  const auto add_strand = [&](int member) {
+    strands_.push_back({member, Loan(), nullptr});
+    return int(strands_.size()) - 1;
+  };
+
+  if (together) {
+    cohorts_.push_back({{}, {Clock(task_)}, 0, false, {}, 0, 0});
+    Cohort<T>& cohort = cohorts_.front();
+    for (int member = 0; member < extent_.members; ++member) {
+      const std::size_t before = cohort.blocks.size();
+      add_blocks(cohort, member, member * rows, rows);
+      const long blocks = long(cohort.blocks.size() - before), parts = std::min<long>(blocks, strands);
+      for (long part = 0; part < parts; ++part) {
+        const int strand = add_strand(member);
+        for (long i = part * blocks / parts; i < (part + 1) * blocks / parts; ++i)
+          cohort.blocks[before + i].strand = strand;
+      }
+    }
+  } else {
+    const long cohort_rows = pointwise ? kBlockRows : extent_.group_rows;
+    for (int member = 0; member < extent_.members; ++member) {
+      const long count = (rows + cohort_rows - 1) / cohort_rows, parts = std::min<long>(count, strands);
+      for (long part = 0; part < parts; ++part) {
+        const int strand = add_strand(member);
+        items_.emplace_back();
+        for (long i = part * count / parts; i < (part + 1) * count / parts; ++i) {
+          const long first = member * rows + i * rows / count, last = member * rows + (i + 1) * rows / count;
+          Cohort<T> cohort{{}, {}, first / extent_.group_rows, pointwise, {}, 0, 0};
+          cohort.clocks.assign(pointwise ? last - first : 1, Clock(task_));
+          add_blocks(cohort, member, first, last - first);
+          for (Block<T>& block : cohort.blocks) block.strand = strand;
+          items_.back().push_back(int(cohorts_.size()));
+          cohorts_.push_back(std::move(cohort));
+        }
+      }
+    }
+  }
+  const long remembered = (shape_.dim() + shape_.hidden_rows()) * width * method_->slopes;
+  steps_kept_ = keep_ ? kElementsKept / remembered : 0;
+}
+
+/// Something for every block of a cohort; on several threads if the cohort is the only one.
+template <class T>
+void Solve<T>::each(Cohort<T>& cohort, const std::function<void(Block<T>&)>& piece) {
+  if (!items_.empty() || strands_.size() == 1) {
+    for (Block<T>& block : cohort.blocks) piece(block);
+    return;
+  }
+  share(int(strands_.size()), threads_, [&](int strand) {
+    for (Block<T>& block : cohort.blocks)
+      if (block.strand == strand) piece(block);
+  });
+}
+
+/// Something for every cohort.
+template <class T>
+void Solve<T>::all(const std::function<void(Cohort<T>&)>& piece) {
+  if (items_.empty()) return piece(cohorts_.front());
+  share(int(items_.size()), threads_, [&](int item) {
+    for (int cohort : items_[item]) piece(cohorts_[cohort]);
+  });
+}
+
+// ------------------------------------------------------------------------------------------------------------- forward
+
+template <class T>
+long Solve<T>::run(const T* y0, const std::vector<T*>& outputs, T* last, const Groups& groups) {
+  y0_ = y0;
+  outputs_ = outputs;
+  last_ = last;
+  groups_ = groups;
+  all([this](Cohort<T>& cohort) { solve(cohort); });
+  long calls = 0;
+  for (const Cohort<T>& cohort : cohorts_) calls = std::max(calls, cohort.calls);
+  return calls;
+}
+
+template <class T>
+void Solve<T>::solve(Cohort<T>& cohort) {
+  std::vector<typename Arena::Mark> marks;
+  if (!keep_ && !items_.empty()) marks.push_back(strands_[cohort.blocks.front().strand].arena->mark());
+  each(cohort, [this](Block<T>& block) { prepare(block); });
+  while (cohort.pending < task_.wanted.size() &&
+         task_.times[task_.wanted[cohort.pending]] == task_.times.front())
+    ++cohort.pending;  // prepare() has put these out
+
+  const auto active = [&] {
+    for (const Clock& clock : cohort.clocks)
+      if (clock.active) return true;
+    return false;
+  };
+  bool has_slope = false;
+  while (active()) {
+    if (!has_slope) {
+      first_slope(cohort);
+      has_slope = true;
+      if (task_.grouped) give_up_without_slope(cohort);
+      continue;
+    }
+    if (task_.knots.empty() && std::isnan(cohort.clocks.front().h)) first_step(cohort);
+    for (Clock& clock : cohort.clocks) clock.propose(task_);
+    if (!active()) break;
+    each(cohort, [&](Block<T>& block) { attempt(cohort, block); });
+    const int evaluations = method_->slopes - 1 + method_->fsal;
+    cohort.calls += evaluations;
+    for (Clock& clock : cohort.clocks)
+      if (clock.active) clock.nfe += evaluations;
+    judge(cohort);
+    bool any = false;
+    for (const Clock& clock : cohort.clocks) any |= clock.kept;
+    if (!any) continue;
+    Step step;
+    for (const Clock& clock : cohort.clocks) {
+      step.t.push_back(clock.from);
+      step.t1.push_back(clock.kept ? clock.t1 : clock.from);
+    }
+    step.emissions = emissions(cohort);
+    bool inside = false;
+    for (const Emission& emission : step.emissions) inside |= !emission.at_end;
+    const bool extra = inside && method_->dense_needs_end_slope && !method_->fsal;
+    if (extra) {
+      each(cohort, [&](Block<T>& block) {
+        set_times(cohort, block, 1.0);
+        evaluate(block, method_->slopes);
+      });
+      cohort.calls += 1;
+      for (Clock& clock : cohort.clocks) clock.nfe += clock.kept;
+    }
+    for (const Emission& emission : step.emissions)
+      each(cohort, [&](Block<T>& block) { emit(cohort, block, emission); });
+    has_slope = method_->fsal || extra;
+    move_on(cohort, has_slope);
+    if (keep_) cohort.steps.push_back(std::move(step));
+  }
+  finish(cohort);
+  if (!marks.empty()) strands_[cohort.blocks.front().strand].arena->rewind(marks.front());
+}
+
+/// Memory for a block, and the state at the start in it.
+template <class T>
+void Solve<T>::prepare(Block<T>& block) {
+  Strand<T>& strand = strands_[block.strand];
+  const long size = shape_.dim() * block.width;
+  if (!strand.hidden) strand.hidden = strand.arena->template take<T>(shape_.hidden_rows() * (kBlockRows + kernels_.lanes));
+  for (int i = 0; i <= method_->slopes; ++i) block.slopes.push_back(strand.arena->template take<T>(size));
+  for (T** lane : {&block.times, &block.h, &block.squares}) *lane = strand.arena->template take<T>(block.width);
+  block.scratch = strand.arena->template take<T>(size);
+  for (int i = 0; i <= method_->slopes; ++i) block.evaluations.push_back(room(block));
+  const T* rows = y0_ + block.first * shape_.dim();
+  load_rows(rows, block.rows, shape_.dim(), block.width, block.evaluations[0].x);
+  for (std::size_t n = 0; n < outputs_.size(); ++n) {
+    T* out = outputs_[n] + block.first * shape_.dim();
+    const bool at_start = task_.times[task_.wanted[n]] == task_.times.front();
+    for (long i = 0; i < block.rows * shape_.dim(); ++i) out[i] = at_start ? rows[i] : T(kNaN);
+  }
+}
+
+/// Where another evaluation can be written down.
+template <class T>
+Evaluation<T> Solve<T>::room(Block<T>& block) {
+  Strand<T>& strand = strands_[block.strand];
+  const bool remembered = long(block.kept.size()) < steps_kept_;
+  return {strand.arena->template take<T>(shape_.dim() * block.width),
+          remembered ? strand.arena->template take<T>(shape_.hidden_rows() * block.width) : strand.hidden};
+}
+
+template <class T>
+void Solve<T>::evaluate(Block<T>& block, int slope) {
+  networks_[block.member].evaluate(kernels_, block.evaluations[slope], block.times, block.width, block.slopes[slope]);
+}
+
+/// The times at a fraction of the step, as the field sees them.
+template <class T>
+void Solve<T>::set_times(const Cohort<T>& cohort, Block<T>& block, double c) const {
+  if (!shape_.time) return;
+  for (long b = 0; b < block.width; ++b) {
+    const Clock& clock = clock_of(cohort.clocks, b);
+    block.times[b] = T(c == 1 ? clock.t1 : clock.from + c * (clock.t1 - clock.from));
+  }
+}
+
+template <class T>
+void Solve<T>::set_sizes(const Cohort<T>& cohort, Block<T>& block) const {
+  for (long b = 0; b < block.width; ++b) {
+    const Clock& clock = clock_of(cohort.clocks, b);
+    block.h[b] = T(clock.t1 - clock.from);
+  }
+}
+
+template <class T>
+void Solve<T>::first_slope(Cohort<T>& cohort) {
+  cohort.calls += 1;
+  for (Clock& clock : cohort.clocks) {
+    clock.nfe += clock.active && clock.moved;
+    clock.from = clock.t;
+  }
+  each(cohort, [&](Block<T>& block) {
+    set_times(cohort, block, 0.0);
+    evaluate(block, 0);
+    block.pieced = false;
+  });
+}
+
+/// Give up the groups whose slope is not finite where they are.
+template <class T>
+void Solve<T>::give_up_without_slope(Cohort<T>& cohort) {
+  each(cohort, [&](Block<T>& block) {
+    mark_non_finite(block.slopes[0], shape_.dim(), block.width, block.squares);
+  });
+  if (!cohort.pointwise) {
+    Clock& clock = cohort.clocks.front();
+    if (clock.active && !std::isfinite(mean_square(cohort, 0))) clock.stop(kNonFinite);
+    return;
+  }
+  // The other points of the block go on; what is not finite would spoil sums even when multiplied by zero.
+  Block<T>& block = cohort.blocks.front();
+  long healthy = -1;
+  for (long b = block.rows - 1; b >= 0; --b)
+    if (block.squares[b] == 0) healthy = b;
+  bool changed = false;
+  for (long b = 0; b < block.width; ++b) {
+    if (block.squares[b] == 0) continue;
+    if (b < block.rows && cohort.clocks[b].active) {
+      for (long i = 0; i < shape_.dim(); ++i)
+        last_[(block.first + b) * shape_.dim() + i] = block.evaluations[0].x[i * block.width + b];
+      cohort.clocks[b].stop(kNonFinite);
+      cohort.clocks[b].set_aside = true;
+    }
+    for (long i = 0; healthy >= 0 && i < shape_.dim(); ++i) {
+      T* row = block.evaluations[0].x + i * block.width;
+      row[b] = row[healthy];
+    }
+    changed = true;
+  }
+  if (changed && healthy >= 0) {
+    set_times(cohort, block, 0.0);
+    evaluate(block, 0);
+    cohort.calls += 1;
+  }
+}
+
+/// The root mean square of what `squares` holds, over the points of a clock.
+template <class T>
+double Solve<T>::mean_square(const Cohort<T>& cohort, int clock) const {
+  if (cohort.pointwise) return std::sqrt(double(cohort.blocks.front().squares[clock]) / double(shape_.dim()));
+  double sum = 0;
+  long rows = 0;
+  for (const Block<T>& block : cohort.blocks) {
+    for (long b = 0; b < block.rows; ++b) sum += double(block.squares[b]);
+    rows += block.rows;
+  }
+  return std::sqrt(sum / double(rows * shape_.dim()));
+}
+
+/// Hairer's guess of the first step's size, as anode.ode.clocks makes it.
+template <class T>
+void Solve<T>::first_step(Cohort<T>& cohort) {
+  const std::size_t count = cohort.clocks.size();
+  const double tiny = 1e-6;
+  const auto norms = [&](const std::function<Sum<T>(Block<T>&)>& what) {
+    each(cohort, [&](Block<T>& block) {
+      const Sum<T> sum = what(block);
+      const T* y = block.evaluations[0].x;
+      kernels_.squares(sum.count, sum.weights, sum.parts, y, y, T(task_.rtol), T(task_.atol), shape_.dim(),
+                       block.width, block.squares);
+    });
+    std::vector<double> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = mean_square(cohort, int(i));
+    return values;
+  };
+  const std::vector<double> sizes = norms([](Block<T>& block) {
+    Sum<T> sum;
+    sum.add(1.0, block.evaluations[0].x);
+    return sum;
+  });
+  const std::vector<double> speeds = norms([](Block<T>& block) {
+    Sum<T> sum;
+    sum.add(1.0, block.slopes[0]);
+    return sum;
+  });
+  for (std::size_t i = 0; i < count; ++i) {
+    Clock& clock = cohort.clocks[i];
+    const bool usable = sizes[i] >= 1e-5 && speeds[i] >= 1e-5 && std::isfinite(speeds[i]);
+    clock.h = usable ? 0.01 * sizes[i] / speeds[i] : tiny;
+    clock.from = clock.t;
+    clock.t1 = clock.t + task_.direction() * clock.h;
+  }
+  each(cohort, [&](Block<T>& block) {
+    set_sizes(cohort, block);
+    Sum<T> sum;
+    sum.add(1.0, block.slopes[0]);
+    kernels_.combine(1, sum.weights, sum.parts, block.evaluations[0].x, block.h, shape_.dim(), block.width,
+                     block.evaluations[1].x);
+    set_times(cohort, block, 1.0);
+    evaluate(block, 1);
+  });
+  const std::vector<double> bends = norms([](Block<T>& block) {
+    Sum<T> sum;
+    sum.add(1.0, block.slopes[1]);
+    sum.add(-1.0, block.slopes[0]);
+    return sum;
+  });
+  cohort.calls += 1;
+  for (std::size_t i = 0; i < count; ++i) {
+    Clock& clock = cohort.clocks[i];
+    const double probe = clock.h, bend = bends[i] / probe;
+    const double steepest = bend > speeds[i] ? bend : speeds[i];
+    const double guess =
+        steepest > 1e-15 ? std::pow(0.01 / steepest, 1.0 / method_->order) : std::max(tiny, 1e-3 * probe);
+    clock.h = std::isfinite(steepest) ? std::min(100 * probe, guess) : tiny;
+    clock.nfe += clock.active;
+  }
+}
+
+/// Take a step.
+template <class T>
+void Solve<T>::attempt(Cohort<T>& cohort, Block<T>& block) {
+  const int end = method_->slopes;
+  set_sizes(cohort, block);
+  for (int i = 1; i <= end; ++i) {
+    const Sum<T> sum = sum_of(method_->rows[i], block.slopes);
+    kernels_.combine(sum.count, sum.weights, sum.parts, block.evaluations[0].x, block.h, shape_.dim(), block.width,
+                     block.evaluations[i].x);
+    if (i == end && !method_->fsal) break;
+    set_times(cohort, block, method_->c[i]);
+    evaluate(block, i);
+  }
+  const T *y = block.evaluations[0].x, *y1 = block.evaluations[end].x;
+  if (!task_.knots.empty()) return mark_non_finite(y1, shape_.dim(), block.width, block.squares);
+  const Sum<T> error = sum_of(method_->error, block.slopes);
+  kernels_.squares(error.count, error.weights, error.parts, y, y1, T(task_.rtol), T(task_.atol), shape_.dim(),
+                   block.width, block.squares);
+}
+
+template <class T>
+void Solve<T>::judge(Cohort<T>& cohort) {
+  for (std::size_t i = 0; i < cohort.clocks.size(); ++i) {
+    Clock& clock = cohort.clocks[i];
+    const double ratio = mean_square(cohort, int(i));
+    clock.judge(task_.knots.empty() ? ratio * clock.h : ratio, task_, *method_);
+  }
+}
+
+/// The wanted times that the kept steps have passed.
+template <class T>
+std::vector<Emission> Solve<T>::emissions(Cohort<T>& cohort) {
+  std::vector<Emission> passed;
+  const double direction = task_.direction();
+  const bool ends_count = !task_.grouped || !task_.knots.empty();
+  for (std::size_t n = cohort.pending; n < task_.wanted.size(); ++n) {
+    const double time = task_.times[task_.wanted[n]];
+    Emission emission{int(n), true, {}};
+    bool any = false, ahead = false;
+    for (const Clock& clock : cohort.clocks) {
+      const bool here = clock.kept && (time - clock.from) * direction > 0 && (time - clock.t1) * direction <= 0;
+      any |= here;
+      ahead |= clock.kept && (time - clock.t1) * direction > 0;
+      emission.fraction.push_back(here ? (time - clock.from) / (clock.t1 - clock.from) : kNaN);
+      emission.at_end &= !here || (ends_count && time == clock.t1);
+    }
+    if (any) {
+      passed.push_back(std::move(emission));
+      if (!cohort.pointwise) cohort.pending = n + 1;
+    } else if (ahead && !cohort.pointwise) {
+      break;
+    }
+  }
+  return passed;
+}
+
+/// Put out the states that were wanted inside a step.
+template <class T>
+void Solve<T>::emit(const Cohort<T>& cohort, Block<T>& block, const Emission& emission) {
+  const long dim = shape_.dim(), width = block.width;
+  const T* state = block.evaluations[method_->slopes].x;
+  if (!emission.at_end) {
+    int count = 0;
+    std::vector<std::vector<T>> weights;
+    const T *parts[kMostSlopes], *lanes[kMostSlopes];
+    for (int i = 0; i <= method_->slopes; ++i) {
+      if (!method_->in_dense_output(i)) continue;
+      weights.emplace_back(width);
+      for (long b = 0; b < width; ++b) {
+        const double fraction = emission.fraction[std::min<std::size_t>(b, emission.fraction.size() - 1)];
+        weights.back()[b] = T(method_->dense_weight(i, std::isnan(fraction) ? 0.0 : fraction));
+      }
+      parts[count++] = block.slopes[i];
+    }
+    for (int i = 0; i < count; ++i) lanes[i] = weights[i].data();
+    kernels_.combine_pointwise(count, lanes, parts, block.evaluations[0].x, block.h, dim, width, block.scratch);
+    state = block.scratch;
+  }
+  T* out = outputs_[emission.position] + block.first * dim;
+  for (long b = 0; b < block.rows; ++b) {
+    if (std::isnan(emission.fraction[cohort.pointwise ? b : 0])) continue;
+    for (long i = 0; i < dim; ++i) out[b * dim + i] = state[i * width + b];
+  }
+}
+
+/// Make the end of the step the start of the next, for the points that keep it.
+template <class T>
+void Solve<T>::move_on(Cohort<T>& cohort, bool has_end_slope) {
+  bool whole = true;
+  for (const Clock& clock : cohort.clocks) whole &= clock.kept || clock.t1 == clock.from;
+  each(cohort, [&](Block<T>& block) {
+    const int end = method_->slopes;
+    const bool was_remembered = whole && long(block.kept.size()) < steps_kept_;
+    Evaluation<T> y = block.evaluations[0], y1 = block.evaluations[end];
+    if (keep_) {
+      block.kept.push_back({y.x, {}, block.pieced});
+      if (was_remembered) block.kept.back().evaluations = block.evaluations;
+    }
+    if (!whole) {  // a step that some points take back; its evaluations are of no use, those of the others included
+      for (long b = 0; b < block.width; ++b) {
+        if (clock_of(cohort.clocks, b).kept) continue;
+        for (long at = b; at < shape_.dim() * block.width; at += block.width) {
+          y1.x[at] = y.x[at];
+          block.slopes[end][at] = block.slopes[0][at];
+        }
+      }
+    }
+    block.pieced = !whole && has_end_slope;
+    std::swap(block.slopes[0], block.slopes[end]);
+    block.evaluations[0] = y1;
+    if (!keep_) {
+      block.evaluations[end] = y;
+    } else {
+      // What was remembered needs new memory, and so does, in any case, the next end of a step.
+      for (int i = was_remembered ? 1 : end; i <= end; ++i) block.evaluations[i] = room(block);
+    }
+  });
+}
+
+template <class T>
+void Solve<T>::finish(Cohort<T>& cohort) {
+  const long dim = shape_.dim();
+  each(cohort, [&](Block<T>& block) {
+    for (long b = 0; b < block.rows; ++b) {
+      if (cohort.pointwise && cohort.clocks[b].set_aside) continue;
+      for (long i = 0; i < dim; ++i) last_[(block.first + b) * dim + i] = block.evaluations[0].x[i * block.width + b];
+    }
+    if (!keep_) {
+      block.slopes.clear();
+      block.evaluations.clear();
+    }
+  });
+  for (std::size_t i = 0; i < cohort.clocks.size(); ++i) {
+    const Clock& clock = cohort.clocks[i];
+    const long group = cohort.first_group + long(i);
+    groups_.t[group] = clock.t;
+    groups_.status[group] = clock.status;
+    groups_.nfe[group] = clock.nfe;
+    groups_.accepted[group] = clock.accepted;
+    groups_.rejected[group] = clock.rejected;
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------ backward
+
+/// Memory for going back over the steps of a strand's blocks.
+template <class T>
+struct Solve<T>::Workspace {
+  std::vector<T*> slopes, pulled, times;
+  std::vector<Evaluation<T>> evaluations;
+  std::vector<std::vector<T*>> cotangents;  // of each slope, of each layer's output
+  std::vector<T*> arrivals;
+  T *h, *ones, *sum, *weights;
+  long size, width;
+  Arena& arena;
+  long calls = 0;
+
+  Workspace(const Shape& shape, const Method& method, long width, Arena& arena)
+      : size(shape.dim() * width), width(width), arena(arena) {
+    h = arena.take<T>(width);
+    ones = arena.take<T>(width);
+    weights = arena.take<T>(width);
+    sum = arena.take<T>(size);
+    for (long b = 0; b < width; ++b) ones[b] = 1;
+    for (int i = 0; i <= method.slopes; ++i) {
+      slopes.push_back(arena.take<T>(size));
+      pulled.push_back(arena.take<T>(size));
+      times.push_back(arena.take<T>(width));
+      evaluations.push_back({arena.take<T>(size), arena.take<T>(shape.hidden_rows() * width)});
+      cotangents.emplace_back();
+      for (int l = 0; l < shape.layers(); ++l) cotangents.back().push_back(arena.take<T>(shape.sizes[l + 1] * width));
+    }
+  }
+
+  T* arrival(std::size_t i) {
+    while (arrivals.size() <= i) arrivals.push_back(arena.take<T>(size));
+    return arrivals[i];
+  }
+};
+
+template <class T>
+long Solve<T>::backward(const std::vector<const T*>& of_outputs, const T* of_last, T* at_y0,
+                        const Parameters<T>& gradients) {
+  std::vector<Sums<T>> sums;
+  std::vector<typename Arena::Mark> marks;  // to begin there again if this is done once more
+  for (Strand<T>& strand : strands_) {
+    marks.push_back(strand.arena->mark());
+    sums.emplace_back(shape_, *strand.arena);
+  }
+  std::vector<long> calls(cohorts_.size());
+  all([&](Cohort<T>& cohort) {
+    calls[&cohort - cohorts_.data()] = back(cohort, of_outputs, of_last, at_y0, sums);
+  });
+  for (std::size_t i = 0; i < strands_.size(); ++i) {
+    sums[i].add_to(gradients, shape_, strands_[i].member);
+    strands_[i].arena->rewind(marks[i]);
+  }
+  return *std::max_element(calls.begin(), calls.end());
+}
+
+template <class T>
+long Solve<T>::back(Cohort<T>& cohort, const std::vector<const T*>& of_outputs, const T* of_last, T* at_y0,
+                    std::vector<Sums<T>>& sums) {
+  const long dim = shape_.dim();
+  std::vector<long> calls(cohort.blocks.size());
+  each(cohort, [&](Block<T>& block) {
+    Arena& arena = *strands_[block.strand].arena;
+    const typename Arena::Mark mark = arena.mark();
+    Workspace workspace(shape_, *method_, block.width, arena);
+    block.adjoint = nullptr;
+    T* buffer = arena.template take<T>(workspace.size);
+    const auto load = [&](const T* rows, T* to) {
+      load_rows(rows + block.first * dim, block.rows, dim, block.width, to);
+      for (long i = 0; i < dim; ++i)
+        for (long b = block.rows; b < block.width; ++b) to[i * block.width + b] = 0;
+    };
+    if (of_last) load(of_last, block.adjoint = buffer);
+    std::vector<T*> spare{buffer, workspace.sum};
+    for (std::size_t n = cohort.steps.size(); n-- > 0;) {
+      workspace.sum = block.adjoint == spare[0] ? spare[1] : spare[0];
+      back_over(cohort, cohort.steps[n], block, n, of_outputs, workspace, sums[block.strand]);
+    }
+    for (long b = 0; b < block.rows; ++b)
+      for (long i = 0; i < dim; ++i)
+        at_y0[(block.first + b) * dim + i] = block.adjoint ? block.adjoint[i * block.width + b] : T(0);
+    for (std::size_t n = 0; n < of_outputs.size(); ++n) {
+      if (!of_outputs[n] || task_.times[task_.wanted[n]] != task_.times.front()) continue;
+      for (long i = block.first * dim; i < (block.first + block.rows) * dim; ++i) at_y0[i] += of_outputs[n][i];
+    }
+    calls[&block - cohort.blocks.data()] = workspace.calls;
+    arena.rewind(mark);
+  });
+  return *std::max_element(calls.begin(), calls.end());
+}
+
+/// The adjoint of one step, for one block. With v the cotangent of its end the chain rule reads, from the last slope to
+/// the first, (cotangent of k_i) = h (b_i v + sum over j > i of a_ji u_j), where u_j is that of k_j pulled back to the
+/// state; and v + sum of u_i is the cotangent of its start. Outputs inside enter like the end, with their own weights.
+template <class T>
+void Solve<T>::back_over(const Cohort<T>& cohort, const Step& step, Block<T>& block, std::size_t n,
+                         const std::vector<const T*>& of_outputs, Workspace& work, Sums<T>& sums) {
+  const long dim = shape_.dim(), width = block.width;
+  const Weights& b_row = method_->rows[method_->slopes];
+  const auto clock_at = [&](long b) { return std::min<std::size_t>(b, step.t.size() - 1); };
+
+  std::vector<const Emission*> arriving;
+  for (const Emission& emission : step.emissions) {
+    const T* rows = of_outputs[emission.position];
+    if (!rows) continue;
+    T* to = work.arrival(arriving.size());
+    for (long b = 0; b < width; ++b) {
+      const bool here = b < block.rows && !std::isnan(emission.fraction[cohort.pointwise ? b : 0]);
+      for (long i = 0; i < dim; ++i) to[i * width + b] = here ? rows[(block.first + b) * dim + i] : T(0);
+    }
+    arriving.push_back(&emission);
+  }
+  if (!block.adjoint && arriving.empty()) return;
+
+  int top = b_row.back().first;
+  for (const Emission* emission : arriving)
+    for (int i = top + 1; i <= method_->slopes && !emission->at_end; ++i)
+      if (method_->in_dense_output(i)) top = i;
+
+  for (long b = 0; b < width; ++b) work.h[b] = T(step.t1[clock_at(b)] - step.t[clock_at(b)]);
+  for (int i = 0; i <= top; ++i)
+    for (long b = 0; b < width && shape_.time; ++b) {
+      const double t = step.t[clock_at(b)], t1 = step.t1[clock_at(b)], c = method_->c[i];
+      work.times[i][b] = T(c == 1 ? t1 : t + c * (t1 - t));
+    }
+
+  const typename Block<T>::Kept& kept = block.kept[n];
+  const Network<T>& network = networks_[block.member];
+  std::vector<Evaluation<T>> evaluations = kept.evaluations;
+  if (evaluations.empty()) {
+    evaluations = work.evaluations;
+    evaluations[0].x = kept.y;
+    for (int i = 0; i <= top; ++i) {
+      if (i > 0) {
+        const Sum<T> sum = sum_of(method_->rows[i], work.slopes);
+        kernels_.combine(sum.count, sum.weights, sum.parts, kept.y, work.h, dim, width, evaluations[i].x);
+      }
+      network.evaluate(kernels_, evaluations[i], work.times[i], width, work.slopes[i]);
+      ++work.calls;
+    }
+  } else if (kept.pieced) {
+    evaluations[0].hidden = work.evaluations[0].hidden;
+    network.evaluate(kernels_, evaluations[0], work.times[0], width, work.slopes[0]);
+    ++work.calls;
+  }
+
+  std::vector<int> pulled;
+  for (int i = top; i >= 0; --i) {
+    T* cotangent = work.cotangents[i].back();
+    Sum<T> sum;
+    for (auto [j, weight] : b_row)
+      if (j == i && block.adjoint) sum.add(weight, block.adjoint);
+    for (auto [j, weight] : method_->feeds[i])
+      for (int k : pulled)
+        if (k == j) sum.add(weight, work.pulled[j]);
+    if (sum.count) kernels_.combine(sum.count, sum.weights, sum.parts, nullptr, work.h, dim, width, cotangent);
+    bool any = sum.count > 0;
+    for (std::size_t a = 0; a < arriving.size(); ++a) {
+      const Emission& emission = *arriving[a];
+      bool enters = false;
+      for (long b = 0; b < width; ++b) {
+        double weight = 0;
+        if (emission.at_end) {
+          for (auto [j, w] : b_row)
+            if (j == i) weight = w;
+        } else if (method_->in_dense_output(i)) {
+          const double fraction = emission.fraction[clock_at(b)];
+          weight = std::isnan(fraction) ? 0.0 : method_->dense_weight(i, fraction);
+        }
+        work.weights[b] = T(weight);
+        enters |= weight != 0;
+      }
+      if (!enters) continue;
+      const T *lanes = work.weights, *part = work.arrivals[a];
+      kernels_.combine_pointwise(1, &lanes, &part, any ? cotangent : nullptr, work.h, dim, width, cotangent);
+      any = true;
+    }
+    if (!any) continue;
+    network.pull(kernels_, evaluations[i], work.cotangents[i], width, work.pulled[i]);
+    pulled.push_back(i);
+  }
+
+  for (int l = 0; l < shape_.layers(); ++l) {
+    const T *g[kMostSlopes], *x[kMostSlopes], *t[kMostSlopes];
+    int count = 0;
+    for (int i : pulled) {
+      g[count] = work.cotangents[i][l];
+      x[count] = network.input_of(l, evaluations[i], width);
+      t[count++] = work.times[i];
+    }
+    kernels_.sums(shape_.sizes[l + 1], shape_.sizes[l], count, g, x, t, width, sums.layers[l]);
+  }
+
+  Sum<T> total;
+  if (block.adjoint) total.add(1.0, block.adjoint);
+  for (int i : pulled) total.add(1.0, work.pulled[i]);
+  kernels_.combine(total.count, total.weights, total.parts, nullptr, work.ones, dim, width, work.sum);
+  for (std::size_t a = 0; a < arriving.size(); ++a) {
+    const T one = 1, *part = work.arrivals[a];
+    kernels_.combine(1, &one, &part, work.sum, work.ones, dim, width, work.sum);
+  }
+  block.adjoint = work.sum;
+}
+
+template class Solve<float>;
+template class Solve<double>;
+
+}  // namespace anode

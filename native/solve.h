@@ -1,0 +1,154 @@
+// One solve of the ODE of a perceptron, or of a stack of them, and its exact gradient.
+//
+// Points are cut into blocks. A cohort is one or several blocks that take their steps together: all points of a group
+// with one step size, or a block of points with a step size each. What a cohort does depends on no other.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "kernels.h"
+#include "memory.h"
+#include "method.h"
+#include "network.h"
+
+namespace anode {
+
+/// How the rows of the state belong to members and groups.
+struct Extent {
+  int members;
+  long rows;        // of all members
+  long group_rows;  // of one group
+};
+
+/// What became of each group; arrays of the caller.
+struct Groups {
+  double* t;
+  std::int64_t *status, *nfe, *accepted, *rejected;
+};
+
+/// A state that was wanted inside a step.
+struct Emission {
+  int position;                  // among the wanted times
+  bool at_end;                   // whether it is the state at the end of the step
+  std::vector<double> fraction;  // of each clock, where in the step; NaN if not in this one
+};
+
+/// A step that at least one clock of a cohort kept.
+struct Step {
+  std::vector<double> t, t1;  // of each clock; equal for one that stood still
+  std::vector<Emission> emissions;
+};
+
+template <class T>
+struct Block {
+  int member, strand;
+  long first, rows, width;
+
+  // The step being tried.
+  std::vector<T*> slopes;                  // and that at the end
+  std::vector<Evaluation<T>> evaluations;  // of the slopes and that at the end
+  T *times, *h, *squares, *scratch;
+
+  // The steps that were kept.
+  struct Kept {
+    T* y;
+    std::vector<Evaluation<T>> evaluations;  // empty if they have to be made again
+    bool pieced;                             // whether the first slope was put together from two evaluations
+  };
+  std::vector<Kept> kept;
+  bool pieced = false;
+
+  T* adjoint = nullptr;  // the cotangent of the state, during the backward pass
+};
+
+template <class T>
+struct Cohort {
+  std::vector<Block<T>> blocks;
+  std::vector<Clock> clocks;  // one, or one for each row of the only block
+  long first_group;
+  bool pointwise;
+  std::vector<Step> steps;
+  std::size_t pending = 0;  // the first wanted time that has not been passed; for a single clock
+  long calls = 0;
+};
+
+/// Blocks of one member that are worked on one after the other. What is summed up belongs to one strand, so that sums
+/// do not depend on the number of threads.
+template <class T>
+struct Strand {
+  int member;
+  Loan arena;
+  T* hidden = nullptr;  // of an evaluation that need not be remembered
+};
+
+template <class T>
+class Solve {
+ public:
+  /// keep: whether there will be a backward pass.
+  Solve(std::shared_ptr<const Method> method, Task task, const Shape& shape, const Parameters<const T>& parameters,
+        const Extent& extent, const Kernels<T>& kernels, bool keep, int threads);
+
+  /// Solve from y0, [rows][dim]. Writes the states at the wanted times (NaN where they are not reached), the state
+  /// where the last step ended, and what became of each group; returns how often the field was evaluated.
+  long run(const T* y0, const std::vector<T*>& outputs, T* last, const Groups& groups);
+
+  /// Gradients for y0 and, added to what is there, for the parameters, from the cotangents of the outputs and of the
+  /// last state, each null for zero; returns how often the field was evaluated again.
+  long backward(const std::vector<const T*>& of_outputs, const T* of_last, T* at_y0,
+                const Parameters<T>& gradients);
+
+ private:
+  void cut();
+  void each(Cohort<T>&, const std::function<void(Block<T>&)>&);
+  void all(const std::function<void(Cohort<T>&)>&);
+
+  // Forward.
+  void solve(Cohort<T>&);
+  void prepare(Block<T>&);
+  void first_slope(Cohort<T>&);
+  void give_up_without_slope(Cohort<T>&);
+  void first_step(Cohort<T>&);
+  void attempt(Cohort<T>&, Block<T>&);
+  void judge(Cohort<T>&);
+  void move_on(Cohort<T>&, bool has_end_slope);
+  std::vector<Emission> emissions(Cohort<T>&);
+  void emit(const Cohort<T>&, Block<T>&, const Emission&);
+  void finish(Cohort<T>&);
+  Evaluation<T> room(Block<T>&);
+  void evaluate(Block<T>&, int slope);
+  double mean_square(const Cohort<T>&, int clock) const;
+  void set_times(const Cohort<T>&, Block<T>&, double c) const;
+  void set_sizes(const Cohort<T>&, Block<T>&) const;
+
+  // Backward.
+  struct Workspace;
+  long back(Cohort<T>&, const std::vector<const T*>& of_outputs, const T* of_last, T* at_y0, std::vector<Sums<T>>&);
+  void back_over(const Cohort<T>&, const Step&, Block<T>&, std::size_t, const std::vector<const T*>&, Workspace&,
+                 Sums<T>&);
+
+  std::shared_ptr<const Method> method_;
+  Task task_;
+  Shape shape_;
+  Extent extent_;
+  const Kernels<T>& kernels_;
+  bool keep_;
+  int threads_;
+  long steps_kept_ = 0;  // of how many steps all evaluations are remembered
+  Loan arena_;
+  std::vector<Network<T>> networks_;
+  std::vector<Strand<T>> strands_;
+  std::vector<Cohort<T>> cohorts_;
+  std::vector<std::vector<int>> items_;  // cohorts of one strand each; empty if there is a single cohort of many strands
+
+  // Of the run at hand.
+  const T* y0_ = nullptr;
+  std::vector<T*> outputs_;
+  T* last_ = nullptr;
+  Groups groups_{};
+};
+
+}  // namespace anode

@@ -1,0 +1,114 @@
+#include "team.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace anode {
+namespace {
+
+/// Looks this often before sleeping. Two steps of a solve are some microseconds apart; waking a thread takes tens.
+constexpr int kLooks = 4000;
+
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#endif
+}
+
+class Team {
+ public:
+  void run(int count, int threads, const std::function<void(int)>& piece) {
+    while (int(workers_.size()) < threads - 1) {
+      const int id = int(workers_.size());
+      workers_.emplace_back([this, id] { work(id); });
+      workers_.back().detach();
+    }
+    piece_ = &piece;
+    count_ = count;
+    next_.store(0);
+    busy_.store(threads - 1);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      round_.store(((round_.load() >> 16) + 1) << 16 | unsigned(threads - 1));
+    }
+    wake_.notify_all();
+    take_pieces();
+    while (busy_.load() > 0) relax();
+    if (trouble_) std::rethrow_exception(std::exchange(trouble_, nullptr));
+  }
+
+ private:
+  void take_pieces() {
+    for (int i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) {
+      try {
+        (*piece_)(i);
+      } catch (...) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        trouble_ = std::current_exception();
+      }
+    }
+  }
+
+  void work(int id) {
+    std::uint64_t seen = 0;
+    for (;;) {
+      for (int look = 0; look < kLooks && round_.load() == seen; ++look) relax();
+      if (round_.load() == seen) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        wake_.wait(lock, [&] { return round_.load() != seen; });
+      }
+      seen = round_.load();
+      if (id >= int(seen & 0xffff)) continue;
+      take_pieces();
+      busy_.fetch_sub(1);
+    }
+  }
+
+  std::vector<std::thread> workers_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::atomic<std::uint64_t> round_{0};  // a number that grows, and in its lowest 16 bits how many are to help
+  std::atomic<int> next_{0}, busy_{0};
+  int count_ = 0;
+  const std::function<void(int)>* piece_ = nullptr;
+  std::exception_ptr trouble_;
+};
+
+struct Shared {
+  std::mutex in_use;
+  Team* team = nullptr;  // its threads may be running until the very end, so it is never destroyed
+  pid_t process = 0;
+};
+
+Shared& shared() {
+  static Shared* one = new Shared;
+  if (one->process != getpid()) {  // in a forked process there are no threads, and the lock may be held for ever
+    one = new Shared;
+    one->team = new Team;
+    one->process = getpid();
+  }
+  return *one;
+}
+
+}  // namespace
+
+void share(int count, int threads, const std::function<void(int)>& piece) {
+  threads = threads < count ? threads : count;
+  if (threads > 1) {
+    Shared& common = shared();
+    std::unique_lock<std::mutex> lock(common.in_use, std::try_to_lock);
+    if (lock.owns_lock()) return common.team->run(count, threads, piece);
+  }
+  for (int i = 0; i < count; ++i) piece(i);
+}
+
+}  // namespace anode

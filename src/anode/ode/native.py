@@ -1,0 +1,160 @@
+"""The compiled engine: whole solves of perceptrons, with no Python between the steps.
+
+It decides as the loop in :mod:`anode.ode.integrate` does, and its results differ by rounding only; that loop is what it
+is tested against. Where it does not apply, the loop serves.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from anode.ode.gradients import Discrete, autocast_like_now, only_once
+from anode.ode.integrate import Trace
+from anode.ode.solution import Stats, Status
+from anode.ode.tableaus import Tableau
+
+if TYPE_CHECKING:
+    from anode.ode.gradients import Gradient
+    from anode.ode.problem import Problem
+
+try:
+    extension: Any = importlib.import_module("anode._native")
+except ImportError:
+    extension = None
+
+MISSING = "the engine was not compiled when anode was installed"
+DTYPES = (torch.float32, torch.float64)
+
+ENGINES = ("auto", "native", "torch")
+"""Who integrates: whoever is the fastest, the compiled engine, or the loop in Python on torch's operations."""
+
+ACTIVATIONS = ("none", "relu", "tanh", "softplus", "silu", "gelu")
+"""The activations that the engine has, in its order."""
+
+
+def instruction_sets() -> list[str]:
+    """The instruction sets of this processor for which the engine is compiled, best first; none without an engine."""
+    return [] if extension is None else extension.instruction_sets().split()
+
+
+def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | None, dense: bool) -> str:
+    """Why the engine cannot take over a solve; nothing if it can."""
+    plan, y0, field = problem.plan, problem.y0, problem.perceptron
+    recording = torch.is_grad_enabled()
+    checks = (
+        (extension is None, MISSING),
+        (field is None, "f is no MLPField, or one that was changed"),
+        (y0.device.type != "cpu", f"the state is on {y0.device}"),
+        (y0.dtype not in DTYPES, f"the state is of {y0.dtype}"),
+        (dense, "dense=True keeps slopes"),
+        (problem.event is not None, "there is an event"),
+        (problem.watch is not None, "there are callbacks"),
+        (bool(plan.step_at) or plan.nudge, "there are times where a step has to end"),
+        (problem.own_norm, "there is a norm"),
+        (isinstance(plan.rtol, Tensor) or isinstance(plan.atol, Tensor), "a tolerance is a tensor"),
+        (plan.group_dims == y0.ndim, "every number has a step size of its own"),
+        (plan.times[0] == plan.times[-1], "the span is empty"),
+        (recording and problem.times is not None, "gradients for times are wanted"),
+        (recording and not isinstance(gradient, Discrete), 'gradient is not "discrete"'),
+        (recording and params is not None, "params are given"),
+    )
+    why = next((text for applies, text in checks if applies), "")
+    if not why and field is not None and any(p.dtype != y0.dtype or p.device != y0.device for p in field.parameters):
+        why = "the field's parameters are of another dtype or on another device than the state"
+    return why
+
+
+class NativeSolve(torch.autograd.Function):
+    """A solve by the compiled engine, with its gradient by the same."""
+
+    @staticmethod
+    def forward(ctx: Any, problem: Problem, report: list[Trace], y0: Tensor, *params: Tensor) -> tuple[Tensor, ...]:
+        """Run the solve and put its trace into ``report``; returns the wanted outputs and the last state."""
+        trace, solve = run(problem, keep=True)
+        report.append(trace)
+        ctx.autocast = autocast_like_now(y0)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(y0, *params)  # so that autograd notices if they are changed in between
+        ctx.solve, ctx.stats = solve, trace.stats
+        return (*trace.outputs, trace.y)
+
+    @staticmethod
+    @only_once
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
+        """Gradients for y0 and the parameters."""
+        y0, *params = ctx.saved_tensors
+        cotangents = tuple(None if g is None else g.contiguous() for g in cotangents)
+        *of_outputs, of_last = (0 if g is None else g.data_ptr() for g in cotangents)
+        at_y0 = torch.empty(y0.shape, dtype=y0.dtype)
+        gradients = [torch.zeros_like(p, memory_format=torch.contiguous_format) for p in params]
+        addresses = [g.data_ptr() for g in gradients]
+        ctx.stats.nfe_backward += ctx.solve.backward(of_outputs, of_last, at_y0.data_ptr(), addresses)
+        return (None, None, at_y0, *gradients)
+
+
+def run(problem: Problem, keep: bool) -> tuple[Trace, Any]:
+    """A solve by the engine, and what it needs for the backward pass if that is to be kept."""
+    plan, field = problem.plan, problem.perceptron
+    assert field is not None
+    y0 = problem.y0.detach().contiguous()
+    params = [p.detach().contiguous() for p in field.parameters]
+    dim, members = y0.shape[-1], field.members or 1
+    groups = math.prod(plan.groups)
+    rows = y0.numel() // dim
+    pid = plan.controller
+    solve = extension.Solve(
+        is_double=y0.dtype == torch.float64,
+        method=method_for(plan.tableau),
+        times=plan.times,
+        wanted=plan.wanted,
+        knots=[t for t, _ in plan.knots or ()],
+        rtol=plan.rtol,
+        atol=plan.atol,
+        first_step=math.nan if plan.first_step is None else plan.first_step,
+        min_step=plan.min_step,
+        max_step=plan.max_step,
+        max_steps=plan.max_steps,
+        controller=(pid.p, pid.i, pid.d, pid.safety, pid.min_factor, pid.max_factor),
+        grouped=plan.group_dims > 0,
+        sizes=field.sizes,
+        activation=ACTIVATIONS.index(field.activation),
+        time=field.time,
+        parameters=[p.data_ptr() for p in params],
+        members=members,
+        rows=rows,
+        group_rows=rows // groups,
+        keep=keep,
+        threads=torch.get_num_threads(),
+        instructions="",
+    )
+    outputs = [torch.empty_like(y0) for _ in plan.wanted]
+    last = torch.empty_like(y0)
+    t = torch.empty(plan.groups, dtype=torch.float64)
+    counts = [torch.empty(plan.groups, dtype=torch.int64) for _ in range(4)]
+    calls = solve.run(
+        y0.data_ptr(), [o.data_ptr() for o in outputs], last.data_ptr(), t.data_ptr(), [c.data_ptr() for c in counts]
+    )
+    if plan.group_dims:
+        return Trace(outputs, last, t, counts[0], Stats(counts[1], counts[2], counts[3], calls)), solve
+    code, nfe, accepted, rejected = torch.stack(counts).tolist()
+    return Trace(outputs, last, float(t), Status(code), Stats(nfe, accepted, rejected, calls)), solve
+
+
+@cache
+def method_for(tableau: Tableau) -> Any:
+    """A method as the engine has it."""
+    return extension.Method(
+        tableau.order,
+        tableau.fsal,
+        tableau.c,
+        tableau.a,
+        tableau.b,
+        tableau.error or (),
+        tableau.polynomials,
+    )

@@ -1,0 +1,237 @@
+"""Iterations by the compiled engine against those in Python."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from tests.train.trainings import same, spoil, values_of
+from torch import nn
+
+import anode
+from anode.ode import native as engine
+from anode.train import course
+from anode.train.fit import Training
+from anode.train.protocol import Protocol
+from anode.train.ranks import Ranks
+
+pytestmark = pytest.mark.skipif(not engine.instruction_sets(), reason="there is no compiled engine")
+
+
+def data_of(points=100, classes=0, seed=0, dtype=torch.float64, outputs=1):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(points, 3, generator=generator, dtype=torch.float64)
+    if classes:
+        return x.to(dtype), (x.sum(1).abs() * 2).long().clamp_max(classes - 1)
+    return x.to(dtype), torch.stack([x.sum(1).sin() + i for i in range(outputs)], 1).to(dtype)
+
+
+def model_of(members=None, outputs=1, dtype=torch.float64, **options):
+    def build():
+        return anode.NeuralODE(3, outputs, 8, augment=2, **options)
+
+    model = anode.models.ensemble.from_seed(build, 0) if members is None else anode.seeded(build, range(members))
+    return model.to(dtype)
+
+
+def train(model, data, **options):
+    return anode.fit(model, data, **{"epochs": 3, "batch_size": 32, "lr": 1e-2, "progress": False, **options})
+
+
+def both(data, members=None, model=None, **options):
+    """Models and histories of both engines, the compiled one first."""
+    results = []
+    for which in ("auto", "torch"):
+        one = model_of(members, engine=which, **(model or {}))
+        results.append((one, train(one, data, **options)))
+    return results
+
+
+def assert_same(results, tolerance=1e-8):
+    (one, history), (other, expected) = results
+    for name in ("loss", "accuracy", "validation"):
+        np.testing.assert_allclose(getattr(history, name), getattr(expected, name), rtol=tolerance, atol=1e-7)
+    for name in ("nfe", "accepted", "rejected"):
+        np.testing.assert_array_equal(getattr(history, name), getattr(expected, name))
+    for value, expected_value in zip(values_of(one), values_of(other), strict=True):
+        torch.testing.assert_close(value, expected_value, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("members", [None, 3])
+@pytest.mark.parametrize("loss", ["huber", "mse", "cross_entropy"])
+def test_training_is_the_same_as_in_python(loss, members):
+    classes = 4 if loss == "cross_entropy" else 0
+    data = data_of(classes=classes, outputs=2)
+    options = {"lr": 1e-2 if members is None else [1e-2, 3e-3, 1e-3], "weight_decay": 1e-3, "validation": data}
+    results = both(data, members, model={"outputs": classes or 2}, loss=loss, **options)
+    assert results[0][1].loss.shape[0] == 12
+    assert_same(results, 1e-5)
+
+
+@pytest.mark.parametrize("members", [None, 2])
+def test_weights_of_points_count_as_in_python(members):
+    x, y = data_of()
+    weights = torch.rand(100, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    assert_same(both((x, y, weights), members), 1e-5)
+
+
+def test_members_may_have_data_of_their_own():
+    assert_same(both([data_of(seed=0), data_of(seed=1)], 2), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"time": False},
+        {"activation": "softplus"},
+        {"layers": 1},
+        {"method": "rk4", "step_size": 0.3},
+        {"method": "bosh3", "rtol": 1e-5},
+    ],
+)
+def test_models_of_every_kind_are_trained_the_same(options):
+    assert_same(both(data_of(), model=options), 1e-5)
+
+
+def test_a_member_ends_as_it_would_have_ended_alone():
+    data, together = data_of(), model_of(3)
+    train(together, data)
+    alone = model_of()
+    train(alone, data)
+    assert same(values_of(anode.unstack(together)[0]), values_of(alone))
+
+
+def test_bits_do_not_depend_on_the_number_of_threads():
+    data, threads, found = data_of(points=600), torch.get_num_threads(), []
+    try:
+        for members in (None, 3):
+            for count in (1, 2):
+                torch.set_num_threads(count)
+                model = model_of(members)
+                train(model, data, batch_size=300)
+                found.append(values_of(model))
+    finally:
+        torch.set_num_threads(threads)
+    assert same(found[0], found[1])
+    assert same(found[2], found[3])
+
+
+def test_a_member_that_fails_is_frozen_and_the_others_go_on():
+    results = []
+    for which in ("auto", "torch"):
+        model = spoil(model_of(3, engine=which, max_steps=50), member=1)
+        results.append((model, train(model, data_of())))
+    (_, history), (_, expected) = results
+    for one in (history, expected):
+        assert [(f.member, f.iteration, f.status) for f in one.failures] == [(1, 0, "MAX_STEPS")]
+        assert np.isnan(one.loss[:, 1]).all()
+        assert (one.nfe[:, 1] == 0).all()
+    assert_same(results, 1e-5)
+
+
+def test_training_ends_when_no_member_is_left():
+    for which in ("auto", "torch"):
+        history = train(spoil(model_of(2, engine=which, max_steps=50)), data_of())
+        assert len(history) == 1
+        assert history.stopped == "no member is left"
+
+
+@pytest.mark.parametrize("on_failure", ["stop", "skip", "raise"])
+def test_a_model_by_itself_that_fails_does_what_was_asked_for(on_failure):
+    x, y = data_of()
+    y[40] = 1e200  # the square of which is infinite
+    for which in ("auto", "torch"):
+        model = model_of(engine=which)
+        options = {"on_failure": on_failure, "loss": "mse"}
+        if on_failure == "raise":
+            with pytest.raises(FloatingPointError, match="the loss is not finite"):
+                train(model, (x, y), **options)
+            continue
+        history = train(model, (x, y), **options)
+        assert [failure.status for failure in history.failures] == ["LOSS"] * (3 if on_failure == "skip" else 1)
+        assert len(history) == (12 if on_failure == "skip" else history.failures[0].iteration + 1)
+
+
+def course_of(model, data, ranks=None, **options):
+    defaults = {"weight_decay": 0.0, "loss": "huber", "seed": 0, "snapshots": None, "evaluate_every": None}
+    settings = {"batch_size": 32, "lr": 1e-2, "patience": None, "on_failure": "stop", **defaults, **options}
+    protocol = Protocol.checked(model, data, None, **settings)
+    return Training(model, protocol, ranks or Ranks(torch.device("cpu")))
+
+
+def hooked():
+    model = model_of()
+    model.head.register_forward_hook(lambda module, inputs, output: output * 2)
+    return model
+
+
+def frozen():
+    model = model_of()
+    model.head.bias.requires_grad_(False)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("why", "build", "options"),
+    [
+        ("no NeuralODE", lambda: anode.ResNet(3, 1).double(), {}),
+        ("one that was changed", hooked, {}),
+        ('engine is "torch"', lambda: model_of(engine="torch"), {}),
+        ("gradient is not", lambda: model_of(gradient="stored"), {}),
+        ("control is not", lambda: model_of(control="sample"), {}),
+        ("not trained", frozen, {}),
+        ("none of ours", model_of, {"loss": nn.MSELoss(reduction="none")}),
+    ],
+)
+def test_what_the_engine_cannot_do_is_done_in_python(why, build, options):
+    model = build()
+    training = course_of(model, data_of(), **options)
+    assert why in course.obstacle(training)
+    assert training.course is None
+    train(model, data_of(), epochs=1, **options)
+
+
+def test_a_listener_of_the_callers_sees_the_model_after_every_iteration():
+    model, seen = model_of(), []
+    train(model, data_of(), progress=lambda report: seen.append((report.done, model.head.bias.item())), epochs=1)
+    assert [done for done, _ in seen] == [1, 2, 3, 4]
+    assert len({bias for _, bias in seen}) == 4
+
+
+def test_evaluations_and_snapshots_are_made_when_they_should_be():
+    x = torch.zeros(1, 3, dtype=torch.float64)
+    options = {"evaluate_every": 5, "snapshots": anode.Snapshots(x, [0, 3, 7]), "validation": data_of()}
+    (_, history), (_, expected) = both(data_of(), **options)
+    assert history.validation_at.tolist() == expected.validation_at.tolist() == [5, 10, 12]
+    assert [s.iteration for s in history.snapshots] == [0, 3, 7]
+    for a, b in zip(history.snapshots, expected.snapshots, strict=True):
+        np.testing.assert_allclose(a.features, b.features, rtol=1e-6)
+
+
+SCRIPT = """
+import sys, torch, anode
+from tests.train.test_course import data_of, model_of, train
+model = model_of(2)
+history = train(model, data_of(), epochs=int(sys.argv[2]), checkpoint=sys.argv[1], checkpoint_every=0.02)
+anode.save(model, sys.argv[3])
+"""
+
+
+def test_killed_and_taken_up_again_it_gives_the_same_bits(tmp_path):
+    epochs, command = "1500", [sys.executable, "-c", SCRIPT, str(tmp_path / "state")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([*command, epochs, str(tmp_path / "never")], env=environment)
+    while not list(tmp_path.glob("state/state-*.json")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    for state in ("state", "another"):
+        command[-1] = str(tmp_path / state)
+        subprocess.run([*command, epochs, str(tmp_path / f"model-{state}")], env=environment, check=True)
+    resumed, whole = (anode.load(tmp_path / f"model-{state}") for state in ("state", "another"))
+    assert same(values_of(resumed), values_of(whole))
