@@ -29,7 +29,7 @@ from anode.train.fit import fit
 Array = NDArray[Any]
 AUGMENT = 5
 """What ``augment="auto"`` stands for: the number that the paper settles on."""
-BATCH = 64
+BATCH = 32
 """What ``batch_size="auto"`` stands for, if there are as many rows."""
 ROWS_AT_ONCE = 4096
 """Rows that are looked at together: enough to keep a processor busy, few enough for its memory."""
@@ -55,7 +55,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         method, rtol, atol, step_size, max_steps: Of the solver, see :func:`anode.solve`.
         scale: Whether inputs are scaled.
         epochs: Passes over the data.
-        batch_size: Rows in an iteration. ``"auto"`` stands for 64, or all if there are fewer.
+        batch_size: Rows in an iteration. ``"auto"`` stands for 32, or all if there are fewer.
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
         early_stopping: Whether to keep a part of the rows apart, to end when the loss on them has not become lower for
@@ -77,7 +77,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     augment: int | str = "auto"
     hidden: int = 32
     layers: int = 2
-    activation: str = "relu"
+    activation: str = "tanh"
     time: bool = True
     image: tuple[int, int, int] | None = None
     filters: int = 32
@@ -87,10 +87,10 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     step_size: float | None = None
     max_steps: int = 1_000
     scale: bool = True
-    epochs: int = 100
+    epochs: int = 60
     batch_size: int | str = "auto"
-    lr: float = 1e-2
-    weight_decay: float = 0.0
+    lr: float = 2e-3
+    weight_decay: float = 2e-3
     early_stopping: bool = False
     validation_fraction: float = 0.1
     patience: int = 10

@@ -31,7 +31,7 @@ class ANODEClassifier(ClassifierMixin, NeuralODEEstimator):  # type: ignore[misc
         >>> import anode
         >>> from sklearn.datasets import make_circles
         >>> X, y = make_circles(200, factor=0.3, noise=0.05, random_state=0)
-        >>> model = anode.ANODEClassifier(epochs=60, random_state=0).fit(X, y)
+        >>> model = anode.ANODEClassifier(random_state=0).fit(X, y)
         >>> model.score(X, y) > 0.95, model.transform(X).shape
         (True, (200, 7))
     """

@@ -33,7 +33,7 @@ class ANODERegressor(RegressorMixin, NeuralODEEstimator):  # type: ignore[misc]
     Example:
         >>> import anode, numpy as np
         >>> x = np.linspace(-3, 3, 200)
-        >>> model = anode.ANODERegressor(epochs=20, random_state=0).fit(x[:, None], np.sin(x))
+        >>> model = anode.ANODERegressor(random_state=0).fit(x[:, None], np.sin(x))
         >>> model.score(x[:, None], np.sin(x)) > 0.95
         True
     """

@@ -80,7 +80,7 @@ def curves(
     ax.margins(x=0.02)
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     if log:
-        _make_logarithmic(ax, np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in lines]))
+        make_logarithmic(ax, np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in lines]))
     else:
         ax.yaxis.set_major_locator(MaxNLocator(5))
     grid(ax)
@@ -125,7 +125,7 @@ def paths(
     ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     if log:
-        _make_logarithmic(ax, np.concatenate(heights))
+        make_logarithmic(ax, np.concatenate(heights))
     grid(ax)
     if len(series) > 1:
         legend(ax)
@@ -185,7 +185,7 @@ def _chosen_colors(series: Mapping[str, object], colors: Mapping[str, str] | Non
     return chosen | {label: next(others) for label in series if label not in chosen}
 
 
-def _make_logarithmic(ax: Axes, means: Array) -> None:
+def make_logarithmic(ax: Axes, means: Array) -> None:
     """A band that reaches 0 would make the axis endless: the means decide how far down it goes."""
     above_zero = means[means > 0]
     if not above_zero.size:

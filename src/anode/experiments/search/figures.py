@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from anode.experiments.search.grid import Judged
 from anode.experiments.search.spaces import PAPER, PAPERS_BEST
 from anode.plots import style
+from anode.plots.curves import make_logarithmic
 
 NAMES = {
     "batch_size": "batch size",
@@ -61,7 +62,7 @@ def draw_parameter(ax: Any, alike: Sequence[Judged], name: str) -> None:
         ax.set_xticks(range(len(values)), [f"{value:g}" for value in values])
     elif name == "lr":
         ax.set_xscale("log")
-    ax.set_yscale("log")
+    make_logarithmic(ax, np.array([each.mean for each in alike]))
     style.grid(ax)
 
 
