@@ -24,7 +24,7 @@ struct Simd<float> {
   typedef uint32_t I __attribute__((vector_size(ANODE_VECTOR_BYTES)));
   static constexpr float lowest = -87.0f, round = 12582912.0f;  // 1.5 * 2^23: adding it rounds to whole numbers
   static constexpr float log2e = 1.44269504089f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-  static constexpr int mantissa = 23, bias = 127, exp_terms = 7, log_terms = 7;
+  static constexpr int mantissa = 23, bias = 127, exp_terms = 7, log_terms = 7, erfc_terms = 9;
 };
 
 template <>
@@ -34,7 +34,7 @@ struct Simd<double> {
   static constexpr double lowest = -708.0, round = 6755399441055744.0;  // 1.5 * 2^52
   static constexpr double log2e = 1.4426950408889634074, ln2_high = 0.693147180369123816490,
                           ln2_low = 1.90821492927058770002e-10;
-  static constexpr int mantissa = 52, bias = 1023, exp_terms = 13, log_terms = 16;
+  static constexpr int mantissa = 52, bias = 1023, exp_terms = 13, log_terms = 16, erfc_terms = 19;
 };
 
 template <class T>
@@ -118,15 +118,36 @@ ANODE_INLINE void silu(V<T> x, V<T>& value, V<T>& derivative) {
   derivative = sigmoid * (x * (1 - sigmoid) + 1);
 }
 
-inline float error_function(float x) { return __builtin_erff(x); }
-inline double error_function(double x) { return __builtin_erf(x); }
+/// Coefficients of the Chebyshev polynomials that add up to e^(a^2) erfc(a) for 0 <= a <= 6.5, as a function of
+/// 3 / (3 + a) brought to the interval from -1 to 1.
+constexpr double kScaledErfc[] = {
+    0.42429238990254871445,   0.43407321775057133103,   0.11543154156938432004,   0.022760966012681060097,
+    0.0031767836947881473427, 0.00026510686597299010635, 2.2532792594228592912e-6, -2.1439864160648632602e-6,
+    -1.352910622063047931e-7, 1.8527130769638608827e-8, 1.9206948668693283974e-9, -2.260092257264432376e-10,
+    -2.338874261151417596e-11, 3.6870019270093199358e-12, 2.2292064355313497962e-13, -6.6248434806776840648e-14,
+    -6.943377099844786906e-17, 1.0987734112654560783e-15, -7.5414803673376800396e-17};
+
+/// erfc(a) for a >= 0, given e^(-a^2); the error is of the size of rounding errors of 1.
+template <class T>
+ANODE_INLINE V<T> complement_of_error_function(V<T> a, V<T> e) {
+  constexpr double low = 3.0 / 9.5;
+  a = a > T(6.5) ? splat<T>(T(6.5)) : a;
+  V<T> u = (3 / (a + 3)) * T(2 / (1 - low)) - T((1 + low) / (1 - low));
+  V<T> now = {}, before = {};
+  for (int k = Simd<T>::erfc_terms - 1; k > 0; --k) {  // Clenshaw's recurrence
+    V<T> next = 2 * u * now - before + T(kScaledErfc[k]);
+    before = now;
+    now = next;
+  }
+  return e * (u * now - before + T(kScaledErfc[0]));
+}
 
 template <class T>
 ANODE_INLINE void gelu(V<T> x, V<T>& value, V<T>& derivative) {
-  V<T> e, minus_one, erf;
+  V<T> e, minus_one;
   exponential<T>(x * x * T(-0.5), minus_one, e);
-  for (int i = 0; i < kLanes<T>; ++i) erf[i] = error_function(x[i] * T(0.70710678118654752440));
-  V<T> below = erf * T(0.5) + T(0.5);
+  V<T> tail = complement_of_error_function<T>(absolute<T>(x) * T(0.70710678118654752440), e) * T(0.5);
+  V<T> below = x < 0 ? tail : 1 - tail;
   value = x * below;
   derivative = below + x * e * T(0.39894228040143267794);
 }

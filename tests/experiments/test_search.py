@@ -160,7 +160,7 @@ def test_settings_are_ranked_by_their_mean_loss_and_those_that_failed_come_last(
         (1.0, None),
     ]
     text = markdown(found)
-    assert "| 1 | NODE | batch size 64, lr 0.001, hidden 32 | 0.30000 ± 0.10000 |" in text
+    assert "| 1 | NODE | batch size 64, lr 0.001, hidden 32 | 0.3 ± 0.1 |" in text
     assert "not tried" in text
     assert "| 3 | batch size 64, lr 2, hidden 32 | failed |" in text
 

@@ -77,7 +77,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     augment: int | str = "auto"
     hidden: int = 32
     layers: int = 2
-    activation: str = "tanh"
+    activation: str = "gelu"
     time: bool = True
     image: tuple[int, int, int] | None = None
     filters: int = 32
@@ -87,9 +87,9 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     step_size: float | None = None
     max_steps: int = 1_000
     scale: bool = True
-    epochs: int = 60
+    epochs: int = 50
     batch_size: int | str = "auto"
-    lr: float = 2e-3
+    lr: float = 5e-3
     weight_decay: float = 2e-3
     early_stopping: bool = False
     validation_fraction: float = 0.1

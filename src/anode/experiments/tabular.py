@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import KFold, StratifiedKFold, cross_validate
 from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -124,7 +126,8 @@ def measured(table: str, model: str, seed: int) -> Cell:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with threadpool_limits(1):
+        with threadpool_limits(1), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # everybody is measured with his own defaults
             found = cross_validate(estimator, rows, targets, cv=folds, error_score="raise")
     finally:
         torch.set_num_threads(threads)

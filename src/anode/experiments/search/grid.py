@@ -150,4 +150,4 @@ def markdown(found: Sequence[Judged]) -> str:
 
 def shown(each: Judged) -> str:
     """Mean and standard deviation of a loss."""
-    return "failed" if np.isnan(each.mean) else f"{each.mean:.5f} ± {each.std:.5f}"
+    return "failed" if np.isnan(each.mean) else f"{each.mean:.2g} ± {each.std:.1g}"

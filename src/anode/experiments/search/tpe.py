@@ -48,7 +48,7 @@ def optimise(model: str, space: Space, cross: Cross, storage: str, trials: int, 
         count = len(study.get_trials(deepcopy=False, states=done))
         finished = study.get_trials(deepcopy=False, states=done[:1])
         best = min((trial.value for trial in finished if trial.value is not None), default=math.nan)
-        bars.show(name, min(count, trials), trials, f"best loss {best:.5f}")
+        bars.show(name, min(count, trials), trials, f"best loss {best:.2g}")
 
     show(study)
     if len(study.get_trials(deepcopy=False, states=done)) < trials:
