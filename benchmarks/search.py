@@ -83,7 +83,7 @@ def main() -> None:
     torch.set_num_threads(1)
     every = list(settings("ANODE", PAPER["ANODE"]))
     generator, fifth = random.Random(0), len(every) // 5
-    with joblib.parallel_config(inner_max_num_threads=1):
+    with joblib.parallel_config("loky", inner_max_num_threads=1):
         theirs(every[:2], 1, options.jobs)  # starts the processes
         mine, other = [], []
         for _ in range(options.turns):

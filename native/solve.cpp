@@ -90,7 +90,9 @@ void Solve<T>::cut() {
     }
   };
   const auto add_strand = [&](int member) {
-    strands_.push_back({member, Loan(), nullptr});
+    Strand<T> strand{member, Loan(), nullptr};
+    strand.hidden = strand.arena->template take<T>(shape_.hidden_rows() * (kBlockRows + kernels_.lanes));
+    strands_.push_back(std::move(strand));
     return int(strands_.size()) - 1;
   };
 
@@ -232,7 +234,6 @@ template <class T>
 void Solve<T>::prepare(Block<T>& block) {
   Strand<T>& strand = strands_[block.strand];
   const long size = shape_.dim() * block.width;
-  if (!strand.hidden) strand.hidden = strand.arena->template take<T>(shape_.hidden_rows() * (kBlockRows + kernels_.lanes));
   for (int i = 0; i <= method_->slopes; ++i) block.slopes.push_back(strand.arena->template take<T>(size));
   for (T** lane : {&block.times, &block.h, &block.squares}) *lane = strand.arena->template take<T>(block.width);
   block.scratch = strand.arena->template take<T>(size);

@@ -154,6 +154,16 @@ def test_gradients_are_those_of_finite_differences():
         assert math.isclose(slope, float((gradient * direction).sum()), rel_tol=1e-6, abs_tol=1e-8)
 
 
+@each_control
+def test_many_rows_without_a_gradient_are_the_same(members, control, shape):
+    field = field_of(3, 16, members=members)
+    y0 = start(*shape[:-2], 3000, 3) if len(shape) > 1 else start(*shape)
+    with torch.no_grad():
+        one, other = (anode.solve(field, y0, (0.0, 1.0), control=control, engine=e) for e in ("native", "torch"))
+    assert torch.equal(torch.as_tensor(one.stats.nfe), torch.as_tensor(other.stats.nfe))
+    torch.testing.assert_close(one.y1, other.y1, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", native.DTYPES)
 @pytest.mark.parametrize("activation", ["tanh", "softplus", "silu", "gelu", "relu"])
 def test_activations_are_exact_to_a_few_units_in_the_last_place(activation, dtype):
