@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from anode.experiments.tabular import CLASSIFICATION, CLASSIFIERS, Cell
 from anode.plots import style
@@ -42,6 +43,7 @@ def scores(cells: Sequence[Cell]) -> Figure:
         ax.set_yticks(range(len(of_table)), list(of_table) if first else [""] * len(of_table))
         ax.set(title=table, xlabel="accuracy" if table in CLASSIFICATION else "R²")
         ax.grid(axis="x", color=style.FAINT, linewidth=0.8)
+        ax.xaxis.set_major_locator(MaxNLocator(4))
         ax.invert_yaxis()
     for ax in made.axes[len(tables) :]:
         ax.remove()
