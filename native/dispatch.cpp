@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels.h"
+#include "winograd_kernels.h"
 
 namespace anode {
 
@@ -12,6 +13,7 @@ namespace anode {
   namespace isa {                           \
   extern const Kernels<float> for_float;    \
   extern const Kernels<double> for_double;  \
+  extern const WinogradKernels for_winograd; \
   }
 
 ANODE_DECLARE(baseline)
@@ -25,6 +27,7 @@ namespace {
 struct Choice {
   const Kernels<float>* for_float;
   const Kernels<double>* for_double;
+  const WinogradKernels* for_winograd;
 };
 
 /// What this processor can run, best first.
@@ -35,10 +38,10 @@ const std::vector<Choice>& choices() {
     __builtin_cpu_init();
     const bool fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (fma && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
-      usable.push_back({&avx512::for_float, &avx512::for_double});
-    if (fma) usable.push_back({&avx2::for_float, &avx2::for_double});
+      usable.push_back({&avx512::for_float, &avx512::for_double, &avx512::for_winograd});
+    if (fma) usable.push_back({&avx2::for_float, &avx2::for_double, &avx2::for_winograd});
 #endif
-    usable.push_back({&baseline::for_float, &baseline::for_double});
+    usable.push_back({&baseline::for_float, &baseline::for_double, &baseline::for_winograd});
     return usable;
   }();
   return found;
@@ -61,6 +64,8 @@ template <>
 const Kernels<double>& kernels<double>(const char* name) {
   return *choice(name).for_double;
 }
+
+const WinogradKernels& winograd_kernels() { return *choices().front().for_winograd; }
 
 const char* instruction_sets() {
   static const std::string names = [] {

@@ -12,6 +12,7 @@
 
 #include "solve.h"
 #include "train.h"
+#include "winograd.h"
 
 namespace nb = nanobind;
 using namespace anode;
@@ -191,6 +192,33 @@ NB_MODULE(_native, m) {
            nb::arg("counts"), nb::call_guard<nb::gil_scoped_release>())
       .def("backward", &AnySolve::backward, nb::arg("of_outputs"), nb::arg("of_last"), nb::arg("at_y0"),
            nb::arg("gradients"), nb::call_guard<nb::gil_scoped_release>());
+  nb::class_<Winograd>(m, "Winograd")
+      .def_static("lanes", &Winograd::lanes)
+      .def("__init__",
+           [](Winograd* self, Address weight, int outputs, int inputs) {
+             new (self) Winograd(at<const float>(weight), outputs, inputs);
+           },
+           nb::arg("weight"), nb::arg("outputs"), nb::arg("inputs"))
+      .def("forward",
+           [](const Winograd& self, Address x, long count, long height, long width, Address out, int threads) {
+             self.forward(at<const float>(x), {count, height, width}, at<float>(out), threads);
+           },
+           nb::arg("x"), nb::arg("count"), nb::arg("height"), nb::arg("width"), nb::arg("out"), nb::arg("threads"),
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("backward",
+           [](const Winograd& self, Address g, long count, long height, long width, Address out, int threads) {
+             self.backward(at<const float>(g), {count, height, width}, at<float>(out), threads);
+           },
+           nb::arg("cotangent"), nb::arg("count"), nb::arg("height"), nb::arg("width"), nb::arg("out"),
+           nb::arg("threads"), nb::call_guard<nb::gil_scoped_release>())
+      .def("add",
+           [](Winograd& self, Address x, Address g, long count, long height, long width, int threads) {
+             self.add(at<const float>(x), at<const float>(g), {count, height, width}, threads);
+           },
+           nb::arg("x"), nb::arg("cotangent"), nb::arg("count"), nb::arg("height"), nb::arg("width"),
+           nb::arg("threads"), nb::call_guard<nb::gil_scoped_release>())
+      .def("take", [](Winograd& self, Address gradient) { self.take(at<float>(gradient)); }, nb::arg("gradient"),
+           nb::call_guard<nb::gil_scoped_release>());
   nb::class_<AnyCourse>(m, "Course")
       .def(nb::init<bool, const HeldMethod&, double, Row, double, double, long, bool, std::vector<int>, int, bool, int,
                     int, int, int, Place, Place, Place, Addresses, Addresses, Addresses, Row, double, Row>(),

@@ -358,7 +358,8 @@ def info() -> None:
     }
     sets = native.instruction_sets()
     if sets:
-        lines["engine"] = f"native, with {sets[0]} instructions, for MLPField on a CPU; torch for everything else"
+        fields = "MLPField and ConvField on a CPU"
+        lines["engine"] = f"native, with {sets[0]} instructions, for {fields}; torch for everything else"
     else:
         why = "install it again where there is a C++17 compiler (GCC or Clang) to have one"
         lines["engine"] = f"torch: {native.MISSING}; {why}"

@@ -7,6 +7,7 @@ from anode.models import conv
 from anode.models.backprop import PULLBACKS
 from anode.models.conv import ConvDerivative, time_map
 from anode.models.fields import ACTIVATIONS
+from anode.ode import native
 from anode.ode.field import AutogradDerivative
 
 MODULES = {"relu": nn.ReLU, "softplus": nn.Softplus, "tanh": nn.Tanh, "silu": nn.SiLU, "gelu": nn.GELU}
@@ -193,3 +194,63 @@ def test_new_parameters_are_within_the_bounds_of_torchs_convolutions():
     assert all(not torch.equal(a, b) for a, b in zip(before, field.parameters(), strict=True))
     for weight, bound in zip(field.weights, (4**-0.5, (51 * 9) ** -0.5, 51**-0.5), strict=True):
         assert 0.8 * bound < weight.abs().max() <= bound
+
+
+# ------------------------------------------------------------------------------------------------- the compiled engine
+
+needs_engine = pytest.mark.skipif(not native.instruction_sets(), reason="there is no compiled engine")
+
+
+@needs_engine
+@pytest.mark.parametrize(("outputs", "inputs"), [(16, 16), (32, 16), (16, 64), (64, 64)])
+@pytest.mark.parametrize("size", [(1, 1), (3, 2), (4, 4), (5, 9), (8, 12), (28, 28)])
+def test_the_compiled_convolution_is_torchs_up_to_rounding(size, outputs, inputs):
+    torch.manual_seed(0)
+    x, weight = torch.randn(3, *size, inputs), torch.randn(outputs, inputs, 3, 3)
+    cotangent = torch.randn(3, *size, outputs)
+    assert native.convolves(weight)
+    exact, mine = conv.Middle(weight.double()), conv.WinogradMiddle(weight)
+    for _ in range(2):  # gradients add up
+        pairs = [
+            (mine.forward(x), exact.forward(x.double())),
+            (mine.pull(cotangent, x), exact.pull(cotangent.double(), x.double())),
+        ]
+    pairs.append((mine.take(), exact.take()))
+    pairs.append((mine.take(), exact.take()))  # which begin anew
+    for found, expected in pairs:
+        assert float((found - expected).abs().max()) <= 2e-5 * float(expected.abs().max())
+
+
+@needs_engine
+def test_a_solve_with_the_compiled_convolution_takes_the_same_steps_to_the_same_gradients():
+    torch.manual_seed(0)
+    field, y0 = anode.ConvField(3, 16), torch.randn(5, 3, 9, 9, requires_grad=True)
+    found = []
+    for engine in ("auto", "torch"):
+        solution = anode.solve(field, y0, (0.0, 1.0), rtol=1e-3, atol=1e-3, engine=engine)
+        found.append((solution, torch.autograd.grad(solution.y1.square().sum(), [y0, *field.parameters()])))
+    (one, gradients), (other, expected) = found
+    assert (one.stats.nfe, one.gradient) == (other.stats.nfe, other.gradient)
+    torch.testing.assert_close(one.y1, other.y1, rtol=1e-4, atol=1e-4)
+    for gradient, exact in zip(gradients, expected, strict=True):
+        assert float((gradient - exact).abs().max()) <= 1e-3 * float(exact.abs().max())
+
+
+@needs_engine
+def test_the_compiled_convolution_does_not_depend_on_the_number_of_threads():
+    torch.manual_seed(0)
+    x, weight, threads, found = torch.randn(4, 12, 12, 16), torch.randn(16, 16, 3, 3), torch.get_num_threads(), []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            middle = conv.WinogradMiddle(weight)
+            found.append((middle.forward(x), middle.pull(x, x), middle.take()))
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+@needs_engine
+def test_what_the_engine_cannot_convolve_is_left_to_torch():
+    assert not native.convolves(torch.zeros(16, 16, 3, 3, dtype=torch.float64))
+    assert not native.convolves(torch.zeros(16, 10, 3, 3))

@@ -39,7 +39,12 @@ class Derivative(ABC):
 
     An evaluation hangs what pulling it back will need onto the slope it returns, as ``slope.tape``, so that it lives
     and dies with the slope. Gradients with respect to parameters add up until they are taken.
+
+    Attributes:
+        compiled: Whether compiled code may be used.
     """
+
+    compiled = True
 
     @abstractmethod
     def rate(self, t: Tensor, y: Tensor) -> Tensor:

@@ -43,6 +43,13 @@ def instruction_sets() -> list[str]:
     return [] if extension is None else extension.instruction_sets().split()
 
 
+def convolves(weight: Tensor) -> bool:
+    """Whether the engine can convolve images with these weights, [outputs, inputs, 3, 3]."""
+    if extension is None or weight.device.type != "cpu" or weight.dtype != torch.float32:
+        return False
+    return all(channels % extension.Winograd.lanes() == 0 for channels in weight.shape[:2])
+
+
 def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | None, dense: bool) -> str:
     """Why the engine cannot take over a solve; nothing if it can."""
     plan, y0, field = problem.plan, problem.y0, problem.perceptron

@@ -106,7 +106,18 @@ def problem_from(
         settings |= _fixed_settings(options, tableau, times, func, y0, t)
     moving = t[: len(times)].to(torch.float64) if t.requires_grad else None
     watch = _watch(func, packing, tableau)
-    return Problem(func, y, moving, Plan(**settings), packing, settings["wanted"], event_fn, watch)
+    return Problem(
+        func,
+        y,
+        moving,
+        Plan(**settings),
+        packing,
+        settings["wanted"],
+        event_fn,
+        watch,
+        engine="auto",
+        own_norm=norm is not None,
+    )
 
 
 def _checked_times(t: Tensor) -> list[float]:

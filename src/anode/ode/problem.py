@@ -123,7 +123,7 @@ class Problem:
         if rate is None:
             rate = self.rate
             if self.field is not None and not torch.is_grad_enabled():
-                rate = self.field.derivative().rate
+                rate = self.own_derivative(self.field).rate
         return Integration(rate, y0, self.plan, event=event, watch=self.watch, **keep).run()
 
     def derivative(self, params: tuple[Tensor, ...]) -> Derivative:
@@ -131,8 +131,14 @@ class Problem:
         if self.field is not None and self.times is None:
             own = self.module_parameters
             if len(own) == len(params) and all(a is b for a, b in zip(own, params, strict=True)):
-                return self.field.derivative()
+                return self.own_derivative(self.field)
         return AutogradDerivative(self.rate, params, time=self.times is not None)
+
+    def own_derivative(self, field: Field) -> Derivative:
+        """The derivative that f brings."""
+        derivative = field.derivative()
+        derivative.compiled = self.engine != "torch"
+        return derivative
 
     def solve_plain(self, gradient: str, dense: bool, slope: Tensor | None = None) -> Solution:
         """The loop as it is, recorded by autograd if that is on."""
