@@ -42,7 +42,12 @@ class Team {
     }
     wake_.notify_all();
     take_pieces();
-    while (busy_.load() > 0) relax();
+    for (int look = 0; busy_.load() > 0; ++look) {
+      if (look < kLooks)
+        relax();
+      else
+        std::this_thread::yield();  // the processor may be needed by the one that is waited for
+    }
     if (trouble_) std::rethrow_exception(std::exchange(trouble_, nullptr));
   }
 
