@@ -88,18 +88,20 @@ class Team {
   std::exception_ptr trouble_;
 };
 
+/// The team of a process. Its threads may be running until the very end, so it is never destroyed.
 struct Shared {
   std::mutex in_use;
-  Team* team = nullptr;  // its threads may be running until the very end, so it is never destroyed
-  pid_t process = 0;
+  Team team;
+  const pid_t process = getpid();
 };
 
 Shared& shared() {
-  static Shared* one = new Shared;
-  if (one->process != getpid()) {  // in a forked process there are no threads, and the lock may be held for ever
-    one = new Shared;
-    one->team = new Team;
-    one->process = getpid();
+  static std::atomic<Shared*> current{nullptr};
+  Shared* one = current.load();
+  while (!one || one->process != getpid()) {  // a forked process has no threads, and the lock may be held for ever
+    Shared* fresh = new Shared;
+    if (current.compare_exchange_strong(one, fresh)) return *fresh;
+    delete fresh;  // another thread was quicker
   }
   return *one;
 }
@@ -111,7 +113,7 @@ void share(int count, int threads, const std::function<void(int)>& piece) {
   if (threads > 1) {
     Shared& common = shared();
     std::unique_lock<std::mutex> lock(common.in_use, std::try_to_lock);
-    if (lock.owns_lock()) return common.team->run(count, threads, piece);
+    if (lock.owns_lock()) return common.team.run(count, threads, piece);
   }
   for (int i = 0; i < count; ++i) piece(i);
 }

@@ -40,7 +40,7 @@ class Learner {
     if (status != kSuccess) return int(status);
     predict(rows);
     log.loss[at] = lose(points, rows, log.accuracy ? &log.accuracy[at] : nullptr);
-    if (!std::isfinite(log.loss[at])) return kLoss;
+    if (!std::isfinite(T(log.loss[at]))) return kLoss;
     for (auto& gradient : gradients_) std::fill(gradient.begin(), gradient.end(), T(0));
     pull_head(rows);
     log.nfe_backward[at] = solve.backward({at_features_.data()}, nullptr, last_.data(), field_gradients());

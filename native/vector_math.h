@@ -68,7 +68,8 @@ ANODE_INLINE V<T> absolute(V<T> x) {
 template <class T>
 ANODE_INLINE void exponential(V<T> x, V<T>& minus_one, V<T>& value) {
   using S = Simd<T>;
-  x = x < S::lowest ? splat<T>(S::lowest) : x;
+  auto nothing = x < S::lowest;
+  x = nothing ? splat<T>(S::lowest) : x;
   V<T> shifted = x * S::log2e + S::round;
   V<T> n = shifted - S::round;
   V<T> r = x - n * S::ln2_high - n * S::ln2_low;
@@ -78,7 +79,7 @@ ANODE_INLINE void exponential(V<T> x, V<T>& minus_one, V<T>& value) {
   V<T> q = r + p * r * r * T(0.5);
   V<T> scale = (V<T>)(((typename S::I)shifted + S::bias) << S::mantissa);  // 2^n, put together from its bits
   minus_one = scale * q + (scale - 1);
-  value = scale * q + scale;
+  value = nothing ? V<T>{} : scale * q + scale;  // what is left would not be small beside a large factor
 }
 
 /// log(1 + x) for 0 <= x <= 1, as 2 artanh(x / (2 + x)).

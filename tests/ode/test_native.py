@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.autograd import forward_ad
 
 import anode
 from anode.models.fields import ACTIVATIONS
@@ -287,6 +288,78 @@ def test_a_changed_field_is_left_to_python():
     field.register_forward_hook(lambda module, inputs, output: output * 2)
     with pytest.raises(ValueError, match="one that was changed"):
         anode.solve(field, start(4, 3), (0.0, 1.0), engine="native")
+
+
+def test_a_field_with_layers_of_other_sizes_is_left_to_python():
+    field = field_of(2, 64)
+    for name in ("weights", "biases"):
+        getattr(field, name)[0] = torch.nn.Parameter(getattr(field, name)[0].detach()[:16].clone())
+    field.time_weight = torch.nn.Parameter(field.time_weight.detach()[:16].clone())
+    field.weights[1] = torch.nn.Parameter(field.weights[1].detach()[:, :16].clone())
+    y0 = start(5, 2)
+    with pytest.raises(ValueError, match="one that was changed"):
+        anode.solve(field, y0, (0.0, 1.0), engine="native")
+    assert torch.equal(anode.solve(field, y0, (0.0, 1.0)).y1, anode.solve(field, y0, (0.0, 1.0), engine="torch").y1)
+
+
+class Careful(anode.PID):
+    def factor(self, errors, order, smallest):
+        return min(super().factor(errors, order, smallest), 1.0)
+
+
+def test_a_controller_of_the_users_own_is_left_to_python():
+    field, y0 = field_of(3), start(4, 3)
+    nfe = [anode.solve(field, y0, (0.0, 1.0), controller=Careful(), engine=e).stats.nfe for e in ("auto", "torch")]
+    assert nfe[0] == nfe[1]
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own
+def test_forward_mode_derivatives_are_left_to_python():
+    field, y0 = field_of(3), start(4, 3).detach()
+    found = [
+        torch.func.jvp(lambda y, e=e: anode.solve(field, y, (0.0, 1.0), engine=e, gradient="stored").y1, (y0,), (y0,))
+        for e in ("auto", "torch")
+    ]
+    assert torch.equal(found[0][1], found[1][1])
+    with torch.no_grad(), forward_ad.dual_level():
+        dual = forward_ad.make_dual(y0, torch.ones_like(y0))
+        assert forward_ad.unpack_dual(anode.solve(field, dual, (0.0, 1.0)).y1).tangent is not None
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own
+def test_a_model_can_be_compiled_by_torch():
+    model, x = anode.NeuralODE(2, 1, 8).double(), start(5, 2).detach()
+    torch.testing.assert_close(torch.compile(model, backend="eager")(x), model(x))
+
+
+def test_the_default_device_does_not_matter():
+    field, y0 = field_of(3), start(4, 3)
+    with torch.device("meta"):
+        y1 = anode.solve(field, y0, (0.0, 1.0), engine="native").y1
+        y1.sum().backward()
+    assert y1.device.type == y0.grad.device.type == "cpu"
+
+
+def test_a_state_that_is_negated_lazily_is_taken_with_its_sign():
+    y0 = torch.tensor([[1.0 + 2.0j]], dtype=torch.complex128).conj().imag
+    assert y0.is_neg()
+    one, other = (anode.solve(field_of(1), y0, (0.0, 1.0), engine=e).y1 for e in ("native", "torch"))
+    torch.testing.assert_close(one, other)
+
+
+def test_a_budget_of_steps_beyond_all_bounds_is_no_error():
+    assert anode.solve(field_of(3), start(4, 3), (0.0, 1.0), max_steps=10**20, engine="native").success
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu", "softplus"])
+def test_far_below_zero_the_derivative_is_zero(activation):
+    field = anode.MLPField(1, 1, layers=1, time=False, activation=activation)
+    with torch.no_grad():
+        for parameter, value in zip(field.parameters(), (-1.0, 1.0, 0.0, 0.0), strict=True):
+            parameter.fill_(value)
+    y0 = torch.full((1, 1), 1e20, requires_grad=True)
+    results = both(field, y0, method="euler", step_size=1.0)
+    assert_same(results)
 
 
 def test_an_unknown_engine_is_refused():

@@ -156,6 +156,57 @@ def test_a_model_by_itself_that_fails_does_what_was_asked_for(on_failure):
         assert len(history) == (12 if on_failure == "skip" else history.failures[0].iteration + 1)
 
 
+def strided(data):
+    """The same numbers, lying scattered."""
+    return tuple(torch.stack([part, part + 7], -1)[..., 0] for part in data)
+
+
+@pytest.mark.parametrize("members", [None, 2])
+@pytest.mark.parametrize("loss", ["mse", "cross_entropy"])
+def test_data_may_lie_scattered(loss, members):
+    classes = 3 if loss == "cross_entropy" else 0
+    weights = torch.rand(100, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    data = strided((*data_of(classes=classes), weights))
+    assert not any(part.is_contiguous() for part in data)
+    assert_same(both(data, members, model={"outputs": classes or 1}, loss=loss), 1e-5)
+
+
+def test_one_target_for_all_points_is_no_reason_to_read_beyond_it():
+    x, _ = data_of(points=4096)
+    labels = torch.ones(1, dtype=torch.int64).expand(4096)
+    assert_same(both((x, labels), model={"outputs": 3}, loss="cross_entropy", epochs=1), 1e-5)
+
+
+def test_points_of_several_rows_are_left_to_python():
+    x = torch.randn(32, 5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    results = both((x, x.sum(-1, keepdim=True)), batch_size=8)
+    assert_same(results, 1e-6)
+
+
+def test_parameters_may_be_replaced_or_frozen_on_the_way():
+    results = []
+    for which in ("auto", "torch"):
+        model = model_of(engine=which)
+
+        def change(report, model=model):
+            if report.done == 3:
+                for parameter in model.parameters():
+                    parameter.data = parameter.data.clamp(-0.1, 0.1)
+            if report.done == 6:
+                model.head.weight.requires_grad_(False)
+
+        results.append((model, train(model, data_of(), progress=change)))
+    assert_same(results, 1e-5)
+
+
+def test_a_graph_from_before_notices_that_parameters_were_changed():
+    model, data = model_of(), data_of()
+    loss = model(data[0]).sum()
+    train(model, data)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def course_of(model, data, ranks=None, **options):
     defaults = {"weight_decay": 0.0, "loss": "huber", "seed": 0, "snapshots": None, "evaluate_every": None}
     settings = {"batch_size": 32, "lr": 1e-2, "patience": None, "on_failure": "stop", **defaults, **options}
@@ -175,6 +226,24 @@ def frozen():
     return model
 
 
+def with_hook():
+    model = model_of()
+    model.head.weight.register_hook(lambda gradient: gradient * 0)
+    return model
+
+
+def with_shared_weights():
+    model = anode.NeuralODE(3, 5, 5, augment=2).double()
+    model.head.weight = model.flow.field.weights[-1]
+    return model
+
+
+def patched():
+    model = model_of()
+    model.flow.run = model.flow.run
+    return model
+
+
 @pytest.mark.parametrize(
     ("why", "build", "options"),
     [
@@ -184,6 +253,8 @@ def frozen():
         ("gradient is not", lambda: model_of(gradient="stored"), {}),
         ("control is not", lambda: model_of(control="sample"), {}),
         ("not trained", frozen, {}),
+        ("have hooks", with_hook, {}),
+        ("one that was changed", patched, {}),
         ("none of ours", model_of, {"loss": nn.MSELoss(reduction="none")}),
     ],
 )
@@ -193,6 +264,11 @@ def test_what_the_engine_cannot_do_is_done_in_python(why, build, options):
     assert why in course.obstacle(training)
     assert training.course is None
     train(model, data_of(), epochs=1, **options)
+
+
+def test_shared_weights_are_left_to_python():
+    training = course_of(with_shared_weights(), data_of(outputs=5))
+    assert "shared" in course.obstacle(training)
 
 
 def test_a_listener_of_the_callers_sees_the_model_after_every_iteration():

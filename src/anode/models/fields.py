@@ -98,7 +98,12 @@ class MLPField(Field):
         if not self._is_plain:
             return None
         sizes = [self.dim, *[self.hidden] * self.layers, self.dim]
-        return Perceptron(sizes, self.activation, tuple(self.parameters()), self.time, self.members)
+        own = (*(() if self.time_weight is None else (self.time_weight,)), *self.weights, *self.biases)
+        members = () if self.members is None else (self.members,)
+        shapes = [(self.hidden,)] * self.time + [(n, m) for m, n in pairwise(sizes)] + [(n,) for n in sizes[1:]]
+        if any(p.shape != (*members, *shape) for p, shape in zip(own, shapes, strict=True)):
+            return None
+        return Perceptron(sizes, self.activation, own, self.time, self.members)
 
     @property
     def _is_plain(self) -> bool:
@@ -179,9 +184,11 @@ class ConvField(Field):
 def is_plain(field: Field, kind: type[Field], parameters: int) -> bool:
     """Whether evaluating a field is no more than ``kind.forward`` on the parameters, so many, that it was made with."""
     unchanged = type(field).forward is kind.forward and "forward" not in field.__dict__
-    lists = tuple(field._modules.values())  # a parametrization changes their type, or adds a module
-    unchanged = unchanged and all(type(each) is nn.ParameterList for each in lists)
-    unchanged = unchanged and sum(1 for _ in field.parameters()) == parameters
+    lists = list(field._modules.values())  # a parametrization changes their type, or adds a module
+    if not unchanged or any(type(each) is not nn.ParameterList for each in lists):
+        return False
+    own = sum(parameter is not None for parameter in field._parameters.values())
     hooked = field._forward_hooks or field._forward_pre_hooks or field._backward_hooks or field._backward_pre_hooks
-    device = next(field.parameters()).device.type
-    return unchanged and not hooked and not torch.is_autocast_enabled(device)
+    if hooked or own + sum(map(len, lists)) != parameters:  # type: ignore[arg-type]
+        return False
+    return not torch.is_autocast_enabled(lists[0][0].device.type)  # type: ignore[index]

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
+from anode.ode.control import PID
 from anode.ode.gradients import Discrete, autocast_like_now, only_once
 from anode.ode.integrate import Trace
 from anode.ode.solution import Stats, Status
@@ -56,6 +58,8 @@ def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | 
     recording = torch.is_grad_enabled()
     checks = (
         (extension is None, MISSING),
+        (torch.compiler.is_compiling(), "torch compiles what it is called from"),
+        (_is_traced(y0), "a transform of torch follows the computation"),
         (field is None, "f is no MLPField, or one that was changed"),
         (y0.device.type != "cpu", f"the state is on {y0.device}"),
         (y0.dtype not in DTYPES, f"the state is of {y0.dtype}"),
@@ -64,6 +68,7 @@ def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | 
         (problem.watch is not None, "there are callbacks"),
         (bool(plan.step_at) or plan.nudge, "there are times where a step has to end"),
         (problem.own_norm, "there is a norm"),
+        (type(plan.controller) is not PID, "the controller is not a plain PID"),
         (isinstance(plan.rtol, Tensor) or isinstance(plan.atol, Tensor), "a tolerance is a tensor"),
         (plan.group_dims == y0.ndim, "every number has a step size of its own"),
         (plan.times[0] == plan.times[-1], "the span is empty"),
@@ -75,6 +80,11 @@ def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | 
     if not why and field is not None and any(p.dtype != y0.dtype or p.device != y0.device for p in field.parameters):
         why = "the field's parameters are of another dtype or on another device than the state"
     return why
+
+
+def _is_traced(y: Tensor) -> bool:
+    """Whether forward-mode derivatives are wanted, or ``torch.func`` is at work."""
+    return torch._C._are_functorch_transforms_active() or forward_ad.unpack_dual(y).tangent is not None
 
 
 class NativeSolve(torch.autograd.Function):
@@ -96,9 +106,9 @@ class NativeSolve(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
         """Gradients for y0 and the parameters."""
         y0, *params = ctx.saved_tensors
-        cotangents = tuple(None if g is None else g.contiguous() for g in cotangents)
+        cotangents = tuple(None if g is None else g.resolve_neg().contiguous() for g in cotangents)
         *of_outputs, of_last = (0 if g is None else g.data_ptr() for g in cotangents)
-        at_y0 = torch.empty(y0.shape, dtype=y0.dtype)
+        at_y0 = y0.new_empty(y0.shape)
         gradients = [torch.zeros_like(p, memory_format=torch.contiguous_format) for p in params]
         addresses = [g.data_ptr() for g in gradients]
         ctx.stats.nfe_backward += ctx.solve.backward(of_outputs, of_last, at_y0.data_ptr(), addresses)
@@ -109,8 +119,8 @@ def run(problem: Problem, keep: bool) -> tuple[Trace, Any]:
     """A solve by the engine, and what it needs for the backward pass if that is to be kept."""
     plan, field = problem.plan, problem.perceptron
     assert field is not None
-    y0 = problem.y0.detach().contiguous()
-    params = [p.detach().contiguous() for p in field.parameters]
+    y0 = problem.y0.detach().resolve_neg().contiguous()
+    params = [p.detach().resolve_neg().contiguous() for p in field.parameters]
     dim, members = y0.shape[-1], field.members or 1
     groups = math.prod(plan.groups)
     rows = y0.numel() // dim
@@ -126,7 +136,7 @@ def run(problem: Problem, keep: bool) -> tuple[Trace, Any]:
         first_step=math.nan if plan.first_step is None else plan.first_step,
         min_step=plan.min_step,
         max_step=plan.max_step,
-        max_steps=plan.max_steps,
+        max_steps=min(plan.max_steps, 2**62),
         controller=(pid.p, pid.i, pid.d, pid.safety, pid.min_factor, pid.max_factor),
         grouped=plan.group_dims > 0,
         sizes=field.sizes,
@@ -142,8 +152,8 @@ def run(problem: Problem, keep: bool) -> tuple[Trace, Any]:
     )
     outputs = [torch.empty_like(y0) for _ in plan.wanted]
     last = torch.empty_like(y0)
-    t = torch.empty(plan.groups, dtype=torch.float64)
-    counts = [torch.empty(plan.groups, dtype=torch.int64) for _ in range(4)]
+    t = y0.new_empty(plan.groups, dtype=torch.float64)
+    counts = [y0.new_empty(plan.groups, dtype=torch.int64) for _ in range(4)]
     calls = solve.run(
         y0.data_ptr(), [o.data_ptr() for o in outputs], last.data_ptr(), t.data_ptr(), [c.data_ptr() for c in counts]
     )

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from anode.models.augment import Zeros
+from anode.models.fields import MLPField
 from anode.models.flow import Flow
 from anode.models.layers import Linear
+from anode.models.model import Model
 from anode.models.nets import NeuralODE
 from anode.ode import native
 from anode.ode.gradients import GRADIENTS, Discrete
@@ -49,9 +53,13 @@ class Course:
         parameters = [*field.parameters, model.head.weight, model.head.bias]
         index = {id(p): i for i, p in enumerate(adam.parameters)}
         order = [index[id(p)] for p in parameters]
-        targets = data.y if protocol.classifies else data.y.to(parameters[0].dtype)
-        weights = None if data.weights is None else data.weights.to(parameters[0].dtype)
-        self._kept = (data.x, targets, weights, parameters)
+        like = parameters[0]
+        targets = data.y if protocol.classifies else data.y.to(like)
+        weights = None if data.weights is None else data.weights.to(like)
+        # Addresses are handed over, so everything has to live as long as this.
+        self._kept = [None if part is None else self._laid_out(part) for part in (data.x, targets, weights)]
+        self._parameters = signature(model)
+        adam.zero_grad()
         self._course = native.extension.Course(
             is_double=parameters[0].dtype == torch.float64,
             method=native.method_for(TABLEAUS[solver["method"]]),
@@ -68,9 +76,9 @@ class Course:
             inputs=model.in_features,
             outputs=model.head.bias.shape[-1],
             loss=LOSSES.index(protocol.loss_name),
-            x=self._place(data.x),
-            y=self._place(targets),
-            weights=(0, 0) if weights is None else self._place(weights),
+            x=self._place(self._kept[0]),
+            y=self._place(self._kept[1]),
+            weights=self._place(self._kept[2]),
             parameters=[p.data_ptr() for p in parameters],
             means=[adam.means[i].data_ptr() for i in order],
             squares=[adam.squares[i].data_ptr() for i in order],
@@ -80,9 +88,22 @@ class Course:
         )
         self._at_once = 1
 
-    def _place(self, tensor: Tensor) -> tuple[int, int]:
+    def _laid_out(self, points: Tensor) -> Tensor:
+        """The same with the points of a member one after the other; members may share them."""
+        if self.protocol.members is not None and points.stride(0) == 0:
+            return points[0].contiguous().expand_as(points)
+        return points.contiguous()
+
+    def _place(self, points: Tensor | None) -> tuple[int, int]:
         """Where the points of the first member lie, and how far from them those of the next."""
-        return tensor.data_ptr(), 0 if self.protocol.members is None else tensor.stride(0)
+        if points is None:
+            return 0, 0
+        return points.data_ptr(), 0 if self.protocol.members is None else points.stride(0)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the model still has the parameters that it had."""
+        return signature(self.training.model) == self._parameters
 
     def iterate(self, most: int) -> Iterator[dict[str, Tensor]]:
         """Make some iterations, and give what is recorded of each.
@@ -97,9 +118,9 @@ class Course:
         first = done % order.batches
         count = max(min(most, order.batches - first, self._at_once), 1)
         numbers = order.of_epoch(done // order.batches)
-        losses, accuracies = torch.empty(2, count, members, dtype=torch.float64)
-        counts = torch.empty(4, count, members, dtype=torch.int64)
-        failed_at, why = torch.empty(2, members, dtype=torch.int64)
+        numbers_of = partial(torch.empty, dtype=torch.int64, device="cpu")
+        losses, accuracies = torch.empty(2, count, members, dtype=torch.float64, device="cpu")
+        counts, (failed_at, why) = numbers_of(4, count, members), numbers_of(2, members)
         start = time.perf_counter()
         self._course.train(
             order=self._place(numbers),
@@ -116,6 +137,7 @@ class Course:
             failed_at=failed_at.data_ptr(),
             why=why.data_ptr(),
         )
+        increment_version(training.adam.parameters)  # as autograd has not seen that they were changed
         seconds = (time.perf_counter() - start) / count
         self._at_once = min(int(SECONDS / max(seconds, 1e-9)) + 1, 2 * self._at_once)
         made = int(failed_at[0]) if protocol.members is None else count
@@ -145,18 +167,25 @@ def obstacle(training: Training) -> str:
     if type(model) is not NeuralODE or not _is_plain(model):
         return "the model is no NeuralODE, or one that was changed"
     flow, parameters, data = model.flow, training.adam.parameters, protocol.data
+    if not isinstance(flow.field, MLPField):
+        return "the field is no MLPField"
     like, alone = parameters[0], protocol.members is None
+    own = [*flow.field.parameters(), model.head.weight, model.head.bias]
     checks = (
         (not native.instruction_sets(), native.MISSING),
         (flow.solver["engine"] == "torch", 'engine is "torch"'),
-        (flow.field.perceptron() is None, "the field is no MLPField, or one that was changed"),  # type: ignore[operator]
+        (flow.field.perceptron() is None, "the field was changed"),
         (flow.control not in (None, "joint" if alone else "member"), "control is not the usual one"),
         (not isinstance(GRADIENTS.get(flow.solver["gradient"]), Discrete), 'gradient is not "discrete"'),
         (any(isinstance(flow.solver[name], Tensor) for name in ("rtol", "atol")), "a tolerance is a tensor"),
         (like.device.type != "cpu" or like.dtype not in native.DTYPES, f"it is {like.dtype} on {like.device}"),
         (not all(p.is_contiguous() and p.dtype == like.dtype for p in parameters), "parameters lie scattered"),
-        (len(parameters) != sum(1 for _ in model.parameters()), "some parameters are not trained"),
-        (data.x.dtype != like.dtype or not (data.x if alone else data.x[0]).is_contiguous(), "the data lies scattered"),
+        ([id(p) for p in model.parameters()] != [id(p) for p in parameters], "some parameters are not trained"),
+        (not all(p.requires_grad for p in own), "some parameters are frozen"),
+        (len({id(p) for p in own}) != len(own), "parameters are shared"),
+        (any(p._backward_hooks or p._post_accumulate_grad_hooks for p in own), "parameters have hooks"),
+        (model.head.weight.shape != (*own[-1].shape, flow.field.dim), "the linear map is of another size"),
+        (data.x.dtype != like.dtype or data.x.ndim != (2 if alone else 3), "points are no rows of numbers"),
         (not protocol.has_loss_of_ours, "the loss is none of ours"),
         (not training.ranks.alone, "there are several processes"),
         (not alone and protocol.on_failure != "stop", 'on_failure is not "stop"'),
@@ -169,4 +198,11 @@ def _is_plain(model: NeuralODE) -> bool:
     parts = (type(model.flow), type(model.flow.augment), type(model.head)) == (Flow, Zeros, Linear)
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     hooked = any(getattr(module, name) for module in model.modules() for name in hooks)
-    return parts and not hooked and not {"run", "forward"} & set(model.__dict__) and model.flow.norm is None
+    pieces = (model, model.flow, model.flow.augment, model.flow.field, model.head)
+    patched = any({"run", "forward", "solve", "_solve"} & piece.__dict__.keys() for piece in pieces)
+    return parts and not hooked and not patched and model.flow.norm is None
+
+
+def signature(model: Model) -> list[tuple[int, bool]]:
+    """Where the parameters of a model lie, and whether they are trained."""
+    return [(p.data_ptr(), p.requires_grad) for p in model.parameters()]

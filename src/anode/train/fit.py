@@ -207,6 +207,8 @@ class Training:
         """Some iterations, at least one, and a look at what they have come to."""
         self.whole = False
         done = len(self.record)
+        if self.course is not None and not self.course.fits:
+            self.course = None if course.obstacle(self) else course.Course(self)
         if self.course is not None:
             for row in self.course.iterate(self.until_looked_at(between)):
                 self.note(row, between)
