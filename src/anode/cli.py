@@ -297,7 +297,9 @@ def search(
     sampler: Annotated[
         str, typer.Option(help="grid, for every setting; or tpe, for Optuna to choose within the grid's limits.")
     ] = "grid",
-    trials: Annotated[int, typer.Option(help="Of tpe: how many a model and dimension, by all processes.")] = 50,
+    trials: Annotated[
+        int | None, typer.Option(help="Of tpe: how many a model and dimension, by all processes.", show_default="50")
+    ] = None,
     storage: Annotated[
         str | None,
         typer.Option(

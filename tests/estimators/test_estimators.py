@@ -1,4 +1,5 @@
 import copy
+import json
 import pickle
 from io import BytesIO
 
@@ -263,7 +264,6 @@ def test_no_epochs_are_no_error():
         ({"image": (1, 4)}, "image: takes three numbers"),
         ({"activation": "relo"}, "activation: takes .*did you mean 'relu'"),
         ({"method": "dopri"}, "method: takes .*did you mean"),
-        ({"batch_size": 151}, "batch_size: takes at most the 150 points"),
         ({"lr": -1.0}, "lr: takes"),
         ({"early_stopping": True, "validation_fraction": 1.5}, "validation_fraction: takes a number between 0 and 1"),
         ({"early_stopping": True, "patience": 0}, "patience: takes"),
@@ -418,3 +418,109 @@ def test_a_damaged_file_is_refused(tmp_path, old, new):
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(DamagedFileError, match=r"model\.json: is not an ANODEClassifier that can be loaded"):
         ANODEClassifier.load(tmp_path / "model")
+
+
+# After a review
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        {"augment": np.arange(2)},
+        {"hidden": np.array([4, 8])},
+        {"time": np.array([True, False])},
+        {"epochs": np.array([1, 2]), "batch_size": np.array([16])},
+    ],
+)
+def test_grids_may_hold_numbers_of_numpy(grid):
+    found = GridSearchCV(ANODEClassifier(**{**QUICK, "epochs": 1}), grid, cv=2, error_score="raise")
+    assert found.fit(IRIS.data, IRIS.target).best_score_ >= 0
+
+
+def test_a_fit_that_fails_leaves_the_estimator_as_it_was():
+    fresh = ANODEClassifier(**QUICK, lr=-1.0)
+    with pytest.raises(ValueError, match="lr"):
+        fresh.fit(IRIS.data, IRIS.target)
+    with pytest.raises(NotFittedError):
+        fresh.predict(IRIS.data)
+    model = iris_classifier()
+    before = model.predict_proba(IRIS.data)
+    with pytest.raises(ValueError, match="patience"):
+        model.set_params(early_stopping=True, patience=0).fit(IRIS.data[:, :2], IRIS.target)
+    np.testing.assert_array_equal(model.predict_proba(IRIS.data), before)
+
+
+def test_going_on_takes_the_columns_and_the_shape_of_the_first_fit():
+    model = iris_classifier(warm_start=True)
+    with pytest.raises(ValueError, match="expecting 4 features"):
+        model.fit(IRIS.data[:, :2], IRIS.target)
+    with pytest.raises(ValueError, match="hidden: takes 8 as in the first fit, as warm_start is set, got 9"):
+        model.set_params(hidden=9).fit(IRIS.data, IRIS.target)
+    assert model.predict(IRIS.data).shape == (150,)
+
+
+def test_going_on_takes_new_settings_of_the_solver():
+    with pytest.warns(ConvergenceWarning, match="MAX_STEPS"):
+        model = iris_classifier(warm_start=True, max_steps=1)
+    model.set_params(max_steps=1000).fit(IRIS.data, IRIS.target)
+    assert model.history_.failures == []
+    assert model.model_.settings["max_steps"] == 1000
+
+
+def test_rows_that_do_not_count_are_not_held_out():
+    weights = np.zeros(150)
+    weights[::10] = 1
+    model = ANODEClassifier(**QUICK, early_stopping=True, validation_fraction=0.2)
+    assert model.fit(IRIS.data, IRIS.target, sample_weight=weights).n_iter_ > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"class_weight": {0: -1, 1: 1, 2: 1}}, "class_weight: takes numbers from 0"),
+        ({"time": "yes"}, "time: takes True or False, got 'yes'"),
+        ({"max_steps": 0}, "^max_steps: takes a whole number above 0"),
+        ({"early_stopping": True, "validation_fraction": 0.999}, "validation_fraction: takes a part"),
+    ],
+)
+def test_mistakes_are_named_by_the_argument_they_are_in(options, said):
+    with pytest.raises(ValueError, match=said):
+        ANODEClassifier(**{**QUICK, **options}).fit(IRIS.data, IRIS.target)
+
+
+def test_values_too_large_to_be_scaled_are_an_error_about_them():
+    with pytest.raises(ValueError, match="X: takes values of which mean and variance are finite numbers"):
+        ANODEClassifier(**QUICK).fit(IRIS.data * 1e200, IRIS.target)
+
+
+def test_a_regressor_knows_its_losses():
+    with pytest.raises(ValueError, match="loss: takes one of mse, huber, got 'cross_entropy'"):
+        ANODERegressor(**QUICK, loss="cross_entropy").fit(IRIS.data, IRIS.target)
+
+
+def test_predictions_have_the_precision_of_the_rows():
+    rows = IRIS.data.astype(np.float32)
+    assert ANODERegressor(**QUICK).fit(rows, IRIS.target).predict(rows).dtype == np.float32
+
+
+def test_larger_batches_than_there_are_rows_are_all_rows():
+    assert len(iris_classifier(batch_size=1000, epochs=2).history_) == 2
+
+
+@pytest.mark.parametrize("name", ["classes_", "offset_", "scale_", "model_"])
+def test_a_file_without_something_learned_is_damaged(tmp_path, name):
+    path = iris_classifier().save(tmp_path / "model")
+    content = json.loads(path.read_text())
+    del content["fitted"][name]
+    path.write_text(json.dumps(content))
+    with pytest.raises(DamagedFileError):
+        ANODEClassifier.load(path)
+
+
+def test_a_file_with_too_many_classes_is_damaged(tmp_path):
+    path = ANODEClassifier(**QUICK).fit(IRIS.data, IRIS.target_names[IRIS.target]).save(tmp_path / "model")
+    content = json.loads(path.read_text())
+    content["fitted"]["classes_"]["texts"].append("rose")
+    path.write_text(json.dumps(content))
+    with pytest.raises(DamagedFileError, match="classes_ has not 3 values"):
+        ANODEClassifier.load(path)

@@ -63,10 +63,6 @@ def test_a_setting_is_described_by_what_is_searched():
         ({"NODE": {**SMALL, "lr": [-1]}}, "grid, NODE, lr: takes a number above 0"),
         ({"NODE": {**SMALL, "lr": [0.1, 0.1]}}, "grid, NODE, lr: takes different numbers"),
         ({"NODE": {**SMALL, "hidden": [1.5]}}, "grid, NODE, hidden: takes a whole number"),
-        (
-            {"NODE": {"lr": [0.1]}},
-            "grid, NODE: takes values for every hyperparameter, got 'none for batch_size, hidden'",
-        ),
     ],
     ids=str,
 )
@@ -240,7 +236,12 @@ def test_the_command_searches_a_grid_and_draws_it(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["NODES"], "model: takes one of resnet, node, anode, got 'nodes'; did you mean 'node'?"),
+        (["NODES"], "models: takes ResNet, NODE, ANODE, got 'NODES'"),
+        (["--folds", 100000], "folds: takes at most the"),
+        (["--trials", 5], "trials: takes nothing beside --sampler grid"),
+        (["--sampler", "tpe", "--jobs", 2], "jobs: takes nothing beside --sampler tpe"),
+        (["--sampler", "tpe", "--storage", "sqlite://"], "storage: takes sqlite:///FILE"),
+        (["--sampler", "tpe", "--storage", "sqlite:///:memory:"], "storage: takes sqlite:///FILE"),
         (["--data", "moons"], "data: takes one of g, separable, got 'moons'"),
         (["--dim", 0], "dim: takes a whole number above 0, got 0"),
         (["--folds", 1], "folds: takes at least 2, got 1"),
@@ -362,3 +363,50 @@ def test_processes_share_a_study_and_nothing_is_lost_when_one_is_killed(tmp_path
     assert finished >= 2
     assert states.count("COMPLETE") + states.count("PRUNED") >= trials + 2
     assert "RUNNING" not in states
+
+
+# After a review
+
+
+def test_what_a_grid_does_not_name_keeps_the_papers_values():
+    found = spaces.checked({"ANODE": {"lr": [1e-3, 3e-3], "augment": [1, 2]}})
+    assert found == {"ANODE": {"batch_size": (64, 128), "lr": (1e-3, 3e-3), "hidden": (16, 32), "augment": (1, 2)}}
+
+
+def test_batches_larger_than_the_folds_are_found_before_the_work(tmp_path):
+    grid = tmp_path / "grid.json"
+    grid.write_text(json.dumps({"NODE": {"batch_size": [64, 5000]}}))
+    result = CliRunner().invoke(app, ["search", "--grid", str(grid), "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert "grid, NODE, batch_size: takes at most the" in result.output.replace("\n", " ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_results_that_would_be_lost_are_left_alone(tmp_path):
+    out, grid = tmp_path / "out", tmp_path / "grid.json"
+    small = {"batch_size": [128], "hidden": [4], "lr": [1e-2]}
+    options = ["--dim", "1", "--epochs", "1", "--jobs", "1", "--grid", str(grid), "--out", str(out)]
+    grid.write_text(json.dumps({"NODE": small, "ANODE": {**small, "augment": [1]}}))
+    assert CliRunner().invoke(app, ["search", *options]).exit_code == 0
+    before = (out / "search.json").read_bytes()
+    for others in (["NODE"], ["--folds", "4"], ["--epochs", "2"]):
+        result = CliRunner().invoke(app, ["search", *options, *others])
+        assert result.exit_code == 2, others
+        assert "which is of another search" in result.output.replace("\n", " ")
+        assert (out / "search.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["abc", "{}", '{"a": 1}\n'])
+def test_a_file_that_is_no_journal_is_left_alone(tmp_path, text):
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"storage: takes .*no journal"):
+        opened("NODE", SMALL, QUICK, f"journal:{path}")
+    assert path.read_text() == text
+
+
+def test_a_folder_of_any_name_holds_its_study(tmp_path):
+    out = tmp_path / "we?ird#dir%20"
+    options = ["--dim", "1", "--epochs", "1", "--sampler", "tpe", "--trials", "1", "--out", str(out)]
+    assert CliRunner().invoke(app, ["search", "NODE", *options]).exit_code == 0
+    assert (out / "study.db").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -23,7 +24,7 @@ from anode.estimators import saving
 from anode.models.ensemble import from_seed
 from anode.models.model import Outcome, checked
 from anode.models.nets import ImageNeuralODE, NeuralODE
-from anode.ode.inputs import require
+from anode.ode.inputs import number, require
 from anode.train.fit import fit
 
 Array = NDArray[Any]
@@ -31,6 +32,8 @@ AUGMENT = 5
 """What ``augment="auto"`` stands for: the number that the paper settles on."""
 BATCH = 32
 """What ``batch_size="auto"`` stands for, if there are as many rows."""
+SOLVER = ("method", "rtol", "atol", "step_size", "max_steps")
+"""The parameters that say how a solve is done, and do not change the shape of a model."""
 ROWS_AT_ONCE = 4096
 """Rows that are looked at together: enough to keep a processor busy, few enough for its memory."""
 
@@ -55,14 +58,15 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         method, rtol, atol, step_size, max_steps: Of the solver, see :func:`anode.solve`.
         scale: Whether inputs are scaled.
         epochs: Passes over the data.
-        batch_size: Rows in an iteration. ``"auto"`` stands for 32, or all if there are fewer.
+        batch_size: Rows in an iteration, or all if there are fewer. ``"auto"`` stands for 32.
         lr: Adam's learning rate.
         weight_decay: Adam's L2 penalty.
         early_stopping: Whether to keep a part of the rows apart, to end when the loss on them has not become lower for
             ``patience`` epochs, and to go back to where it was lowest.
         validation_fraction: Which part of the rows.
         patience: How many epochs.
-        warm_start: Whether ``fit`` goes on from where the last one ended, with the scales found then.
+        warm_start: Whether ``fit`` goes on from where the last one ended, with the scales found then. The shape of the
+            model has to stay the same; settings of solver and training may change.
         random_state: Of the weights and the order of rows.
         verbose: Whether to show a progress bar, if there is a terminal.
 
@@ -138,6 +142,25 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """Whether training goes on from where it was."""
         return self.warm_start and hasattr(self, "model_")
 
+    @property
+    def _given(self) -> dict[str, Any]:
+        """The parameters, with numbers of numpy as those of Python."""
+        parameters = self.get_params(deep=False)
+        return {name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items()}
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Leave the estimator as it was if fitting it is an error."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            if hasattr(self, "model_"):
+                saving.put_to_use(self.model_)
+            raise
+
     def _checked_weights(self, sample_weight: ArrayLike | None, X: Array) -> Array | None:
         return None if sample_weight is None else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
 
@@ -151,26 +174,34 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             outputs: How many numbers are predicted.
             loss: The name of the loss.
         """
+        given = self._given
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        if not self._goes_on:
-            model = from_seed(lambda: self._build(X.shape[1], outputs), seed)
+        model = from_seed(lambda: self._build(X.shape[1], outputs), seed)
+        if self._goes_on:
+            self._take_settings(model)
+        else:
             self.offset_, self.scale_ = self._find_scale(X, weights)
             self.model_ = model.to(torch.float32 if X.dtype == np.float32 else torch.float64)
-        data = [self._scaled(X), torch.tensor(y), *([] if weights is None else [torch.tensor(weights)])]
+        rows = self._scaled(X)
+        takes = "values of which mean and variance are finite numbers; scale them first"
+        require(bool(rows.isfinite().all()), "X", f"values up to {np.abs(X).max():g}", takes)
+        data = [rows, torch.tensor(y), *([] if weights is None else [torch.tensor(weights)])]
         held_out = None
         if self.early_stopping:
             data, held_out = self._split(data, seed)
+        batch_size = BATCH if self.batch_size == "auto" else given["batch_size"]
+        number("batch_size", batch_size, whole=True)
         self.model_.flow.control = None  # a batch has one step size
         self.history_ = fit(
             self.model_,
             tuple(data),  # type: ignore[arg-type]
-            epochs=self.epochs,
-            batch_size=min(BATCH, len(data[0])) if self.batch_size == "auto" else self.batch_size,  # type: ignore[arg-type]
-            lr=self.lr,
-            weight_decay=self.weight_decay,
+            epochs=given["epochs"],
+            batch_size=min(batch_size, len(data[0])),
+            lr=given["lr"],
+            weight_decay=given["weight_decay"],
             loss=loss,
             validation=held_out,
-            patience=self.patience if self.early_stopping else None,
+            patience=given["patience"] if self.early_stopping else None,
             seed=seed,
             progress=None if self.verbose else False,
         )
@@ -186,32 +217,41 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def _build(self, features: int, outputs: int) -> NeuralODE | ImageNeuralODE:
         """A new model."""
-        options: dict[str, Any] = {
-            "augment": AUGMENT if self.augment == "auto" else self.augment,
-            "time": self.time,
-            "activation": self.activation,
-            "method": self.method,
-            "rtol": self.rtol,
-            "atol": self.atol,
-            "step_size": self.step_size,
-            "max_steps": self.max_steps,
-        }
+        given = self._given
+        require(isinstance(given["time"], bool), "time", self.time, "True or False")
+        number("max_steps", given["max_steps"], whole=True)
+        options = {name: given[name] for name in ("time", "activation", *SOLVER)}
+        options["augment"] = AUGMENT if self.augment == "auto" else given["augment"]
         if self.image is None:
-            return NeuralODE(features, outputs, self.hidden, layers=self.layers, **options)
-        model = ImageNeuralODE(self.image, outputs, self.filters, **options)
+            return NeuralODE(features, outputs, given["hidden"], layers=given["layers"], **options)
+        model = ImageNeuralODE(self.image, outputs, given["filters"], **options)
         takes = f"channels, height and width of images of {features} values"
         require(math.prod(self.image) == features, "image", self.image, takes)
         return model
 
+    def _take_settings(self, model: NeuralODE | ImageNeuralODE) -> None:
+        """Let the model go on with the solver's settings of another one, which has to be of the same shape."""
+        for name, value in model.settings.items():
+            before = self.model_.settings.get(name)
+            takes = f"{before!r} as in the first fit, as warm_start is set"
+            require(name in SOLVER or value == before, name, value, takes)
+        self.model_.settings = model.settings
+        self.model_.flow.solver = model.flow.solver
+
     def _split(self, data: list[torch.Tensor], seed: int) -> tuple[list[torch.Tensor], Any]:
         """Rows to train on, and others to see whether that helps; of every class some, if there are enough."""
-        fraction = self.validation_fraction
+        fraction = self._given["validation_fraction"]
         is_fraction = isinstance(fraction, float) and 0 < fraction < 1
         require(is_fraction, "validation_fraction", fraction, "a number between 0 and 1")
-        classes = None if data[1].is_floating_point() else data[1].numpy()
+        counting = np.arange(len(data[0])) if len(data) == 2 else data[2].numpy().nonzero()[0]
+        fits = 1 <= round(fraction * len(counting)) < len(counting)
+        takes = f"a part that leaves rows on both sides of the {len(counting)} that count"
+        require(fits, "validation_fraction", fraction, takes)
+        classes = None if data[1].is_floating_point() else data[1].numpy()[counting]
         if classes is not None and np.unique(classes, return_counts=True)[1].min() * min(fraction, 1 - fraction) < 1:
             classes = None
-        kept, held_out = train_test_split(range(len(data[0])), test_size=fraction, random_state=seed, stratify=classes)
+        _, held_out = train_test_split(counting, test_size=fraction, random_state=seed, stratify=classes)
+        kept = np.setdiff1d(np.arange(len(data[0])), held_out)
         return [part[kept] for part in data], tuple(part[held_out] for part in data)
 
     def _find_scale(self, X: Array, weights: Array | None) -> tuple[Array, Array]:
@@ -219,7 +259,8 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         if not self.scale:
             return np.zeros(X.shape[1]), np.ones(X.shape[1])
         if self.image is None:
-            found = StandardScaler().fit(X, sample_weight=weights)
+            with np.errstate(over="ignore", invalid="ignore"):  # which is looked at afterwards
+                found = StandardScaler().fit(X, sample_weight=weights)
             return found.mean_, found.scale_
         low, high = float(X.min()), float(X.max())  # the values of an image belong together
         return np.full(X.shape[1], low), np.full(X.shape[1], high - low if high > low else 1.0)
@@ -227,8 +268,10 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def _scaled(self, X: Array) -> torch.Tensor:
         """Rows as the model takes them."""
         dtype = next(self.model_.parameters()).dtype
-        scaled = torch.from_numpy((X - self.offset_) / self.scale_).to(dtype)
-        return scaled if self.image is None else scaled.reshape(-1, *self.image)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = torch.from_numpy((X - self.offset_) / self.scale_).to(dtype)
+        image = self.model_.settings.get("image")
+        return scaled if image is None else scaled.reshape(-1, *image)
 
     @torch.no_grad()
     def _outcomes(self, X: ArrayLike) -> Iterator[Outcome]:

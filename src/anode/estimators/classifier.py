@@ -46,7 +46,11 @@ class ANODEClassifier(ClassifierMixin, NeuralODEEstimator):  # type: ignore[misc
             y: Their classes, numbers or texts.
             sample_weight: How much each row counts.
         """
-        rows, labels = validate_data(self, X, y, dtype=(np.float64, np.float32))
+        with self._all_or_nothing():
+            return self._fit(X, y, sample_weight)
+
+    def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
+        rows, labels = validate_data(self, X, y, dtype=(np.float64, np.float32), reset=not self._goes_on)
         check_classification_targets(labels)
         classes = np.unique(labels)
         if self._goes_on:
@@ -55,6 +59,9 @@ class ANODEClassifier(ClassifierMixin, NeuralODEEstimator):  # type: ignore[misc
         else:
             self.classes_: Array = classes
         weights = self._checked_weights(sample_weight, rows)
+        if isinstance(self.class_weight, dict):
+            takes = "numbers from 0, by class"
+            require(all(weight >= 0 for weight in self.class_weight.values()), "class_weight", self.class_weight, takes)
         if self.class_weight is not None:
             of_class = compute_sample_weight(self.class_weight, labels)
             weights = of_class if weights is None else weights * of_class

@@ -13,7 +13,9 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 
 from anode.estimators.base import Array, NeuralODEEstimator
-from anode.ode.inputs import require
+from anode.ode.inputs import lookup, require
+
+LOSSES = ("mse", "huber")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -48,7 +50,13 @@ class ANODERegressor(RegressorMixin, NeuralODEEstimator):  # type: ignore[misc]
             y: Their targets, [rows] or [rows, targets].
             sample_weight: How much each row counts.
         """
-        rows, targets = validate_data(self, X, y, dtype=(np.float64, np.float32), multi_output=True, y_numeric=True)
+        with self._all_or_nothing():
+            return self._fit(X, y, sample_weight)
+
+    def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
+        lookup("loss", self.loss, dict.fromkeys(LOSSES))
+        options = {"multi_output": True, "y_numeric": True, "reset": not self._goes_on}
+        rows, targets = validate_data(self, X, y, dtype=(np.float64, np.float32), **options)
         weights = self._checked_weights(sample_weight, rows)
         columns = np.asarray(targets, dtype=np.float64).reshape(len(rows), -1)
         if self._goes_on:
@@ -66,7 +74,7 @@ class ANODERegressor(RegressorMixin, NeuralODEEstimator):  # type: ignore[misc]
     def predict(self, X: ArrayLike) -> Array:
         """The target of each row, or all its targets, [rows, targets]."""
         found: Array = self._predictions(X).numpy()
-        found = found * self.target_scale_ + self.target_offset_
+        found = (found * self.target_scale_ + self.target_offset_).astype(found.dtype)
         return found[:, 0] if self.target_ndim_ == 1 else found
 
     def __sklearn_tags__(self) -> Tags:

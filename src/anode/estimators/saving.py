@@ -57,7 +57,19 @@ def load(kind: type[Any], path: str | Path) -> Any:
             if not name.endswith("_") or name.startswith("__"):
                 raise ValueError(f"it has a learned attribute {name!r}")
             setattr(estimator, name, _learned(name, value, tensors))
+        check_learned(estimator)
         return estimator
+
+
+def check_learned(estimator: Any) -> None:
+    """Raise ``ValueError`` unless everything that predictions need is there, and of the size it should have."""
+    columns, outputs = estimator.n_features_in_, estimator.model_.head.bias.shape[-1]
+    sizes = {"offset_": columns, "scale_": columns, "classes_": outputs}
+    sizes |= {"target_offset_": outputs, "target_scale_": outputs}
+    of_kind = ("classes_",) if hasattr(type(estimator), "predict_proba") else ("target_offset_", "target_scale_")
+    for name in ("offset_", "scale_", *of_kind):
+        if np.shape(getattr(estimator, name)) != (sizes[name],):
+            raise ValueError(f"its {name} has not {sizes[name]} values")
 
 
 def put_to_use(model: Any) -> Any:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
+from anode.data import toy
 from anode.experiments.search.figures import grid_figure
 from anode.experiments.search.grid import Judged, best, ranked, search, shown, write
 from anode.experiments.search.runs import Cross
@@ -17,6 +19,8 @@ from anode.train.progress import Bars
 
 FILES = {"grid": "search", "tpe": "tpe"}
 """What the results of a sampler are called, so that those of another are left alone."""
+TRIALS = 50
+"""How many settings Optuna tries, if nobody says."""
 DATA = ("g", "separable")
 """The datasets that exist in several dimensions."""
 
@@ -34,7 +38,7 @@ class Search:
     repeats: int = 1
     seed: int = 0
     sampler: str = "grid"
-    trials: int = 50
+    trials: int | None = None
     storage: str | None = None
     folder: Path = Path("results/search")
     jobs: int | None = None
@@ -43,7 +47,11 @@ class Search:
         """What is searched, of the models that were asked for."""
         spaces = PAPER if self.grid is None else read(self.grid)
         names = {name.lower(): name for name in spaces}
-        return {(name := lookup("model", each.lower(), names)): spaces[name] for each in self.models or spaces}
+        takes = f"{', '.join(spaces)}" + (", which the grid has" if self.grid is not None else "")
+        for each in self.models or ():
+            require(each.lower() in names, "models", each, takes)
+        chosen = [names[each.lower()] for each in self.models] if self.models else list(spaces)
+        return {name: spaces[name] for name in chosen}
 
     def crosses(self) -> list[Cross]:
         """How settings are judged, in every dimension."""
@@ -56,6 +64,8 @@ class Search:
         for dim in self.dims:
             number("dim", dim, whole=True)
         dims = list(dict.fromkeys(self.dims))
+        points = len(toy.load(self.data, dim=dims[0]))
+        require(self.folds <= points, "folds", self.folds, f"at most the {points} points that there are")
         return [Cross(self.data, dim, self.folds, self.epochs, self.repeats, self.seed) for dim in dims]
 
 
@@ -63,8 +73,13 @@ def run_search(wanted: Search, bars: Bars) -> list[list[str]]:
     """Search, and write what was found; returns the best settings as rows of a table."""
     name = lookup("sampler", wanted.sampler, FILES)
     spaces, crosses = wanted.spaces(), wanted.crosses()
+    rows = min(len(cross.parts()[0][0][0]) for cross in crosses)
+    for model, space in spaces.items():
+        for size in space["batch_size"]:
+            require(size <= rows, f"grid, {model}, batch_size", size, f"at most the {rows} rows that are trained on")
     if wanted.sampler == "grid":
         require(wanted.storage is None, "storage", wanted.storage, "nothing beside --sampler grid, which has files")
+        require(wanted.trials is None, "trials", wanted.trials, "nothing beside --sampler grid, which tries everything")
         found = search(spaces, crosses, wanted.folder, wanted.jobs, bars)
     else:
         found = by_optuna(wanted, spaces, crosses, bars)
@@ -76,10 +91,14 @@ def run_search(wanted: Search, bars: Bars) -> list[list[str]]:
 
 def by_optuna(wanted: Search, spaces: Mapping[str, Space], crosses: Sequence[Cross], bars: Bars) -> list[Judged]:
     """Let Optuna search, for every model in every dimension; what all processes have found by now."""
+    require(wanted.jobs is None, "jobs", wanted.jobs, "nothing beside --sampler tpe: start it several times instead")
     wanted.folder.mkdir(parents=True, exist_ok=True)
-    storage = wanted.storage or f"sqlite:///{wanted.folder / 'study.db'}"
+    trials = TRIALS if wanted.trials is None else wanted.trials
+    storage = wanted.storage
+    if storage is None:
+        storage = f"sqlite:///{quote(str(wanted.folder / 'study.db'))}"
     found: list[Judged] = []
     for cross in crosses:
         for model, space in spaces.items():
-            found += found_in(optimise(model, space, cross, storage, wanted.trials, bars), model, cross)
+            found += found_in(optimise(model, space, cross, storage, trials, bars), model, cross)
     return ranked(found)

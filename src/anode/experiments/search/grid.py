@@ -13,9 +13,9 @@ import numpy as np
 from anode.experiments.environment import environment
 from anode.experiments.runs import load, paths
 from anode.experiments.search.runs import Cross, SearchRun, groups, losses
-from anode.experiments.search.spaces import PAPERS_BEST, Setting, Space, settings
+from anode.experiments.search.spaces import PAPER, PAPERS_BEST, Setting, Space, settings
 from anode.experiments.workers import do_runs
-from anode.files import locked, remove_unfinished, write_json, write_text
+from anode.files import locked, read_json, remove_unfinished, write_json, write_text
 from anode.ode.inputs import number, require
 from anode.train.progress import Bars
 
@@ -66,6 +66,7 @@ def search(
     out.mkdir(parents=True, exist_ok=True)
     with locked(out, "out"):
         remove_unfinished(out / "runs")
+        _refuse_to_lose(out / "search.json", every, crosses)
         missing = [run for run in runs if load(run, out / "runs") is None]
         for run in missing:
             path = paths(run, out / "runs")[0]
@@ -74,6 +75,19 @@ def search(
         missing.sort(key=lambda run: run.cost, reverse=True)
         do_runs(missing, out / "runs", jobs or os.cpu_count() or 1, bars)
         return ranked([each for run in runs for each in judged(run, out / "runs")])
+
+
+def _refuse_to_lose(path: Path, every: Sequence[Setting], crosses: Sequence[Cross]) -> None:
+    """Refuse a folder whose results are of settings, or of a cross-validation, that this search does not have."""
+    if not path.exists():
+        return
+    content = read_json(path)
+    asked = {(cross.dim, setting.model, *setting.searched.values()) for cross in crosses for setting in every}
+    known = {(one["dim"], one["model"], *(one[name] for name in PAPER[one["model"]])) for one in content["settings"]}
+    judged_alike = {cross["dim"]: cross for cross in content["crosses"]}
+    alike = all(judged_alike.get(cross.dim, asdict(cross)) == asdict(cross) for cross in crosses)
+    takes = "a folder without it, or options that include what was searched there"
+    require(alike and known <= asked, "out", f"{path}, which is of another search", takes)
 
 
 def write(found: Sequence[Judged], crosses: Sequence[Cross], path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -64,7 +65,7 @@ def settings(model: str, space: Space) -> Iterator[Setting]:
 
 
 def checked(spaces: Any) -> dict[str, Space]:
-    """Spaces by the names of models, or an error that names what is wrong."""
+    """Spaces by the names of models, with the paper's values where none are given; or an error that names the mistake."""
     if not isinstance(spaces, Mapping) or not spaces:
         raise ValueError(f"grid: takes a table of models, such as {{'NODE': {{'lr': [0.001], ...}}}}, got {spaces!r}")
     for model, space in spaces.items():
@@ -77,10 +78,12 @@ def checked(spaces: Any) -> dict[str, Space]:
             require(not isinstance(values, str), of, values, "a list of numbers")
             for value in values:
                 number(of, value, whole=name != "lr")
+                require(value < math.inf, of, value, "finite numbers")
             require(len(set(values)) == len(values), of, list(values), "different numbers")
-        missing = [name for name in known if name not in space]
-        require(not missing, f"grid, {model}", f"none for {', '.join(missing)}", "values for every hyperparameter")
-    return {model: {name: tuple(spaces[model][name]) for name in PAPER[model]} for model in spaces}
+    return {
+        model: {name: tuple(space.get(name, known)) for name, known in PAPER[model].items()}
+        for model, space in spaces.items()
+    }
 
 
 def read(path: Path) -> dict[str, Space]:

@@ -67,7 +67,7 @@ def opened(model: str, space: Space, cross: Cross, storage: str) -> optuna.Study
     try:
         import optuna
     except ImportError:
-        raise ValueError("sampler: 'tpe' needs Optuna; install it with: pip install 'anode[search]'") from None
+        raise ValueError("sampler: 'tpe' needs Optuna; install it with: pip install optuna") from None
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     about = json.loads(json.dumps({"model": model, "space": dict(space), "cross": asdict(cross)}))
@@ -94,9 +94,12 @@ def backend(storage: str) -> Any:
     import optuna
     from optuna.storages.journal import JournalFileBackend
 
+    if storage.startswith("sqlite") and (not storage.partition("///")[2] or ":memory:" in storage):
+        raise OSError("a study in memory is gone with the process")
     if storage.startswith("journal:"):
         path = Path(storage.removeprefix("journal:"))
         path.parent.mkdir(parents=True, exist_ok=True)
+        _check_journal(path)
         return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -106,6 +109,15 @@ def backend(storage: str) -> Any:
             grace_period=GRACE,
             heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
         )
+
+
+def _check_journal(path: Path) -> None:
+    """Leave files alone that are no journals of Optuna's: it would write to them before it looks."""
+    if path.exists() and path.stat().st_size:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            first = file.readline()
+        if '"op_code"' not in first:
+            raise OSError("that file is no journal of Optuna's")
 
 
 @contextmanager
