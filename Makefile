@@ -1,5 +1,4 @@
-# make reproduce   set up .venv, re-run the toy half of the paper with 5 repeats (some minutes), write results/quick
-# make results     the same with the paper's 20 repeats, into results/toy
+# make reproduce   set up .venv, re-run the toy half of the paper with its 20 repeats (minutes), write results/mine
 # make test        set up .venv and run every check
 # make test-native the tests of the compiled engine, built with the sanitizers
 
@@ -7,13 +6,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: reproduce results test test-native benchmark clean
+.PHONY: reproduce test test-native benchmark clean
 
 reproduce: $(STAMP)
-	$(BIN)/anode reproduce --repeats 5 --out results/quick
-
-results: $(STAMP)
-	$(BIN)/anode reproduce --out results/toy
+	$(BIN)/anode reproduce --out results/mine
 
 test: $(STAMP)
 	$(BIN)/ruff check .
@@ -33,6 +29,7 @@ benchmark: $(STAMP)
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/toy.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/images.py
 
 # torch comes first and pinned, so that nothing later asks for another build of it.

@@ -65,7 +65,7 @@ def settings(model: str, space: Space) -> Iterator[Setting]:
 
 
 def checked(spaces: Any) -> dict[str, Space]:
-    """Spaces by the names of models, with the paper's values where none are given; or an error that names the mistake."""
+    """Spaces by the names of models, with the paper's values where none are given; or an error."""
     if not isinstance(spaces, Mapping) or not spaces:
         raise ValueError(f"grid: takes a table of models, such as {{'NODE': {{'lr': [0.001], ...}}}}, got {spaces!r}")
     for model, space in spaces.items():
