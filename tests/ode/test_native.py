@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 from torch.autograd import forward_ad
 
 import anode
@@ -281,6 +282,37 @@ def test_asked_for_where_it_does_not_apply_the_engine_says_why_not(why, options)
 def test_a_function_of_the_users_own_is_left_to_python():
     with pytest.raises(ValueError, match=r"engine: .*f is no MLPField"):
         anode.solve(lambda t, y: -y, torch.ones(3), (0.0, 1.0), engine="native")
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.Softplus, nn.SiLU, nn.GELU])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_sequence_of_torchs_layers_is_integrated_too(activation, bias):
+    torch.manual_seed(0)
+    layers = [nn.Linear(3, 20, bias=bias), activation(), nn.Linear(20, 7), activation(), nn.Linear(7, 3)]
+    net = nn.Sequential(*layers).double()
+    assert_same(both(net, start(70, 3)))
+    y0 = start(70, 3)
+    function = anode.solve(lambda t, y: net(y), y0, (0.0, 1.0)).y1
+    torch.testing.assert_close(anode.solve(net, y0, (0.0, 1.0)).y1, function, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        nn.Sequential(nn.Linear(3, 3)),
+        nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3)),
+        nn.Sequential(nn.Linear(3, 8), nn.GELU(approximate="tanh"), nn.Linear(8, 3)),
+        nn.Sequential(nn.Linear(3, 8), nn.Softplus(beta=2), nn.Linear(8, 3)),
+        nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 3), nn.Tanh()),
+        nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.Linear(8, 3)),
+    ],
+    ids=str,
+)
+def test_other_sequences_are_left_to_python(net):
+    net, y0 = net.double(), start(9, 3)
+    with pytest.raises(ValueError, match=r"engine: .*f is no MLPField"):
+        anode.solve(net, y0, (0.0, 1.0), engine="native")
+    assert torch.equal(anode.solve(net, y0, (0.0, 1.0)).y1, anode.solve(lambda t, y: net(y), y0, (0.0, 1.0)).y1)
 
 
 def test_a_changed_field_is_left_to_python():

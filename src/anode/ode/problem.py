@@ -21,6 +21,7 @@ from anode.ode.gradients import Continuous, DiscreteSolve, Gradient, Stored
 from anode.ode.integrate import Integration, Trace, Watch
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
+from anode.ode.sequential import SequentialField
 from anode.ode.solution import Solution, SolveError, Status
 from anode.ode.tableaus import TABLEAUS
 
@@ -54,6 +55,8 @@ class Problem:
     own_norm: bool = False
 
     def __post_init__(self) -> None:
+        if isinstance(self.f, nn.Sequential):
+            self.f = SequentialField(self.f)
         self.rate = self.packing.rate(self.f)
         self.field: Field | None = None  # f, if it brings a derivative of its own
         self.perceptron: Perceptron | None = None

@@ -50,7 +50,8 @@ def solve(
 
     Args:
         f: The right-hand side. It is given t, a tensor that broadcasts against the state (a scalar, or one entry a
-            group, see ``control``), and the state, and returns its derivative, of the same shape and dtype.
+            group, see ``control``), and the state, and returns its derivative, of the same shape and dtype. An
+            ``nn.Sequential`` is given the state only.
         y0: The state at the start: a float32 or float64 tensor of any shape, or a tuple of such tensors.
         t_span: Start and end time; the end may come before the start. Tensors may require a gradient.
         method: One of ``anode.METHODS``. Those without an error estimate need ``step_size``.

@@ -1,0 +1,63 @@
+"""``nn.Sequential`` as a right-hand side that does not depend on time."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from anode.ode.field import Field, Perceptron
+
+ACTIVATIONS: dict[type[nn.Module], str] = {
+    nn.ReLU: "relu",
+    nn.Tanh: "tanh",
+    nn.Softplus: "softplus",
+    nn.SiLU: "silu",
+    nn.GELU: "gelu",
+}
+"""Activations of the compiled engine that are modules of torch."""
+
+
+class SequentialField(Field):
+    """The field f(t, y) = net(y).
+
+    Args:
+        net: Some layers.
+    """
+
+    def __init__(self, net: nn.Sequential) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, t: Tensor, y: Tensor) -> Tensor:
+        """The layers, applied to y."""
+        return self.net(y)
+
+    def perceptron(self) -> Perceptron | None:
+        """The same for the compiled engine, if the layers are a perceptron with one kind of activation."""
+        layers = list(self.net)
+        activations, linears = layers[1::2], [layer for layer in layers[::2] if type(layer) is nn.Linear]
+        kinds = {type(layer) for layer in activations}
+        if not activations or len(linears) != len(activations) + 1 or len(layers) % 2 == 0 or len(kinds) != 1:
+            return None
+        if next(iter(kinds)) not in ACTIVATIONS:
+            return None
+        if type(self.net) is not nn.Sequential or not all(map(_is_plain, (self.net, *layers))):
+            return None
+        sizes = [linears[0].in_features, *(layer.out_features for layer in linears)]
+        fitting = all(layer.in_features == size for layer, size in zip(linears, sizes, strict=False))
+        if not fitting or sizes[0] != sizes[-1]:
+            return None
+        weights = [layer.weight for layer in linears]
+        biases = [layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias for layer in linears]
+        if any(weight.shape != (n, m) for weight, n, m in zip(weights, sizes[1:], sizes, strict=False)):
+            return None
+        return Perceptron(sizes, ACTIVATIONS[next(iter(kinds))], (*weights, *biases), time=False, members=None)
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether a layer does what its class does with its usual settings, and nothing else."""
+    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+    if any(hooks) or "forward" in layer.__dict__:
+        return False
+    if isinstance(layer, nn.Softplus):
+        return layer.beta == 1 and layer.threshold == 20
+    return not isinstance(layer, nn.GELU) or layer.approximate == "none"
