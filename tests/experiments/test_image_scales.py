@@ -42,7 +42,8 @@ def test_runs_are_what_they_are_called(scale):
 @each_scale
 def test_all_repeats_of_all_runs_are_as_many_as_the_scale_says(scale):
     assert {run.repeats for run in RUNS[scale].values()} == {SCALES[scale].repeats}
-    assert {(run.seed, run.time, run.lr, run.max_steps) for run in RUNS[scale].values()} == {(0, True, 1e-3, 1000)}
+    lr = SCALES[scale].lr
+    assert {(run.seed, run.time, run.lr, run.max_steps) for run in RUNS[scale].values()} == {(0, True, lr, 1000)}
 
 
 @each_scale
@@ -122,6 +123,7 @@ def test_all_that_is_small_is_said():
         "test_size": ["1,000 test images"],
         "filters": ["16 filters instead of 64"],
         "batch_size": ["batches of 64 instead of 256"],
+        "lr": ["the learning rate is 5e-3 instead of 1e-3"],
         "epochs": ["for 4 epochs", "for 8)", "for 250 epochs where models overfit"],
     }
     assert changed - {"evaluate_every"} == set(words)  # looking more often changes no model

@@ -55,7 +55,7 @@ class Problem:
     own_norm: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.f, nn.Sequential):
+        if isinstance(self.f, nn.Sequential) and type(self.f).forward is nn.Sequential.forward:
             self.f = SequentialField(self.f)
         self.rate = self.packing.rate(self.f)
         self.field: Field | None = None  # f, if it brings a derivative of its own
