@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from anode.models.backprop import PULLBACKS, MLPDerivative
 from anode.models.conv import ConvDerivative, time_map
 from anode.models.layers import as_row, check_state, members_of
-from anode.ode.field import Derivative, Field, Perceptron
+from anode.ode.field import Derivative, Field, Perceptron, is_hooked
 from anode.ode.inputs import lookup, require
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -183,12 +183,11 @@ class ConvField(Field):
 
 def is_plain(field: Field, kind: type[Field], parameters: int) -> bool:
     """Whether evaluating a field is no more than ``kind.forward`` on the parameters, so many, that it was made with."""
-    unchanged = type(field).forward is kind.forward and "forward" not in field.__dict__
+    unchanged = type(field).forward is kind.forward and not is_hooked(field)
     lists = list(field._modules.values())  # a parametrization changes their type, or adds a module
     if not unchanged or any(type(each) is not nn.ParameterList for each in lists):
         return False
     own = sum(parameter is not None for parameter in field._parameters.values())
-    hooked = field._forward_hooks or field._forward_pre_hooks or field._backward_hooks or field._backward_pre_hooks
-    if hooked or own + sum(map(len, lists)) != parameters:  # type: ignore[arg-type]
+    if own + sum(map(len, lists)) != parameters:  # type: ignore[arg-type]
         return False
     return not torch.is_autocast_enabled(lists[0][0].device.type)  # type: ignore[index]

@@ -140,6 +140,12 @@ class Field(nn.Module):
         return AutogradDerivative(self, tuple(self.parameters()))
 
 
+def is_hooked(module: nn.Module) -> bool:
+    """Whether calling a module does more than its ``forward``, or something else."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks) or "forward" in module.__dict__
+
+
 def captured_tensors(f: Rate, t: Tensor, y: Tensor, known: Sequence[Tensor]) -> tuple[list[Tensor], bool, Tensor]:
     """Find what f depends on besides its arguments, from the graph that autograd records of one evaluation.
 

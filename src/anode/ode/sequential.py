@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from anode.ode.field import Field, Perceptron
+from anode.ode.field import Field, Perceptron, is_hooked
 
 ACTIVATIONS: dict[type[nn.Module], str] = {
     nn.ReLU: "relu",
@@ -55,8 +55,7 @@ class SequentialField(Field):
 
 def _is_plain(layer: nn.Module) -> bool:
     """Whether a layer does what its class does with its usual settings, and nothing else."""
-    hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
-    if any(hooks) or "forward" in layer.__dict__:
+    if is_hooked(layer):
         return False
     if isinstance(layer, nn.Softplus):
         return layer.beta == 1 and layer.threshold == 20

@@ -18,19 +18,17 @@ from anode.models.layers import Linear
 from anode.models.model import Model
 from anode.models.nets import NeuralODE
 from anode.ode import native
+from anode.ode.field import is_hooked
 from anode.ode.gradients import GRADIENTS, Discrete
 from anode.ode.inputs import even_steps
-from anode.ode.solution import Status
 from anode.ode.tableaus import TABLEAUS
-from anode.train.failures import LOSS
+from anode.train.failures import name_of
 
 if TYPE_CHECKING:
     from anode.train.fit import Training
 
 LOSSES = ("huber", "mse", "cross_entropy")
 """The losses that the engine has, in its order."""
-GRADIENT = LOSS + 1
-"""Comes after the status of a loss that is not finite: a gradient is not."""
 SECONDS = 0.1
 """How long a call should take: short for those who wait for Ctrl-C or look at a progress bar, long for a processor."""
 
@@ -143,7 +141,7 @@ class Course:
         made = int(failed_at[0]) if protocol.members is None else count
         failures: dict[int, dict[int, str]] = {}  # by iteration and member
         for member in (why != 0).nonzero().flatten().tolist() if protocol.members is not None else ():
-            failures.setdefault(int(failed_at[member]), {})[member] = _name(int(why[member]))
+            failures.setdefault(int(failed_at[member]), {})[member] = name_of(int(why[member]))
         for i in range(made):
             training.adam.steps += 1
             if i in failures:
@@ -155,10 +153,6 @@ class Course:
             yield {**row, "nfe_backward": backward.max(), "seconds": torch.tensor(seconds)}
             if training.members.none_left:
                 return
-
-
-def _name(status: int) -> str:
-    return "GRADIENT" if status == GRADIENT else "LOSS" if status == LOSS else Status(status).name
 
 
 def obstacle(training: Training) -> str:
@@ -196,10 +190,9 @@ def obstacle(training: Training) -> str:
 def _is_plain(model: NeuralODE) -> bool:
     """Whether a model is no more than what :class:`anode.NeuralODE` puts together."""
     parts = (type(model.flow), type(model.flow.augment), type(model.head)) == (Flow, Zeros, Linear)
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    hooked = any(getattr(module, name) for module in model.modules() for name in hooks)
+    hooked = any(map(is_hooked, model.modules()))
     pieces = (model, model.flow, model.flow.augment, model.flow.field, model.head)
-    patched = any({"run", "forward", "solve", "_solve"} & piece.__dict__.keys() for piece in pieces)
+    patched = any({"run", "solve", "_solve"} & piece.__dict__.keys() for piece in pieces)
     return parts and not hooked and not patched and model.flow.norm is None
 
 

@@ -9,9 +9,13 @@ LOSS = max(Status) + 1
 """Comes after the statuses of solves: the solve was fine, but the loss is not finite."""
 
 
+GRADIENT = LOSS + 1
+"""Comes after that: a gradient is not finite."""
+
+
 def name_of(status: int) -> str:
-    """The name of a :class:`anode.Status`, or ``"LOSS"``."""
-    return "LOSS" if status == LOSS else Status(status).name
+    """The name of a :class:`anode.Status`, or ``"LOSS"``, or ``"GRADIENT"``."""
+    return {LOSS: "LOSS", GRADIENT: "GRADIENT"}.get(status) or Status(status).name
 
 
 def describe(name: str, cause: Outcome | SolveError | None = None) -> str:
