@@ -64,11 +64,11 @@ struct Controller {
 
   double factor(double now, double before, double long_before, int order, double smallest) const {
     if (!std::isfinite(now)) return smallest;
-    constexpr double tiny = 1e-30;
+    constexpr double tiny = 1e-30, smallest_remembered = 1e-4;
     const double q = p / order, r = i / order, s = d / order;
     double factor = safety * std::pow(std::max(now, tiny), -(q + r + s));
-    if (q + 2 * s != 0) factor *= std::pow(std::max(before, tiny), q + 2 * s);
-    if (s != 0) factor *= std::pow(std::max(long_before, tiny), -s);
+    if (q + 2 * s != 0) factor *= std::pow(std::max(before, smallest_remembered), q + 2 * s);
+    if (s != 0) factor *= std::pow(std::max(long_before, smallest_remembered), -s);
     return std::max(std::min(factor, max_factor), smallest);
   }
 };

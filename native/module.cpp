@@ -11,6 +11,7 @@
 #include <string>
 
 #include "solve.h"
+#include "team.h"
 #include "train.h"
 #include "winograd.h"
 
@@ -177,6 +178,8 @@ class AnyCourse {
 
 NB_MODULE(_native, m) {
   m.def("instruction_sets", [] { return std::string(instruction_sets()); });
+  m.def("borrow_threads", [](Address parallel) { borrow_threads(reinterpret_cast<Parallel>(parallel)); },
+        nb::arg("parallel"));
   nb::class_<HeldMethod>(m, "Method")
       .def(nb::init<int, bool, Row, std::vector<Row>, Row, Row, std::vector<Row>>(), nb::arg("order"),
            nb::arg("fsal"), nb::arg("c"), nb::arg("a"), nb::arg("b"), nb::arg("error"), nb::arg("polynomials"));

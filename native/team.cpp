@@ -9,11 +9,40 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace anode {
 namespace {
+
+/// A task, and how far it is.
+class Task {
+ public:
+  Task(int count, const std::function<void(int)>& piece) : count_(count), piece_(piece) {}
+
+  /// Does pieces as long as there are any.
+  void help() {
+    for (int i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) {
+      try {
+        piece_(i);
+      } catch (...) {
+        std::lock_guard<std::mutex> lock(mutex_);
+        trouble_ = std::current_exception();
+      }
+    }
+  }
+
+  /// To be called when all have helped.
+  void finish() {
+    if (trouble_) std::rethrow_exception(trouble_);
+  }
+
+ private:
+  const int count_;
+  const std::function<void(int)>& piece_;
+  std::atomic<int> next_{0};
+  std::mutex mutex_;
+  std::exception_ptr trouble_;
+};
 
 /// Looks this often before sleeping. Two steps of a solve are some microseconds apart; waking a thread takes tens.
 constexpr int kLooks = 4000;
@@ -26,43 +55,29 @@ inline void relax() {
 
 class Team {
  public:
-  void run(int count, int threads, const std::function<void(int)>& piece) {
+  void run(Task& task, int threads) {
     while (int(workers_.size()) < threads - 1) {
       const int id = int(workers_.size());
       workers_.emplace_back([this, id] { work(id); });
       workers_.back().detach();
     }
-    piece_ = &piece;
-    count_ = count;
-    next_.store(0);
+    task_ = &task;
     busy_.store(threads - 1);
     {
       std::lock_guard<std::mutex> lock(mutex_);
       round_.store(((round_.load() >> 16) + 1) << 16 | unsigned(threads - 1));
     }
     wake_.notify_all();
-    take_pieces();
+    task.help();
     for (int look = 0; busy_.load() > 0; ++look) {
       if (look < kLooks)
         relax();
       else
         std::this_thread::yield();  // the processor may be needed by the one that is waited for
     }
-    if (trouble_) std::rethrow_exception(std::exchange(trouble_, nullptr));
   }
 
  private:
-  void take_pieces() {
-    for (int i = next_.fetch_add(1); i < count_; i = next_.fetch_add(1)) {
-      try {
-        (*piece_)(i);
-      } catch (...) {
-        std::lock_guard<std::mutex> lock(mutex_);
-        trouble_ = std::current_exception();
-      }
-    }
-  }
-
   void work(int id) {
     std::uint64_t seen = 0;
     for (;;) {
@@ -73,7 +88,7 @@ class Team {
       }
       seen = round_.load();
       if (id >= int(seen & 0xffff)) continue;
-      take_pieces();
+      task_->help();
       busy_.fetch_sub(1);
     }
   }
@@ -82,10 +97,8 @@ class Team {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::atomic<std::uint64_t> round_{0};  // a number that grows, and in its lowest 16 bits how many are to help
-  std::atomic<int> next_{0}, busy_{0};
-  int count_ = 0;
-  const std::function<void(int)>* piece_ = nullptr;
-  std::exception_ptr trouble_;
+  std::atomic<int> busy_{0};
+  Task* task_ = nullptr;
 };
 
 /// The team of a process. Its threads may be running until the very end, so it is never destroyed.
@@ -106,16 +119,34 @@ Shared& shared() {
   return *one;
 }
 
+std::atomic<Parallel> borrowed{nullptr};
+pid_t borrower = 0;
+
+void help(void* task) { static_cast<Task*>(task)->help(); }
+
 }  // namespace
+
+void borrow_threads(Parallel parallel) {
+  borrower = getpid();
+  borrowed.store(parallel);
+}
 
 void share(int count, int threads, const std::function<void(int)>& piece) {
   threads = threads < count ? threads : count;
-  if (threads > 1) {
+  Task task(count, piece);
+  if (threads <= 1) {
+    task.help();
+  } else if (Parallel parallel = borrowed.load(); parallel && borrower == getpid()) {  // OpenMP does not survive a fork
+    parallel(help, &task, unsigned(threads), 0);
+  } else {
     Shared& common = shared();
     std::unique_lock<std::mutex> lock(common.in_use, std::try_to_lock);
-    if (lock.owns_lock()) return common.team.run(count, threads, piece);
+    if (lock.owns_lock())
+      common.team.run(task, threads);
+    else
+      task.help();
   }
-  for (int i = 0; i < count; ++i) piece(i);
+  task.finish();
 }
 
 }  // namespace anode

@@ -61,6 +61,11 @@ def test_remembered_errors_enter_with_the_exponents_of_the_pid_rule(controller):
     assert controller.factor((now, last, before), 5, ACCEPTED) == pytest.approx(expected, rel=1e-14)
 
 
+@pytest.mark.parametrize("controller", CONTROLLERS.values(), ids=CONTROLLERS)
+def test_a_remembered_error_that_is_but_rounding_does_not_matter(controller):
+    assert controller.factor((0.02, 1e-17, 3e-15), 5, ACCEPTED) == controller.factor((0.02, 2e-13, 0.0), 5, ACCEPTED)
+
+
 def assert_same_factor(controller, errors, smallest):
     tensors = tuple(torch.tensor([error], dtype=DOUBLE) for error in errors)
     together = controller.factor(tensors, 5, torch.tensor([smallest], dtype=DOUBLE)).item()

@@ -66,18 +66,21 @@ class PID:
             factor = self.safety * errors[0].clamp_min(_TINY) ** now
             for error, exponent in zip(errors[1:], before, strict=True):
                 if exponent:
-                    factor = factor * error.clamp_min(_TINY) ** exponent
+                    factor = factor * error.clamp_min(_SMALLEST_REMEMBERED) ** exponent
             return factor.nan_to_num(nan=0.0, posinf=self.max_factor).clamp_max(self.max_factor).maximum(smallest)
         if not math.isfinite(errors[0]):
             return smallest
         factor = self.safety * max(errors[0], _TINY) ** now
         for error, exponent in zip(errors[1:], before, strict=True):
             if exponent:
-                factor *= max(error, _TINY) ** exponent
+                factor *= max(error, _SMALLEST_REMEMBERED) ** exponent
         return max(min(factor, self.max_factor), smallest)
 
 
 _TINY = 1e-30
+
+_SMALLEST_REMEMBERED = 1e-4
+"""Smaller errors are often rounding errors, on which later steps should not depend; as in Hairer's dopri5."""
 
 CONTROLLERS = {"integral": PID(), "pi": PID(p=0.4, i=0.3), "pid": PID(p=0.2, i=0.4, d=0.1)}
 """Controllers by name. PI with Gustafsson's coefficients, PID with diffrax's suggestion for mildly stiff problems."""

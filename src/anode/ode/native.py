@@ -6,6 +6,8 @@ is tested against. Where it does not apply, the loop serves.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import importlib
 import math
 from functools import cache
@@ -29,6 +31,17 @@ try:
     extension: Any = importlib.import_module("anode._native")
 except ImportError:
     extension = None
+
+
+def _borrow_threads() -> None:
+    """Let the engine use torch's threads, where torch has those of OpenMP."""
+    with contextlib.suppress(OSError, AttributeError):  # where it has others, the engine has its own
+        parallel = ctypes.CDLL(torch._C.__file__).GOMP_parallel
+        extension.borrow_threads(ctypes.cast(parallel, ctypes.c_void_p).value)
+
+
+if extension is not None:
+    _borrow_threads()
 
 MISSING = "the engine was not compiled when anode was installed"
 DTYPES = (torch.float32, torch.float64)
