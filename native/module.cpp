@@ -58,18 +58,27 @@ Parameters<T> parameters(const Shape& shape, const Addresses& addresses) {
   return found;
 }
 
+std::vector<Activation> to_activations(const std::vector<int>& numbers) {
+  std::vector<Activation> found;
+  for (int number : numbers) found.push_back(Activation(number));
+  return found;
+}
+
+Controller to_controller(const Row& numbers) {
+  return {numbers.at(0), numbers.at(1), numbers.at(2), numbers.at(3), numbers.at(4), numbers.at(5)};
+}
+
 /// A solve in either precision.
 class AnySolve {
  public:
   AnySolve(bool is_double, const HeldMethod& method, const Row& times, const std::vector<int>& wanted,
            const Row& knots, double rtol, double atol, double first_step, double min_step, double max_step,
-           long max_steps, const Row& controller, bool grouped, const std::vector<int>& sizes, int activation,
-           bool time, const Addresses& weights, int members, long rows, long group_rows, bool keep, int threads,
+           long max_steps, const Row& controller, bool grouped, const std::vector<int>& sizes,
+           const std::vector<int>& activations, bool time, const Addresses& weights, int members, long rows, long group_rows, bool keep, int threads,
            const std::string& instructions)
-      : shape_{sizes, Activation(activation), time}, is_double_(is_double) {
-    const Controller control{controller.at(0), controller.at(1), controller.at(2),
-                             controller.at(3), controller.at(4), controller.at(5)};
-    Task task{times, wanted, knots, rtol, atol, first_step, min_step, max_step, max_steps, control, grouped};
+      : shape_{sizes, to_activations(activations), time}, is_double_(is_double) {
+    Task task{times,    wanted,   knots,     rtol,                      atol,   first_step,
+              min_step, max_step, max_steps, to_controller(controller), grouped};
     const Extent extent{members, rows, group_rows};
     const char* name = instructions.empty() ? nullptr : instructions.c_str();
     if (is_double)
@@ -116,14 +125,15 @@ PerMember<T> per_member(const Place& place) {
 class AnyCourse {
  public:
   AnyCourse(bool is_double, const HeldMethod& method, double t1, const Row& knots, double rtol, double atol,
-            long max_steps, bool grouped, const std::vector<int>& sizes, int activation, bool time, int members,
-            int inputs, int outputs, int loss, const Place& x, const Place& y, const Place& weights,
+            long max_steps, const Row& controller, bool grouped, const std::vector<int>& sizes,
+            const std::vector<int>& activations, bool time, int members, int inputs, int outputs, int loss, const Place& x, const Place& y, const Place& weights,
             const Addresses& parameters, const Addresses& means, const Addresses& squares, const Row& lr,
             double weight_decay, const Row& adam)
       : is_double_(is_double) {
     const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
-    const Task task{{0.0, t1}, {1}, knots, rtol, atol, nan, 0.0, infinity, max_steps, {0, 1, 0, 0.9, 0.2, 10}, grouped};
-    const Shape shape{sizes, Activation(activation), time};
+    const Task task{{0.0, t1}, {1},      knots,     rtol,                      atol,   nan,
+                    0.0,       infinity, max_steps, to_controller(controller), grouped};
+    const Shape shape{sizes, to_activations(activations), time};
     const auto fill = [&](auto& course) {
       using T = std::remove_reference_t<decltype(*course.means.front())>;
       course.method = method.method;
@@ -185,10 +195,11 @@ NB_MODULE(_native, m) {
            nb::arg("fsal"), nb::arg("c"), nb::arg("a"), nb::arg("b"), nb::arg("error"), nb::arg("polynomials"));
   nb::class_<AnySolve>(m, "Solve")
       .def(nb::init<bool, const HeldMethod&, Row, std::vector<int>, Row, double, double, double, double, double, long,
-                    Row, bool, std::vector<int>, int, bool, Addresses, int, long, long, bool, int, std::string>(),
+                    Row, bool, std::vector<int>, std::vector<int>, bool, Addresses, int, long, long, bool, int,
+                    std::string>(),
            nb::arg("is_double"), nb::arg("method"), nb::arg("times"), nb::arg("wanted"), nb::arg("knots"),
            nb::arg("rtol"), nb::arg("atol"), nb::arg("first_step"), nb::arg("min_step"), nb::arg("max_step"),
-           nb::arg("max_steps"), nb::arg("controller"), nb::arg("grouped"), nb::arg("sizes"), nb::arg("activation"),
+           nb::arg("max_steps"), nb::arg("controller"), nb::arg("grouped"), nb::arg("sizes"), nb::arg("activations"),
            nb::arg("time"), nb::arg("parameters"), nb::arg("members"), nb::arg("rows"), nb::arg("group_rows"),
            nb::arg("keep"), nb::arg("threads"), nb::arg("instructions"))
       .def("run", &AnySolve::run, nb::arg("y0"), nb::arg("outputs"), nb::arg("last"), nb::arg("t"),
@@ -223,10 +234,11 @@ NB_MODULE(_native, m) {
       .def("take", [](Winograd& self, Address gradient) { self.take(at<float>(gradient)); }, nb::arg("gradient"),
            nb::call_guard<nb::gil_scoped_release>());
   nb::class_<AnyCourse>(m, "Course")
-      .def(nb::init<bool, const HeldMethod&, double, Row, double, double, long, bool, std::vector<int>, int, bool, int,
-                    int, int, int, Place, Place, Place, Addresses, Addresses, Addresses, Row, double, Row>(),
+      .def(nb::init<bool, const HeldMethod&, double, Row, double, double, long, Row, bool, std::vector<int>,
+                    std::vector<int>, bool, int, int, int, int, Place, Place, Place, Addresses, Addresses, Addresses, Row, double, Row>(),
            nb::arg("is_double"), nb::arg("method"), nb::arg("t1"), nb::arg("knots"), nb::arg("rtol"), nb::arg("atol"),
-           nb::arg("max_steps"), nb::arg("grouped"), nb::arg("sizes"), nb::arg("activation"), nb::arg("time"),
+           nb::arg("max_steps"), nb::arg("controller"), nb::arg("grouped"), nb::arg("sizes"), nb::arg("activations"),
+           nb::arg("time"),
            nb::arg("members"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("loss"), nb::arg("x"), nb::arg("y"),
            nb::arg("weights"), nb::arg("parameters"), nb::arg("means"), nb::arg("squares"), nb::arg("lr"),
            nb::arg("weight_decay"), nb::arg("adam"))

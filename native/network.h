@@ -12,21 +12,24 @@ namespace anode {
 
 /// The shape of a perceptron: dim -> hidden -> ... -> dim.
 struct Shape {
-  std::vector<int> sizes;  // of the input, the hidden layers, the output
-  Activation activation;
+  std::vector<int> sizes;               // of the input, the hidden layers, the output
+  std::vector<Activation> activations;  // of each layer's output
   bool time;
 
   int layers() const { return int(sizes.size()) - 1; }
   int dim() const { return sizes.front(); }
-  Activation of_layer(int l) const { return l + 1 < layers() ? activation : Activation::none; }
+  bool is_last(int l) const { return l + 1 == layers(); }
 
-  /// How many rows of a block the hidden layers of an evaluation take: of each its value and, where that is kept, its
-  /// derivative.
-  long hidden_rows() const {
+  /// How many rows of a block an evaluation writes down of the layers before this one: of each its value and, where
+  /// that is kept, its derivative. Of the last layer nothing is needed that has no activation.
+  long rows_before(int layer) const {
     long rows = 0;
-    for (int l = 1; l < layers(); ++l) rows += long(sizes[l]) * (keeps_derivative(activation) ? 2 : 1);
+    for (int l = 0; l < layer; ++l)
+      if (!is_last(l) || activations[l] != Activation::none)
+        rows += long(sizes[l + 1]) * (keeps_derivative(activations[l]) ? 2 : 1);
     return rows;
   }
+  long hidden_rows() const { return rows_before(layers()); }
 
   /// Parameters of one member.
   long parameters() const {
@@ -104,42 +107,49 @@ class Network {
 
   /// The slope at a state. Its hidden layers are written down too.
   void evaluate(const Kernels<T>& kernels, const Evaluation<T>& at, const T* times, long width, T* slope) const {
-    const long parts = keeps_derivative(shape_.activation) ? 2 : 1;
-    const T* x = at.x;
-    T* next = at.hidden;
     for (int l = 0; l < shape_.layers(); ++l) {
-      const bool last = l + 1 == shape_.layers();
+      const Activation act = shape_.activations[l];
       const long size = layers_[l].outputs * width;
-      T* out = last ? slope : next;
-      kernels.affine(layers_[l], shape_.of_layer(l), x, times, width, out, last ? nullptr : next + size);
-      x = out;
-      next += parts * size;
+      T* value = at.hidden + shape_.rows_before(l) * width;
+      T* out = shape_.is_last(l) && act == Activation::none ? slope : value;
+      kernels.affine(layers_[l], act, input_of(l, at, width), times, width, out, value + size);
+      if (shape_.is_last(l) && out != slope) std::memcpy(slope, value, size * sizeof(T));
     }
   }
 
   /// What an evaluation gave to a layer.
   const T* input_of(int layer, const Evaluation<T>& at, long width) const {
-    if (layer == 0) return at.x;
-    long row = 0;
-    for (int l = 1; l < layer; ++l) row += shape_.sizes[l] * (keeps_derivative(shape_.activation) ? 2 : 1);
-    return at.hidden + row * width;
+    return layer == 0 ? at.x : at.hidden + shape_.rows_before(layer - 1) * width;
   }
 
   /// Pull the cotangent of a slope back to the state. `cotangents` has room for those of all layers' outputs; the one
   /// of the last layer is the slope's own.
   void pull(const Kernels<T>& kernels, const Evaluation<T>& at, const std::vector<T*>& cotangents, long width,
             T* at_state) const {
-    for (int l = shape_.layers() - 1; l >= 0; --l) {
-      const T* seen = input_of(l, at, width);
-      if (l > 0 && keeps_derivative(shape_.activation)) seen += layers_[l].inputs * width;
-      kernels.pull(layers_[l], l > 0 ? shape_.activation : Activation::none, cotangents[l], seen, width,
-                   l > 0 ? cotangents[l - 1] : at_state);
+    const int end = shape_.layers() - 1;
+    if (const Activation act = shape_.activations[end]; act != Activation::none) {
+      const T* seen = seen_of(end, at, width);
+      T* cotangent = cotangents[end];
+      for (long i = 0; i < layers_[end].outputs * width; ++i)
+        cotangent[i] = act == Activation::relu   ? (seen[i] > 0 ? cotangent[i] : T(0))
+                       : act == Activation::tanh ? cotangent[i] * (1 - seen[i] * seen[i])
+                                                 : cotangent[i] * seen[i];
     }
+    for (int l = end; l > 0; --l)
+      kernels.pull(layers_[l], shape_.activations[l - 1], cotangents[l], seen_of(l - 1, at, width), width,
+                   cotangents[l - 1]);
+    kernels.pull(layers_[0], Activation::none, cotangents[0], nullptr, width, at_state);
   }
 
   const std::vector<Layer<T>>& layers() const { return layers_; }
 
  private:
+  /// What the derivative of a layer's activation is computed from: its value, or itself where it was kept.
+  const T* seen_of(int layer, const Evaluation<T>& at, long width) const {
+    const long skipped = keeps_derivative(shape_.activations[layer]) ? layers_[layer].outputs : 0;
+    return at.hidden + (shape_.rows_before(layer) + skipped) * width;
+  }
+
   /// Entry (i, j) of a matrix lies at i * down + j * right.
   static const T* pack(const T* w, int rows, int columns, long down, long right, Arena& arena) {
     const int tiles = (rows + kTile - 1) / kTile;

@@ -297,14 +297,30 @@ def test_a_sequence_of_torchs_layers_is_integrated_too(activation, bias):
     torch.testing.assert_close(anode.solve(net, y0, (0.0, 1.0)).y1, function, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh, nn.Softplus, nn.SiLU, nn.GELU])
+@pytest.mark.parametrize(
+    "layers",
+    [
+        lambda act: [nn.Linear(3, 3)],
+        lambda act: [nn.Linear(3, 3), act()],
+        lambda act: [nn.Linear(3, 8), nn.Softplus(), nn.Linear(8, 3), act()],
+        lambda act: [nn.Linear(3, 8), act(), nn.Linear(8, 9), nn.Linear(9, 5), nn.Tanh(), nn.Linear(5, 3)],
+    ],
+    ids=["linear", "one layer", "an activation at the end", "mixed"],
+)
+def test_every_layer_may_have_an_activation_of_its_own(layers, activation):
+    torch.manual_seed(0)
+    assert_same(both(nn.Sequential(*layers(activation)).double(), start(70, 3)))
+
+
 @pytest.mark.parametrize(
     "net",
     [
-        nn.Sequential(nn.Linear(3, 3)),
-        nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3)),
+        nn.Sequential(nn.Tanh(), nn.Linear(3, 3)),
+        nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Tanh(), nn.Linear(8, 3)),
         nn.Sequential(nn.Linear(3, 8), nn.GELU(approximate="tanh"), nn.Linear(8, 3)),
         nn.Sequential(nn.Linear(3, 8), nn.Softplus(beta=2), nn.Linear(8, 3)),
-        nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 3), nn.Tanh()),
+        nn.Sequential(nn.Tanh()),
         nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.Linear(8, 3)),
     ],
     ids=str,

@@ -103,7 +103,8 @@ class MLPField(Field):
         shapes = [(self.hidden,)] * self.time + [(n, m) for m, n in pairwise(sizes)] + [(n,) for n in sizes[1:]]
         if any(p.shape != (*members, *shape) for p, shape in zip(own, shapes, strict=True)):
             return None
-        return Perceptron(sizes, self.activation, own, self.time, self.members)
+        activations = [*[self.activation] * self.layers, "none"]
+        return Perceptron(sizes, activations, own, self.time, self.members)
 
     @property
     def _is_plain(self) -> bool:

@@ -20,7 +20,7 @@ class Perceptron:
 
     Attributes:
         sizes: Of the state, the hidden layers, and the state again.
-        activation: One of ``anode.ode.native.ACTIVATIONS``.
+        activations: Of each layer's output, the slope's included; from ``anode.ode.native.ACTIVATIONS``.
         parameters: Weights of time at the input, if there are any; weight matrices; biases. Stacked ones have a
             dimension of members in front.
         time: Whether there are weights of time.
@@ -28,7 +28,7 @@ class Perceptron:
     """
 
     sizes: Sequence[int]
-    activation: str
+    activations: Sequence[str]
     parameters: tuple[Tensor, ...]
     time: bool
     members: int | None

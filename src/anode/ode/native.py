@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import importlib
 import math
+from dataclasses import astuple
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -73,7 +74,7 @@ def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | 
         (extension is None, MISSING),
         (torch.compiler.is_compiling(), "torch compiles what it is called from"),
         (_is_traced(y0), "a transform of torch follows the computation"),
-        (field is None, "f is no MLPField or nn.Sequential of Linear and one activation, or one that was changed"),
+        (field is None, "f is no MLPField or nn.Sequential of Linear and activations, or one that was changed"),
         (torch.is_autocast_enabled("cpu"), "autocast is on"),
         (y0.device.type != "cpu", f"the state is on {y0.device}"),
         (y0.dtype not in DTYPES, f"the state is of {y0.dtype}"),
@@ -138,7 +139,6 @@ def run(problem: Problem, keep: bool) -> tuple[Trace, Any]:
     dim, members = y0.shape[-1], field.members or 1
     groups = math.prod(plan.groups)
     rows = y0.numel() // dim
-    pid = plan.controller
     solve = extension.Solve(
         is_double=y0.dtype == torch.float64,
         method=method_for(plan.tableau),
@@ -151,10 +151,10 @@ def run(problem: Problem, keep: bool) -> tuple[Trace, Any]:
         min_step=plan.min_step,
         max_step=plan.max_step,
         max_steps=min(plan.max_steps, 2**62),
-        controller=(pid.p, pid.i, pid.d, pid.safety, pid.min_factor, pid.max_factor),
+        controller=astuple(plan.controller),
         grouped=plan.group_dims > 0,
         sizes=field.sizes,
-        activation=ACTIVATIONS.index(field.activation),
+        activations=[ACTIVATIONS.index(name) for name in field.activations],
         time=field.time,
         parameters=[p.data_ptr() for p in params],
         members=members,

@@ -32,15 +32,21 @@ class SequentialField(Field):
         return self.net(y)
 
     def perceptron(self) -> Perceptron | None:
-        """The same for the compiled engine, if the layers are a perceptron with one kind of activation."""
+        """The same for the compiled engine, if the layers are linear ones, each with an activation or without."""
         layers = list(self.net)
-        activations, linears = layers[1::2], [layer for layer in layers[::2] if type(layer) is nn.Linear]
-        kinds = {type(layer) for layer in activations}
-        if not activations or len(linears) != len(activations) + 1 or len(layers) % 2 == 0 or len(kinds) != 1:
-            return None
-        if next(iter(kinds)) not in ACTIVATIONS:
-            return None
         if type(self.net) is not nn.Sequential or not all(map(_is_plain, (self.net, *layers))):
+            return None
+        linears: list[nn.Linear] = []
+        activations: list[str] = []
+        for layer in layers:
+            if type(layer) is nn.Linear:
+                linears.append(layer)
+                activations.append("none")
+            elif type(layer) in ACTIVATIONS and activations and activations[-1] == "none":
+                activations[-1] = ACTIVATIONS[type(layer)]
+            else:
+                return None
+        if not linears:
             return None
         sizes = [linears[0].in_features, *(layer.out_features for layer in linears)]
         fitting = all(layer.in_features == size for layer, size in zip(linears, sizes, strict=False))
@@ -50,7 +56,7 @@ class SequentialField(Field):
         biases = [layer.weight.new_zeros(len(layer.weight)) if layer.bias is None else layer.bias for layer in linears]
         if any(weight.shape != (n, m) for weight, n, m in zip(weights, sizes[1:], sizes, strict=False)):
             return None
-        return Perceptron(sizes, ACTIVATIONS[next(iter(kinds))], (*weights, *biases), time=False, members=None)
+        return Perceptron(sizes, activations, (*weights, *biases), time=False, members=None)
 
 
 def _is_plain(layer: nn.Module) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import astuple
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from anode.models.layers import Linear
 from anode.models.model import Model
 from anode.models.nets import NeuralODE
 from anode.ode import native
+from anode.ode.control import CONTROLLERS
 from anode.ode.field import is_hooked
 from anode.ode.gradients import GRADIENTS, Discrete
 from anode.ode.inputs import even_steps
@@ -66,9 +68,10 @@ class Course:
             rtol=solver["rtol"],
             atol=solver["atol"],
             max_steps=solver["max_steps"],
+            controller=astuple(CONTROLLERS["integral"]),
             grouped=protocol.members is not None,
             sizes=field.sizes,
-            activation=native.ACTIVATIONS.index(field.activation),
+            activations=[native.ACTIVATIONS.index(name) for name in field.activations],
             time=field.time,
             members=protocol.members or 1,
             inputs=model.in_features,
