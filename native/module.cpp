@@ -187,6 +187,7 @@ class AnyCourse {
 }  // namespace
 
 NB_MODULE(_native, m) {
+  nb::set_leak_warnings(false);  // Python may end while a graph of torch still holds a solve
   m.def("instruction_sets", [] { return std::string(instruction_sets()); });
   m.def("borrow_threads", [](Address parallel) { borrow_threads(reinterpret_cast<Parallel>(parallel)); },
         nb::arg("parallel"));

@@ -339,11 +339,6 @@ def search(
         out.print(Text(f"results: {folder}"), soft_wrap=True)
 
 
-@bench_app.callback()  # or typer would take the only command for the whole of it
-def benchmarks() -> None:
-    """Measure, side by side with what others use."""
-
-
 @app.command()
 def info() -> None:
     """Say which version this is, on what it runs, and which engine integrates."""
@@ -395,6 +390,45 @@ def bench_tabular(
             shown.add_row(cell.table, cell.model, cell.score, f"{cell.mean_seconds:.2f}")
         out.print(shown)
         out.print(Text(f"results: {folder / 'tabular.md'}"), soft_wrap=True)
+
+
+@bench_app.command("speed")
+def bench_speed(
+    parts: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Of toy, repeats, small, module, predict, batch, width, dimension, members, tolerance and memory.",
+            show_default="what is missing",
+        ),
+    ] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Where the results go.")] = Path("results/speed"),
+    turns: Annotated[int, typer.Option(min=1, help="How often each library takes its turn.")] = 7,
+) -> None:
+    """Time anode side by side with torchdiffeq, torchode, torchdyn and diffrax, as far as they are installed.
+
+    Each library works in a process of its own, one at a time and in turns; medians count. Writes a JSON file for each
+    part, `speed.md` with all tables, and pictures. Parts that the folder holds are not measured again unless they are
+    named. All of it takes about half an hour, in which the machine should have nothing else to do.
+
+    **Example:** `anode bench speed toy small`
+    """
+    from anode.bench.figures import draw
+    from anode.bench.speed import bench
+    from anode.bench.tables import markdown, tables
+    from anode.files import write_text
+    from anode.train.progress import Bars
+
+    with friendly(f"interrupted; what was finished is kept in {folder}, and the same command goes on from there"):
+        with Bars() as bars:
+            found = bench(folder, parts or [], turns, bars)
+        write_text(folder / "speed.md", markdown(found))
+        draw(folder, found)
+        for title, columns, rows in tables(found):
+            shown = Table(*columns, title=title, title_justify="left")
+            for row in rows:
+                shown.add_row(*row)
+            out.print(shown)
+        out.print(Text(f"results: {folder / 'speed.md'}"), soft_wrap=True)
 
 
 @data_app.command("list")

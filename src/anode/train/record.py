@@ -103,10 +103,12 @@ class Table:
         if self._rows:
             for name, column in self._columns.items():
                 shape = column.shape[1:]
-                entries = [as_array(torch.as_tensor(row[name])) for row in self._rows]
-                fitting = [np.broadcast_to(e if shape else e.reshape(()), shape) for e in entries]
+                new = np.empty((len(self._rows), *shape), column.dtype)
                 with np.errstate(over="ignore"):  # a loss beyond float32 is infinite there
-                    self._columns[name] = np.concatenate([column, np.array(fitting, dtype=column.dtype)])
+                    for i, row in enumerate(self._rows):
+                        entry = as_array(torch.as_tensor(row[name]))
+                        new[i] = entry if shape else entry.reshape(())
+                self._columns[name] = np.concatenate([column, new])
             self._rows = []
         return dict(self._columns)
 

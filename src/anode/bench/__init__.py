@@ -1,0 +1,1 @@
+"""Speed side by side with other libraries: what ``anode bench speed`` does."""

@@ -1,0 +1,92 @@
+"""Pictures of what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from anode.bench.speed import Found
+from anode.bench.tables import seconds
+from anode.bench.turns import Row
+from anode.plots import style
+
+COLORS = {
+    "anode": style.MODEL_COLORS["ANODE"],
+    "anode, your module": "#7cc8c0",
+    "torchdiffeq": style.MODEL_COLORS["NODE"],
+    "torchode": "#b0577d",
+    "torchdyn": "#8a8f3c",
+    "diffrax": style.MODEL_COLORS["ResNet"],
+}
+COLUMNS = 3
+
+
+def draw(out: Path, found: Sequence[Found]) -> None:
+    """Write the pictures into a folder: ``comparisons`` and ``growth``, as far as there is something to show."""
+    points = [one for one in found if not one.part.values]
+    sweeps = [one for one in found if one.part.values]
+    if points:
+        style.save(comparisons(points), out / "comparisons")
+    if sweeps:
+        style.save(growth(sweeps), out / "growth")
+
+
+def comparisons(found: Sequence[Found]) -> Figure:
+    """How long everybody takes, a panel for each comparison, on a logarithmic axis."""
+    counts = [len(rows_of(one)) for one in found]
+    made = style.figure(9.0, sum(0.75 + 0.34 * count for count in counts), len(found), 1, height_ratios=counts)
+    for ax, one in zip(made.axes, found, strict=True):
+        rows = rows_of(one)
+        for at, row in enumerate(rows):
+            ax.barh(at, row.typical, color=COLORS[row.side], height=0.68)
+            ax.annotate(
+                f" {seconds(row.typical)}", (row.typical, at), va="center", fontsize=style.SMALL, color=style.INK
+            )
+        ax.set_yticks(range(len(rows)), [row.label for row in rows])
+        ax.set_xscale("log")
+        low, high = (limit([row.typical for row in rows]) for limit in (min, max))
+        ax.set_xlim(low / 2, high * 2.5)
+        ax.set_title(one.part.title, loc="left")
+        ax.invert_yaxis()
+        ax.tick_params(axis="x", which="both", bottom=False, labelbottom=False)
+        ax.spines["bottom"].set_visible(False)
+    return made
+
+
+def rows_of(found: Found) -> list[Row]:
+    """What has a time."""
+    return [row for row in found.rows[0] if row.seconds and row.side != "peak"]
+
+
+def growth(found: Sequence[Found]) -> Figure:
+    """Time, or memory, as the work grows: a panel for each sweep."""
+    lines = -(-len(found) // COLUMNS)
+    made = style.figure(4.3 * COLUMNS, 3.6 * lines, lines, COLUMNS)
+    for ax, one in zip(made.axes, found, strict=False):
+        draw_sweep(ax, one)
+    for ax in made.axes[len(found) :]:
+        ax.remove()
+    style.shared_legend(made)
+    return made
+
+
+def draw_sweep(ax: Axes, found: Found) -> None:
+    """A line for each library; of work and precision, the time against the error."""
+    part, positive = found.part, True
+    for label in dict.fromkeys(row.label for rows in found.rows for row in rows):
+        cells = [(i, j) for i, rows in enumerate(found.rows) for j, row in enumerate(rows) if row.label == label]
+        rows = [found.rows[i][j] for i, j in cells]
+        x = [found.errors[i][j] if found.errors else part.values[i] for i, j in cells]
+        y = np.array([row.typical * 1e3 if part.timed else row.megabytes for row in rows])
+        positive = positive and bool((y > 0).all())
+        ax.plot(x, y, "o-", color=COLORS[rows[0].side], markersize=4.5, linewidth=1.8, label=label)
+    ax.set(xscale="log", yscale="log" if positive else "linear", title=part.title)
+    ax.set_xlabel("error" if found.errors else part.axis)
+    ax.set_ylabel("milliseconds" if part.timed else "megabytes")
+    if found.errors:
+        ax.invert_xaxis()
+    style.grid(ax)

@@ -1,0 +1,95 @@
+"""anode, as its documentation uses it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+import anode
+from anode.bench.sides import Work
+from anode.bench.sides.in_torch import Network
+from anode.bench.tasks import Array, Task
+
+
+def work(task: Task) -> Work:
+    """A task, by the fastest engine there is."""
+    return training(task) if task.kind == "train" else predicting(task) if task.kind == "predict" else solving(task)
+
+
+def solving(task: Task) -> Work:
+    """``anode.solve`` of an ``nn.Sequential``."""
+    net, y0 = Network(task).net, torch.tensor(task.state())
+
+    def solution() -> anode.Solution:
+        return anode.solve(net, y0, (0.0, task.t1), rtol=task.tol, atol=task.tol)
+
+    def gradient() -> Array:
+        net.zero_grad()
+        y1: Any = solution().y1
+        y1.sum().backward()
+        return y1.detach().numpy()
+
+    @torch.no_grad()
+    def forward() -> Array:
+        y1: Any = solution().y1
+        return y1.numpy()
+
+    return Work(gradient if task.kind == "gradient" else forward, lambda: float(solution().stats.nfe))
+
+
+def training(task: Task) -> Work:
+    """``anode.fit``, of one model or of a stack of them."""
+    data = [task.data(member) for member in range(task.members)]
+
+    def fresh() -> anode.NeuralODE:
+        made = [model(task, member) for member in range(task.members)]
+        return made[0] if task.members == 1 else anode.stack(made)
+
+    def run() -> Array:
+        sets = data[0] if task.members == 1 else data
+        history = anode.fit(fresh(), sets, epochs=task.epochs, batch_size=task.batch, seed=0, progress=False)
+        losses = np.asarray(history.loss)
+        return losses if task.members == 1 else losses[:, 0]
+
+    def nfe() -> float:
+        return evaluations(model(task, 0), task.state()[:, : task.dim - task.zeros])
+
+    return Work(run, nfe)
+
+
+def model(task: Task, member: int) -> anode.NeuralODE:
+    """The paper's model with given weights."""
+    hidden = task.sizes[1]
+    made = anode.NeuralODE(
+        task.dim - task.zeros, 1, hidden, layers=len(task.sizes) - 2, augment=task.zeros, rtol=task.tol, atol=task.tol
+    )
+    field: Any = made.flow.field
+    weights = task.weights(member)
+    with torch.no_grad():
+        for i, (matrix, bias) in enumerate(weights):
+            field.weights[i].copy_(torch.tensor(matrix[:, :-1] if i == 0 else matrix))
+            field.biases[i].copy_(torch.tensor(bias))
+        field.time_weight.copy_(torch.tensor(weights[0][0][:, -1]))
+        for parameter, values in zip((made.head.weight, made.head.bias), task.head(member), strict=True):
+            parameter.copy_(torch.tensor(values))
+    return made
+
+
+def predicting(task: Task) -> Work:
+    """A fitted estimator, asked for classes."""
+    estimator = task.estimator
+
+    def nfe() -> float:
+        return evaluations(estimator.model_, task.state()[:, : task.dim - task.zeros])
+
+    return Work(lambda: estimator.predict(task.rows), nfe)
+
+
+def evaluations(model: Any, rows: Array) -> float:
+    """How often a model's field is evaluated for some rows; the mean if they differ."""
+    with torch.no_grad():
+        solution = model.run(torch.tensor(rows)).solution
+    assert solution is not None
+    return float(torch.as_tensor(solution.stats.nfe, dtype=torch.float64).mean())

@@ -1,0 +1,137 @@
+"""diffrax, compiled by XLA, with equinox for the network and optax for Adam.
+
+The whole batch is one state with one step size, as in torchdiffeq. Several models are one by ``vmap``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from anode.bench.sides import Work
+from anode.bench.tasks import Array, Task
+
+jax.config.update("jax_platforms", "cpu")
+
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "relu": jax.nn.relu,
+    "softplus": jax.nn.softplus,
+    "tanh": jnp.tanh,
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "silu": jax.nn.silu,
+}
+
+
+class Network(eqx.Module):
+    """The right-hand side, and a linear layer for what comes of it."""
+
+    weights: list[tuple[jax.Array, jax.Array]]
+    head: tuple[jax.Array, jax.Array]
+    activations: tuple[str, ...] = eqx.field(static=True)
+    time: bool = eqx.field(static=True)
+
+    def __call__(self, t: jax.Array, y: jax.Array, args: Any) -> jax.Array:
+        if self.time:
+            y = jnp.concatenate([y, jnp.broadcast_to(t, (len(y), 1)).astype(y.dtype)], 1)
+        for (matrix, bias), activation in zip(self.weights, self.activations, strict=True):
+            y = ACTIVATIONS[activation](y @ matrix.T + bias)
+        return y
+
+
+def work(task: Task) -> Work:
+    """A task."""
+    jax.config.update("jax_enable_x64", task.double)
+
+    def network(member: int) -> Network:
+        weights = [(jnp.asarray(matrix), jnp.asarray(bias)) for matrix, bias in task.weights(member)]
+        head = tuple(jnp.asarray(part) for part in task.head(member))
+        return Network(weights, head, task.activations, task.time)
+
+    def solve(net: Network, y0: jax.Array) -> diffrax.Solution:
+        return diffrax.diffeqsolve(
+            diffrax.ODETerm(net),
+            diffrax.Dopri5(),
+            t0=0.0,
+            t1=task.t1,
+            dt0=None,
+            y0=y0,
+            stepsize_controller=diffrax.PIDController(rtol=task.tol, atol=task.tol),
+        )
+
+    def end(net: Network, y0: jax.Array) -> jax.Array:
+        return solve(net, y0).ys[-1]
+
+    def loss(net: Network, x: jax.Array, y: jax.Array) -> jax.Array:
+        start = jnp.concatenate([x, jnp.zeros((len(x), task.zeros))], 1)
+        matrix, bias = net.head
+        return optax.losses.huber_loss(end(net, start) @ matrix.T + bias, y).mean()
+
+    adam = optax.adam(1e-3)
+
+    def step(net: Network, state: Any, x: jax.Array, y: jax.Array) -> tuple[Network, Any, jax.Array]:
+        value, gradients = eqx.filter_value_and_grad(loss)(net, x, y)
+        updates, state = adam.update(gradients, state)
+        return eqx.apply_updates(net, updates), state, value
+
+    compiled_step = eqx.filter_jit(step if task.members == 1 else eqx.filter_vmap(step))
+
+    def train() -> Array:
+        sets = [task.data(member) for member in range(task.members)]
+        nets = [network(member) for member in range(task.members)]
+        xs, ys = (np.stack([getattr(data, name).numpy() for data in sets]) for name in ("x", "y"))
+        if task.members == 1:
+            net, state = nets[0], adam.init(nets[0])
+        else:
+            net = jax.tree.map(lambda *parts: jnp.stack(parts), *nets)
+            state = eqx.filter_vmap(adam.init)(net)
+        losses = []
+        for epoch in range(task.epochs):
+            orders = np.stack([task.order(epoch, member).numpy() for member in range(task.members)])
+            for first in range(0, orders.shape[1], task.batch):
+                batch = orders[:, first : first + task.batch, None]
+                x, y = (np.take_along_axis(values, batch, axis=1) for values in (xs, ys))
+                if task.members == 1:
+                    x, y = x[0], y[0]
+                net, state, value = compiled_step(net, state, x, y)
+                losses.append(value)
+        return np.array([np.atleast_1d(value)[0] for value in losses])
+
+    net, y0 = network(0), jnp.asarray(task.state())
+    forward = eqx.filter_jit(end)
+
+    @eqx.filter_jit
+    def value_and_gradient(net: Network, y0: jax.Array) -> Any:
+        def total(net: Network) -> tuple[jax.Array, jax.Array]:
+            y1 = end(net, y0)
+            return y1.sum(), y1
+
+        return eqx.filter_value_and_grad(total, has_aux=True)(net)
+
+    def gradient() -> Array:
+        (_, y1), _ = jax.block_until_ready(value_and_gradient(net, y0))
+        return np.asarray(y1)
+
+    @eqx.filter_jit
+    def classes(net: Network, rows: jax.Array, offset: jax.Array, scale: jax.Array) -> jax.Array:
+        start = jnp.concatenate([(rows - offset) / scale, jnp.zeros((len(rows), task.zeros))], 1)
+        matrix, bias = net.head
+        scores = end(net, start) @ matrix.T + bias
+        return (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(1)
+
+    def predict() -> Array:
+        parts = (part.astype(task.dtype) for part in (task.estimator.offset_, task.estimator.scale_))
+        return np.asarray(classes(net, task.rows, *parts))
+
+    def nfe() -> float:
+        stages, first = 6, 2  # of every step; at the start, and to choose the first step
+        return float(first + stages * eqx.filter_jit(solve)(net, y0).stats["num_steps"])
+
+    runs = {"train": train, "gradient": gradient, "solve": lambda: np.asarray(forward(net, y0)), "predict": predict}
+    return Work(runs[task.kind], nfe)

@@ -1,0 +1,209 @@
+"""What is compared with what, and what is kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import anode
+from anode.bench.sides import RIVALS, version
+from anode.bench.sides.in_torch import Network
+from anode.bench.tasks import Task
+from anode.bench.turns import Entry, Row, measure
+from anode.experiments.environment import environment
+from anode.files import DamagedFileError, locked, read_json, write_json
+from anode.ode.inputs import lookup
+from anode.train.progress import Bars
+
+FORMAT = "anode speed 1"
+
+TOY = Task("train", time=True, zeros=5, epochs=5)
+SMALL = Task("gradient", sizes=(4, 32, 4), activations=("softplus", "tanh"), t1=100.0, tol=1e-6)
+PREDICT = Task("predict", activations=("gelu", "gelu", "none"), time=True, zeros=5, batch=100_000)
+NET = Task("gradient", sizes=(8, 64, 64, 8), activations=("tanh", "tanh", "none"), tol=1e-4)
+EXACT = replace(NET, kind="solve", double=True, t1=10.0)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some entries that belong together.
+
+    Attributes:
+        title: What is compared.
+        entries: All of them; of a sweep, one after the other for each of its values.
+        values: What changes from point to point of a sweep; none if there is one point.
+        axis: What these values are.
+        timed: Whether time is of interest, or memory alone.
+    """
+
+    title: str
+    entries: tuple[tuple[Entry, ...], ...]
+    values: tuple[float, ...] = ()
+    axis: str = ""
+    timed: bool = True
+
+
+def one(title: str, *entries: Entry) -> Part:
+    """A comparison at one point."""
+    return Part(title, (entries,))
+
+
+def everybody(task: Task, *more: Entry, threads: int = 1) -> list[Entry]:
+    """A task for all libraries."""
+    return [Entry(side, side, task, threads) for side in ("anode", *RIVALS)] + list(more)
+
+
+def peak(threads: int) -> Entry:
+    """What the machine can do."""
+    return Entry("matrix product", "peak", Task("solve"), threads)
+
+
+def sweep(title: str, axis: str, values: Sequence[float], task: Callable[[Any], Task], timed: bool = True) -> Part:
+    """A task that grows, for three libraries; torchdiffeq trains models one after another, so one tells it all."""
+
+    def entries(task: Task) -> tuple[Entry, ...]:
+        theirs = replace(task, members=1)
+        return (
+            Entry("anode", "anode", task),
+            Entry("torchdiffeq", "torchdiffeq", theirs),
+            Entry("diffrax", "diffrax", task),
+        )
+
+    return Part(title, tuple(entries(task(value)) for value in values), tuple(values), axis, timed)
+
+
+TWENTY = replace(TOY, members=20)
+PARTS: dict[str, Part] = {
+    "toy": one("a training iteration of the toy experiments, one thread", *everybody(TOY, peak(1))),
+    "repeats": one(
+        "the same with 20 repeats on two processors, per repeat",
+        Entry("anode, 20 at once", "anode", TWENTY, 2),
+        Entry("anode, 20 at once, one thread", "anode", TWENTY),
+        Entry("torchdiffeq, one after another", "torchdiffeq", TOY, 2),
+        Entry("diffrax, 20 at once by vmap", "diffrax", TWENTY, 2),
+        peak(2),
+    ),
+    "small": one("4-32-4, to t = 100 with tolerance 1e-6, with gradient, one thread", *everybody(SMALL, peak(1))),
+    "module": one(
+        "a training iteration with a module of your own, one thread",
+        Entry("anode.odeint", "anode, your module", TOY),
+        Entry("torchdiffeq", "torchdiffeq", TOY),
+    ),
+    "predict": one("classes of 100,000 rows, two threads", *everybody(PREDICT, peak(2), threads=2)),
+    "batch": sweep("batch", "points", (1, 8, 64, 512, 4096), lambda n: replace(NET, batch=n)),
+    "width": sweep("width", "width", (8, 32, 128, 512), lambda n: replace(NET, sizes=(8, n, n, 8))),
+    "dimension": sweep("dimension", "dimension", (2, 8, 32, 128), lambda n: replace(NET, sizes=(n, 64, 64, n))),
+    "members": sweep(
+        "models at once, per model", "models", (1, 4, 16, 64), lambda n: replace(TOY, members=n, epochs=1)
+    ),
+    "tolerance": sweep(
+        "work and precision",
+        "tolerance",
+        (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9),
+        lambda tol: replace(EXACT, tol=tol),
+    ),
+    "memory": sweep("memory", "points", (1024, 4096, 16384), lambda n: replace(NET, batch=n, t1=10.0), timed=False),
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of a part.
+
+    Attributes:
+        rows: Of every point.
+        errors: Of a work-precision diagram, of every row.
+    """
+
+    name: str
+    rows: list[list[Row]]
+    errors: list[list[float]]
+
+    @property
+    def part(self) -> Part:
+        """What was asked for."""
+        return PARTS[self.name]
+
+    def row(self, label: str) -> Row:
+        """A row of the first point by its label."""
+        return next(row for row in self.rows[0] if row.label == label)
+
+
+def bench(out: Path, names: Sequence[str], turns: int, bars: Bars) -> list[Found]:
+    """Measure what is named, or else whatever a folder does not hold yet; returns all that it holds then.
+
+    Args:
+        out: The folder.
+        names: Some of :data:`PARTS`.
+        turns: How often each side takes its turn.
+        bars: Shows the progress.
+    """
+    for name in names:
+        lookup("part", name, PARTS)
+    out.mkdir(parents=True, exist_ok=True)
+    with locked(out, "out"):
+        for name in names or [name for name in PARTS if not (out / f"{name}.json").exists()]:
+            keep(out, measured(name, turns, bars))
+        return [kept(out, name) for name in PARTS if (out / f"{name}.json").exists()]
+
+
+def measured(name: str, turns: int, bars: Bars) -> Found:
+    """Measure a part; libraries that are not there are left out."""
+    part = PARTS[name]
+    rows = []
+    for i, entries in enumerate(part.entries):
+        here = [entry for entry in entries if entry.side not in RIVALS or version(entry.side)]
+        where = f"{part.axis} {part.values[i]:g}, " if part.values else ""
+
+        def show(done: int, total: int, label: str, before: int = i, where: str = where) -> None:
+            bars.show(name, before * total + done, len(part.entries) * total, where + label)
+
+        rows.append(measure(here, turns if part.timed else 0, show))
+    errors = [[error_of(row) for row in point] for point in rows] if name == "tolerance" else []
+    return Found(name, rows, errors)
+
+
+def error_of(row: Row) -> float:
+    """How far a row of the work-precision diagram is from the truth."""
+    return float(np.abs(np.array(row.outcome) - truth()[: len(row.outcome)]).max()) if row.outcome else float("nan")
+
+
+def truth() -> Any:
+    """The end of the solves of the work-precision diagram, by another method with a tolerance far below all others."""
+    net, y0 = Network(EXACT).net, torch.tensor(EXACT.state())
+    with torch.no_grad():
+        solution = anode.solve(net, y0, (0.0, EXACT.t1), method="dopri8", rtol=1e-13, atol=1e-13).check()
+    y1: Any = solution.y1
+    return y1.ravel().numpy()
+
+
+def keep(out: Path, found: Found) -> None:
+    """Write what was measured."""
+    content = {
+        "format": FORMAT,
+        "environment": environment(),
+        "versions": {side: version(side) for side in (*RIVALS, "jax") if version(side)},
+        "title": found.part.title,
+        "axis": found.part.axis,
+        "values": found.part.values,
+        "points": [[asdict(row) for row in rows] for rows in found.rows],
+        "errors": found.errors,
+    }
+    write_json(out / f"{found.name}.json", content, indent=1)
+
+
+def kept(out: Path, name: str) -> Found:
+    """What was measured before."""
+    path = out / f"{name}.json"
+    content = read_json(path)
+    try:
+        if content["format"] == FORMAT and content["values"] == list(PARTS[name].values):
+            return Found(name, [[Row(**row) for row in rows] for rows in content["points"]], content["errors"])
+    except (KeyError, TypeError):
+        pass
+    raise DamagedFileError(f"{path}: is damaged or of another version; remove it, and it is measured again")

@@ -1,0 +1,74 @@
+"""What was measured, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anode.bench.speed import Found
+from anode.bench.turns import Row
+
+Table = tuple[str, list[str], list[list[str]]]
+"""A title, the names of the columns, and rows."""
+
+
+def tables(found: Sequence[Found]) -> list[Table]:
+    """A table for every part."""
+    return [growth(one) if one.part.values else comparison(one) for one in found]
+
+
+def comparison(found: Found) -> Table:
+    """A part with one point: time, how many times that of the first row, NFE, and the share of the machine's peak."""
+    rows = found.rows[0]
+    first = rows[0]
+    peak = next((row.gigaflops for row in rows if row.side == "peak"), 0.0)
+    shown = [
+        [
+            row.label,
+            row.failed or seconds(row.typical),
+            "" if row.failed else f"{row.typical / first.typical:.1f}x",
+            f"{row.nfe:.0f}" if row.nfe else "",
+            f"{100 * row.gigaflops / peak:.0f} %" if peak and row.gigaflops else "",
+        ]
+        for row in rows
+        if row.side != "peak"
+    ]
+    columns = ["", "time", "against the first", "NFE", f"of {peak:.0f} GFLOP/s"]
+    if not peak:
+        columns, shown = columns[:-1], [row[:-1] for row in shown]
+    return found.part.title, columns, shown
+
+
+def growth(found: Found) -> Table:
+    """A sweep: a line for each of its values."""
+    labels = list(dict.fromkeys(row.label for rows in found.rows for row in rows))
+    shown = []
+    for i, (value, rows) in enumerate(zip(found.part.values, found.rows, strict=True)):
+        cells = {row.label: cell(found, row) for row in rows}
+        if found.errors:
+            cells = {
+                row.label: f"{cells[row.label]}, {error:.0e}" for row, error in zip(rows, found.errors[i], strict=True)
+            }
+        shown.append([f"{value:g}", *(cells.get(label, "") for label in labels)])
+    what = "time and error" if found.errors else "time" if found.part.timed else "memory"
+    title = found.part.title if what == found.part.title else f"{found.part.title}: {what}"
+    return title, [found.part.axis, *labels], shown
+
+
+def cell(found: Found, row: Row) -> str:
+    """The number of interest."""
+    return row.failed or (seconds(row.typical) if found.part.timed else f"{row.megabytes:.0f} MB")
+
+
+def seconds(value: float) -> str:
+    """A time with three digits."""
+    unit, factor = ("s", 1.0) if value >= 1 else ("ms", 1e3) if value >= 1e-3 else ("µs", 1e6)
+    return f"{value * factor:.3g} {unit}"
+
+
+def markdown(found: Sequence[Found]) -> str:
+    """All tables in Markdown."""
+    parts = []
+    for title, columns, rows in tables(found):
+        lines = [columns, ["---"] * len(columns), *rows]
+        parts.append(f"**{title}**\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines))
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,138 @@
+"""What is measured: the same network, data and tolerances for every library, as plain arrays."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from anode.data import toy
+from anode.estimators.classifier import ANODEClassifier
+
+Array = NDArray[Any]
+
+KINDS = ("train", "gradient", "solve", "predict")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A piece of work.
+
+    Attributes:
+        kind: ``train``: epochs of the paper's toy protocol. ``gradient``: a solve and the gradient of the sum of its
+            final state. ``solve``: a solve alone. ``predict``: the classes of many rows by a fitted classifier.
+        sizes: Of the state, the hidden layers, and the state again.
+        activations: Of each layer's output.
+        time: Whether the network is given the time.
+        zeros: How many numbers of the state are zero at the start.
+        batch: Points in a solve.
+        t1: Where a solve ends; it begins at 0.
+        tol: Both tolerances.
+        members: How many models are trained.
+        epochs: Passes over the data.
+        double: Whether to compute in double precision.
+    """
+
+    kind: str
+    sizes: tuple[int, ...] = (7, 32, 32, 7)
+    activations: tuple[str, ...] = ("relu", "relu", "none")
+    time: bool = False
+    zeros: int = 0
+    batch: int = 64
+    t1: float = 1.0
+    tol: float = 1e-3
+    members: int = 1
+    epochs: int = 1
+    double: bool = False
+
+    @property
+    def dim(self) -> int:
+        """Of the state."""
+        return self.sizes[0]
+
+    @property
+    def dtype(self) -> str:
+        """The precision's name in NumPy."""
+        return "float64" if self.double else "float32"
+
+    def weights(self, member: int = 0) -> list[tuple[Array, Array]]:
+        """Matrices [outputs, inputs] and biases of all layers; time is the last input of the first."""
+        if self.kind == "predict":
+            return self._fitted_weights
+        random = np.random.default_rng(member)
+        made = []
+        for i, (inputs, outputs) in enumerate(zip(self.sizes, self.sizes[1:], strict=False)):
+            columns = inputs + (self.time and i == 0)
+            bound = 1 / math.sqrt(columns)
+            matrix, bias = (random.uniform(-bound, bound, shape) for shape in ((outputs, columns), (outputs,)))
+            made.append((matrix.astype(self.dtype), bias.astype(self.dtype)))
+        return made
+
+    def head(self, member: int = 0) -> tuple[Array, Array]:
+        """The linear layer that predicts."""
+        if self.kind == "predict":
+            head = self.estimator.model_.head
+            return head.weight.detach().numpy(), head.bias.detach().numpy()
+        bound = 1 / math.sqrt(self.dim)
+        random = np.random.default_rng(1000 + member)
+        return random.uniform(-bound, bound, (1, self.dim)).astype(self.dtype), np.zeros(1, self.dtype)
+
+    def state(self) -> Array:
+        """States to start from, [batch, dim]."""
+        if self.kind == "predict":
+            scaled = (self.rows - self.estimator.offset_) / self.estimator.scale_
+            return np.pad(scaled, ((0, 0), (0, self.zeros))).astype(self.dtype)
+        if self.kind == "train":
+            rows = self.data().x[self.order(0)[: self.batch]].numpy()
+        else:
+            rows = np.random.default_rng(7).uniform(0, 1, (self.batch, self.dim - self.zeros))
+        return np.pad(rows, ((0, 0), (0, self.zeros))).astype(self.dtype)
+
+    def data(self, member: int = 0) -> toy.Dataset:
+        """What is trained on."""
+        return toy.load("g", dim=self.dim - self.zeros, seed=member)
+
+    def order(self, epoch: int, member: int = 0) -> torch.Tensor:
+        """The points' order in an epoch: that of :func:`anode.fit`."""
+        seeded = torch.Generator().manual_seed(member * 1_000_003 + epoch)
+        return torch.randperm(len(self.data(member)), generator=seeded)
+
+    @property
+    def iterations(self) -> int:
+        """How many times this is done at once: iterations of training, or one solve."""
+        if self.kind != "train":
+            return 1
+        return self.epochs * -(-len(self.data()) // self.batch)
+
+    def operations(self, nfe: float) -> float:
+        """Multiplications and additions of one model, given how often a solve evaluates it.
+
+        Twice as many again for a gradient. What is computed a second time is not counted.
+        """
+        layers = zip(self.sizes, self.sizes[1:], strict=False)
+        evaluation = sum(2 * self.batch * n * (m + (self.time and i == 0)) for i, (m, n) in enumerate(layers))
+        return nfe * evaluation * (3 if self.kind in ("train", "gradient") else 1)
+
+    @cached_property
+    def estimator(self) -> ANODEClassifier:
+        """A fitted classifier, the same in every process."""
+        data = toy.load("moons", seed=0)
+        model = ANODEClassifier(augment=self.zeros, hidden=self.sizes[1], activation=self.activations[0], epochs=5)
+        return model.set_params(random_state=0).fit(data.x.numpy(), data.labels.numpy())
+
+    @cached_property
+    def rows(self) -> Array:
+        """What it is asked about."""
+        return np.random.default_rng(1).uniform(-2, 2, (self.batch, self.dim - self.zeros)).astype(self.dtype)
+
+    @cached_property
+    def _fitted_weights(self) -> list[tuple[Array, Array]]:
+        field: Any = self.estimator.model_.flow.field
+        matrices = [weight.detach().numpy() for weight in field.weights]
+        matrices[0] = np.concatenate([matrices[0], field.time_weight.detach().numpy()[:, None]], axis=1)
+        return list(zip(matrices, (bias.detach().numpy() for bias in field.biases), strict=True))

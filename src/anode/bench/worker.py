@@ -1,0 +1,64 @@
+"""A process that does the tasks of one library when it is told to: ``python -m anode.bench.worker SIDE THREADS``.
+
+Every line of its input is a request in JSON, every line of its output the answer.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import sys
+import time
+from typing import Any
+
+
+def main() -> None:
+    """Answer requests until there are no more."""
+    side, threads = sys.argv[1], int(sys.argv[2])
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    answers, sys.stdout = sys.stdout, sys.stderr  # whatever a library prints is no answer
+    import torch
+
+    from anode.bench.sides import SIDES, Work
+    from anode.bench.tasks import Task
+
+    torch.set_num_threads(threads)
+    module = importlib.import_module(f"anode.bench.sides.{SIDES[side]}")
+    work: Work | None = None
+    iterations = 1
+    for line in sys.stdin:
+        request = json.loads(line)
+        answer: dict[str, Any]
+        if "task" in request:
+            settings: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in request["task"].items()}
+            task = Task(**settings)
+            before = peak_megabytes()
+            work, iterations = module.work(task), task.iterations
+            outcome = work.run()  # which also warms it up, and compiles what has to be compiled
+            answer = {"outcome": outcome.ravel()[:200].tolist(), "megabytes": peak_megabytes() - before}
+            answer["nfe"] = work.nfe()
+        else:
+            assert work is not None
+            answer = {"seconds": turn(work.run, request["seconds"]) / iterations}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+def turn(run: Any, seconds: float) -> float:
+    """How long a task takes, done as often as fits into some time and at least once."""
+    count, start = 0, time.perf_counter()
+    while count == 0 or time.perf_counter() - start < seconds:
+        run()
+        count += 1
+    return (time.perf_counter() - start) / count
+
+
+def peak_megabytes() -> float:
+    """The most memory this process has had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    main()

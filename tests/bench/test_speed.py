@@ -1,0 +1,142 @@
+"""Libraries side by side, on tasks of a moment."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from anode.bench import speed
+from anode.bench.speed import PARTS, Part, bench, kept, one, truth
+from anode.bench.tables import markdown
+from anode.bench.tasks import KINDS, Task
+from anode.bench.turns import Entry, Row, Worker, WorkerError, difference, measure
+from anode.cli import app
+from anode.files import DamagedFileError
+from anode.train.progress import Bars
+
+SMALL = Task("gradient", sizes=(2, 8, 2), activations=("tanh", "none"), batch=4)
+TASKS = {
+    "train": Task("train", sizes=(3, 4, 3), activations=("relu", "none"), time=True, zeros=1, batch=1000),
+    "gradient": replace(SMALL, activations=("softplus", "tanh"), double=True),
+    "solve": SMALL,
+    "predict": replace(speed.PREDICT, batch=50),
+}
+
+
+def quiet(done, total, label):
+    assert 0 <= done <= total
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_that_are_installed_do_the_same_work(kind):
+    task = TASKS[kind]
+    rows = measure([Entry(side, side, task) for side in ("anode", "anode, your module", "torchdiffeq")], 0, quiet)
+    assert [row.failed for row in rows] == ["", "", ""]
+    ours, module, rival = rows
+    assert rival.nfe == module.nfe > 0
+    assert abs(ours.nfe - rival.nfe) < 12  # rows have step sizes of their own where classes are predicted
+    assert len(ours.outcome) >= 3
+    assert difference(ours, rival) < 1e-3
+    assert difference(module, rival) < 1e-3
+
+
+def test_models_at_once_do_what_one_does():
+    task = replace(TASKS["train"], members=3)
+    many, alone = measure([Entry("", "anode", task), Entry("", "anode", replace(task, members=1))], 0, quiet)
+    assert difference(many, alone) < 1e-5
+
+
+def test_turns_give_times_and_what_was_computed_in_a_second():
+    rows = measure([Entry("a", "anode", SMALL), Entry("peak", "peak", SMALL)], 2, quiet)
+    for row in rows:
+        assert len(row.seconds) == 2
+        assert all(seconds > 0 for seconds in row.seconds)
+    assert 0 < rows[0].gigaflops < rows[1].gigaflops
+
+
+def test_operations_are_those_of_the_products():
+    assert Task("solve", sizes=(2, 8, 2), batch=4).operations(10) == 10 * 4 * 2 * (2 * 8 + 8 * 2)
+    assert Task("gradient", sizes=(2, 8, 2), batch=4).operations(10) == 30 * 4 * 2 * (2 * 8 + 8 * 2)
+    assert Task("solve", sizes=(2, 8, 2), batch=4, time=True).operations(1) == 4 * 2 * (3 * 8 + 8 * 2)
+
+
+def test_a_library_that_fails_is_named_with_its_reason():
+    broken = Task("gradient", sizes=(2, 8, 2), activations=("nothing", "none"))
+    (row,) = measure([Entry("broken", "torchdiffeq", broken)], 1, quiet)
+    assert "nothing" in row.failed
+    assert np.isnan(row.typical)
+
+
+def test_a_process_that_dies_is_noticed():
+    with Worker(Entry("", "anode", SMALL)) as worker:
+        worker._process.kill()
+        with pytest.raises(WorkerError, match="ended with -9"):
+            worker.ask(seconds=0.1)
+
+
+def test_every_part_has_entries_for_all_of_its_values():
+    for part in PARTS.values():
+        assert len(part.entries) == max(1, len(part.values))
+        for entries in part.entries:
+            assert {"anode", "torchdiffeq"} <= {entry.side.split(",")[0] for entry in entries}
+
+
+def test_the_truth_is_far_closer_than_any_tolerance_asked_for():
+    exact = truth()
+    tight = replace(speed.EXACT, tol=1e-11)
+    (row,) = measure([Entry("", "anode", tight)], 0, quiet)
+    assert np.abs(np.array(row.outcome) - exact[:200]).max() < 1e-9
+
+
+@pytest.fixture
+def _few_parts(monkeypatch):
+    def sweep(task, timed=True):
+        entries = tuple((Entry("anode", "anode", replace(task, batch=n)),) for n in (2, 4))
+        return Part("growth", entries, (2, 4), "points", timed)
+
+    parts = {
+        "toy": one("a comparison", Entry("anode", "anode", SMALL), Entry("matrix product", "peak", SMALL)),
+        "tolerance": sweep(replace(speed.EXACT, tol=1e-6)),
+        "memory": sweep(SMALL, timed=False),
+    }
+    monkeypatch.setattr(speed, "PARTS", parts)
+    monkeypatch.setattr("anode.bench.turns.SECONDS", 0.01)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["bench", "speed", *map(str, arguments)])
+
+
+@pytest.mark.usefixtures("_few_parts")
+def test_the_command_measures_draws_and_keeps_what_it_has(tmp_path):
+    result = run("--out", tmp_path, "--turns", 1)
+    assert (result.exit_code, result.stderr, result.exception) == (0, "", None)
+    files = {path.name for path in tmp_path.iterdir()}
+    pictures = {f"{name}.{kind}" for name in ("comparisons", "growth") for kind in ("png", "svg")}
+    assert files == {"toy.json", "tolerance.json", "memory.json", "speed.md", *pictures}
+    assert "1.0x" in (tmp_path / "speed.md").read_text()
+    assert all(0 < error < 1e-4 for point in kept(tmp_path, "tolerance").errors for error in point)
+
+    before = {name: json.loads((tmp_path / f"{name}.json").read_text()) for name in ("toy", "memory")}
+    (tmp_path / "memory.json").unlink()
+    found = bench(tmp_path, [], 1, Bars())
+    assert json.loads((tmp_path / "toy.json").read_text()) == before["toy"]
+    assert [one.name for one in found] == ["toy", "tolerance", "memory"]
+    assert "MB" in markdown(found)
+
+
+@pytest.mark.usefixtures("_few_parts")
+def test_what_cannot_be_measured_or_read_is_refused(tmp_path):
+    result = run("typo", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert "typo" in result.stderr
+    assert "toy" in result.stderr
+    (tmp_path / "toy.json").write_text('{"format": "anode speed 1", "values": [], "points": 3}')
+    with pytest.raises(DamagedFileError, match=r"toy\.json"):
+        kept(tmp_path, "toy")
+
+
+def test_a_row_without_an_outcome_differs_from_everything():
+    assert np.isnan(difference(Row("a", "anode", 1), Row("b", "anode", 1, outcome=[1.0])))
