@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from anode.data import toy
-from anode.estimators.classifier import ANODEClassifier
+
+if TYPE_CHECKING:
+    from anode.estimators.classifier import ANODEClassifier
 
 Array = NDArray[Any]
 
@@ -121,6 +123,8 @@ class Task:
     @cached_property
     def estimator(self) -> ANODEClassifier:
         """A fitted classifier, the same in every process."""
+        from anode.estimators.classifier import ANODEClassifier  # scikit-learn takes a while to import
+
         data = toy.load("moons", seed=0)
         model = ANODEClassifier(augment=self.zeros, hidden=self.sizes[1], activation=self.activations[0], epochs=5)
         return model.set_params(random_state=0).fit(data.x.numpy(), data.labels.numpy())
