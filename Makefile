@@ -26,8 +26,8 @@ test-native: $(STAMP)
 	ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/ode/test_native.py tests/train/test_course.py
 
 benchmark: $(STAMP)
+	$(BIN)/anode bench speed
 	$(BIN)/python benchmarks/core.py
-	$(BIN)/python benchmarks/toy.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/images.py

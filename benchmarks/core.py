@@ -1,7 +1,8 @@
-"""The numerical core side by side with torchdiffeq: the same work, in one process, interleaved.
+"""The Python core side by side with torchdiffeq: a right-hand side of the user's own, in one process, interleaved.
 
 Run ``python benchmarks/core.py`` (about two minutes). Every row solves the same problem with the same tolerances on
 one thread; the two sides take turns, and the median of all turns counts. ``ratio`` is how many times faster anode is.
+``anode bench speed`` compares what the compiled engine does, and with other libraries too.
 """
 
 from __future__ import annotations
@@ -59,18 +60,6 @@ def toy_network() -> nn.Module:
 
 def small_network() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 32), nn.Softplus(), nn.Linear(32, 4), nn.Tanh())
-
-
-def as_field(network: nn.Module) -> anode.MLPField:
-    """The toy network as an ``anode.MLPField``: the same function, with time's column as a bias that moves."""
-    field = anode.MLPField(7, hidden=32)
-    linears = [layer for layer in network if isinstance(layer, nn.Linear)]
-    with torch.no_grad():
-        for i, linear in enumerate(linears):
-            field.weights[i].copy_(linear.weight[:, :-1] if i == 0 else linear.weight)
-            field.biases[i].copy_(linear.bias)
-        field.time_weight.copy_(linears[0].weight[:, -1])
-    return field
 
 
 def training_step(field: nn.Module, solve: Callable[[nn.Module, Tensor], Tensor]) -> Callable[[], None]:
@@ -144,9 +133,8 @@ def toy_rows(seconds: float) -> list[Row]:
 
         return run
 
-    own = "toy training step, your nn.Module"
+    own = "toy training step"
     pairs = [
-        ("toy training step, anode.MLPField", torchdiffeq.odeint, with_solve(as_field(network), "discrete")),
         (f"{own}, odeint", torchdiffeq.odeint, with_odeint(anode.odeint)),
         (f"{own}, solve", torchdiffeq.odeint, with_solve(fresh(), "discrete")),
         (f"{own}, odeint_adjoint", torchdiffeq.odeint_adjoint, with_odeint(anode.odeint_adjoint)),
