@@ -64,6 +64,10 @@ ANODE_INLINE V<T> absolute(V<T> x) {
   return x < 0 ? -x : x;
 }
 
+constexpr double kInverseFactorials[] = {1.0,           1.0,           1.0 / 2,        1.0 / 6,         1.0 / 24,
+                                         1.0 / 120,     1.0 / 720,     1.0 / 5040,     1.0 / 40320,     1.0 / 362880,
+                                         1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800};
+
 /// e^x - 1 and e^x for x <= 0.
 template <class T>
 ANODE_INLINE void exponential(V<T> x, V<T>& minus_one, V<T>& value) {
@@ -74,9 +78,9 @@ ANODE_INLINE void exponential(V<T> x, V<T>& minus_one, V<T>& value) {
   V<T> n = shifted - S::round;
   V<T> r = x - n * S::ln2_high - n * S::ln2_low;
   // r^2/2! + r^3/3! + ..., from the last term.
-  V<T> p = splat<T>(1);
-  for (int k = S::exp_terms; k > 2; --k) p = p * r * (T(1) / T(k)) + 1;
-  V<T> q = r + p * r * r * T(0.5);
+  V<T> p = splat<T>(T(kInverseFactorials[S::exp_terms]));
+  for (int k = S::exp_terms - 1; k > 1; --k) p = p * r + T(kInverseFactorials[k]);
+  V<T> q = r + p * r * r;
   V<T> scale = (V<T>)(((typename S::I)shifted + S::bias) << S::mantissa);  // 2^n, put together from its bits
   minus_one = scale * q + (scale - 1);
   value = nothing ? V<T>{} : scale * q + scale;  // what is left would not be small beside a large factor

@@ -47,6 +47,11 @@ class PID:
                 f"min_factor={self.min_factor}, max_factor={self.max_factor}, safety={self.safety}"
             )
 
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """All of it, in the order of its fields."""
+        return self.p, self.i, self.d, self.safety, self.min_factor, self.max_factor
+
     def exponents(self, order: int) -> tuple[float, float, float]:
         """The exponents of the current error and of the two before it."""
         p, i, d = self.p / order, self.i / order, self.d / order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -51,9 +52,14 @@ def state(y0: Any) -> State:
             )
     if sum(component.numel() for component in components) == 0:
         raise ValueError(f"y0: takes a state with at least one element, got {describe(components[0])}")
-    if not all(bool(component.isfinite().all()) for component in components):
+    if not all(map(is_finite, components)):
         raise ValueError("y0: takes finite values, got NaN or infinity")
     return tuple(components) if isinstance(y0, tuple | list) else components[0]
+
+
+def is_finite(x: Tensor) -> bool:
+    """Whether all values are finite; their sum says so, most of the time, at a fraction of the cost."""
+    return cmath.isfinite(x.detach().sum().item()) or bool(x.isfinite().all())
 
 
 def finite_rows(name: str, value: Tensor) -> None:

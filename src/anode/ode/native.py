@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import importlib
 import math
-from dataclasses import astuple
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -151,7 +150,7 @@ def run(problem: Problem, keep: bool) -> tuple[Trace, Any]:
         min_step=plan.min_step,
         max_step=plan.max_step,
         max_steps=min(plan.max_steps, 2**62),
-        controller=astuple(plan.controller),
+        controller=plan.controller.numbers,
         grouped=plan.group_dims > 0,
         sizes=field.sizes,
         activations=[ACTIVATIONS.index(name) for name in field.activations],
@@ -167,13 +166,13 @@ def run(problem: Problem, keep: bool) -> tuple[Trace, Any]:
     outputs = [torch.empty_like(y0) for _ in plan.wanted]
     last = torch.empty_like(y0)
     t = y0.new_empty(plan.groups, dtype=torch.float64)
-    counts = [y0.new_empty(plan.groups, dtype=torch.int64) for _ in range(4)]
+    counts = y0.new_empty((4, *plan.groups), dtype=torch.int64)
     calls = solve.run(
         y0.data_ptr(), [o.data_ptr() for o in outputs], last.data_ptr(), t.data_ptr(), [c.data_ptr() for c in counts]
     )
     if plan.group_dims:
         return Trace(outputs, last, t, counts[0], Stats(counts[1], counts[2], counts[3], calls)), solve
-    code, nfe, accepted, rejected = torch.stack(counts).tolist()
+    code, nfe, accepted, rejected = counts.tolist()
     return Trace(outputs, last, float(t), Status(code), Stats(nfe, accepted, rejected, calls)), solve
 
 

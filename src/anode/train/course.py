@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import astuple
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -68,7 +67,7 @@ class Course:
             rtol=solver["rtol"],
             atol=solver["atol"],
             max_steps=solver["max_steps"],
-            controller=astuple(CONTROLLERS["integral"]),
+            controller=CONTROLLERS["integral"].numbers,
             grouped=protocol.members is not None,
             sizes=field.sizes,
             activations=[native.ACTIVATIONS.index(name) for name in field.activations],

@@ -1,0 +1,42 @@
+// Blocks of points, and sums of them, for both directions of a solve.
+
+#pragma once
+
+#include <vector>
+
+#include "method.h"
+
+namespace anode {
+
+constexpr int kMostSlopes = 32;
+
+/// Rows [rows][dim] as a block; what is over is filled with copies of the last row, which is as finite as that is.
+template <class T>
+void load_rows(const T* from, long rows, long dim, long width, T* block) {
+  for (long b = 0; b < width; ++b) {
+    const T* row = from + (b < rows ? b : rows - 1) * dim;
+    for (long i = 0; i < dim; ++i) block[i * width + b] = row[i];
+  }
+}
+
+/// A weighted sum of some slopes.
+template <class T>
+struct Sum {
+  int count = 0;
+  T weights[kMostSlopes];
+  const T* parts[kMostSlopes];
+
+  void add(double weight, const T* part) {
+    weights[count] = T(weight);
+    parts[count++] = part;
+  }
+};
+
+template <class T>
+Sum<T> sum_of(const Weights& row, const std::vector<T*>& slopes) {
+  Sum<T> sum;
+  for (auto [i, weight] : row) sum.add(weight, slopes[i]);
+  return sum;
+}
+
+}  // namespace anode
