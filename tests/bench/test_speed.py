@@ -56,6 +56,12 @@ def test_turns_give_times_and_what_was_computed_in_a_second():
     assert 0 < rows[0].gigaflops < rows[1].gigaflops
 
 
+def test_memory_is_what_a_task_takes_at_its_peak():
+    large = Task("solve", sizes=(64, 64), activations=("tanh",), batch=50_000)  # a state has 12.8 MB
+    small, row = measure([Entry("", "anode", replace(large, batch=50)), Entry("", "anode", large)], 0, quiet)
+    assert small.megabytes < 20 < row.megabytes < 2_000
+
+
 def test_operations_are_those_of_the_products():
     assert Task("solve", sizes=(2, 8, 2), batch=4).operations(10) == 10 * 4 * 2 * (2 * 8 + 8 * 2)
     assert Task("gradient", sizes=(2, 8, 2), batch=4).operations(10) == 30 * 4 * 2 * (2 * 8 + 8 * 2)

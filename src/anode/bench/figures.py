@@ -13,6 +13,7 @@ from anode.bench.speed import Found
 from anode.bench.tables import seconds
 from anode.bench.turns import Row
 from anode.plots import style
+from anode.plots.curves import make_logarithmic
 
 COLORS = {
     "anode": style.MODEL_COLORS["ANODE"],
@@ -76,15 +77,17 @@ def growth(found: Sequence[Found]) -> Figure:
 
 def draw_sweep(ax: Axes, found: Found) -> None:
     """A line for each library; of work and precision, the time against the error."""
-    part, positive = found.part, True
+    part, values = found.part, []
     for label in dict.fromkeys(row.label for rows in found.rows for row in rows):
         cells = [(i, j) for i, rows in enumerate(found.rows) for j, row in enumerate(rows) if row.label == label]
         rows = [found.rows[i][j] for i, j in cells]
         x = [found.errors[i][j] if found.errors else part.values[i] for i, j in cells]
         y = np.array([row.typical * 1e3 if part.timed else row.megabytes for row in rows])
-        positive = positive and bool((y > 0).all())
+        values.append(y)
         ax.plot(x, y, "o-", color=COLORS[rows[0].side], markersize=4.5, linewidth=1.8, label=label)
-    ax.set(xscale="log", yscale="log" if positive else "linear", title=part.title)
+    ax.set(xscale="log", title=part.title)
+    if all((y > 0).all() for y in values):
+        make_logarithmic(ax, np.concatenate(values))
     ax.set_xlabel("error" if found.errors else part.axis)
     ax.set_ylabel("milliseconds" if part.timed else "megabytes")
     if found.errors:
