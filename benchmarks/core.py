@@ -133,11 +133,23 @@ def toy_rows(seconds: float) -> list[Row]:
 
         return run
 
+    def without_solver() -> Callable[[], int]:
+        """The field as often as a solve evaluates it, one evaluation of the last: what no solver can save."""
+        field = fresh()
+
+        def chain(f: nn.Module, y: Tensor) -> Tensor:
+            for _ in range(20):
+                y = f(span[0], y)
+            return y
+
+        return counting(field, training_step(field, chain))
+
     own = "toy training step"
     pairs = [
         (f"{own}, odeint", torchdiffeq.odeint, with_odeint(anode.odeint)),
         (f"{own}, solve", torchdiffeq.odeint, with_solve(fresh(), "discrete")),
         (f"{own}, odeint_adjoint", torchdiffeq.odeint_adjoint, with_odeint(anode.odeint_adjoint)),
+        (f"{own}, f alone, without a solver", torchdiffeq.odeint, without_solver()),
     ]
     return [compare(name, with_odeint(rival), ours, seconds) for name, rival, ours in pairs]
 
