@@ -136,8 +136,6 @@ void share(int count, int threads, const std::function<void(int)>& piece) {
   Task task(count, piece);
   if (threads <= 1) {
     task.help();
-  } else if (Parallel parallel = borrowed.load(); parallel && borrower == getpid()) {  // OpenMP does not survive a fork
-    parallel(help, &task, unsigned(threads), 0);
   } else {
     Shared& common = shared();
     std::unique_lock<std::mutex> lock(common.in_use, std::try_to_lock);
@@ -146,6 +144,17 @@ void share(int count, int threads, const std::function<void(int)>& piece) {
     else
       task.help();
   }
+  task.finish();
+}
+
+void share_borrowed(int count, int threads, const std::function<void(int)>& piece) {
+  const Parallel parallel = borrowed.load();
+  if (count <= 1 || threads <= 1 || !parallel || borrower != getpid()) {  // OpenMP does not survive a fork
+    share(count, threads, piece);
+    return;
+  }
+  Task task(count, piece);
+  parallel(help, &task, unsigned(threads), 0);  // with fewer, OpenMP would end the others and make them anew
   task.finish();
 }
 

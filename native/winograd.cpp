@@ -102,7 +102,7 @@ void Winograd::convolve(const float* x, const Images& images, const float* packe
                         int threads) const {
   const WinogradKernels& kernels = winograd_kernels();
   const long tiles = images.count * tiles_along(images.height) * tiles_along(images.width);
-  share(int((tiles + kTiles - 1) / kTiles), threads, [&](int block) {
+  share_borrowed(int((tiles + kTiles - 1) / kTiles), threads, [&](int block) {
     Loan arena;
     const long first = block * kTiles, count = std::min(kTiles, tiles - first);
     float* in = arena->take<float>(kPoints * kTiles * inputs);
@@ -139,7 +139,7 @@ void Winograd::add(const float* x, const float* cotangent, const Images& images,
     sums_ = arena_->take<float>(kStrands * kPoints * size);
     std::memset(sums_, 0, kStrands * kPoints * size * sizeof(float));
   }
-  share(kStrands, threads, [&](int strand) {
+  share_borrowed(kStrands, threads, [&](int strand) {
     Loan arena;
     float* in = arena->take<float>(kPoints * kTiles * inputs_);
     float* at = arena->take<float>(kPoints * kTiles * outputs_);

@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from anode.bench import speed
-from anode.bench.speed import PARTS, Part, bench, kept, one, truth
+from anode.bench.figures import draw
+from anode.bench.speed import PARTS, Found, Part, bench, keep, kept, one, truth
 from anode.bench.tables import markdown
 from anode.bench.tasks import KINDS, Task
 from anode.bench.turns import Entry, Row, Worker, WorkerError, difference, measure
@@ -96,6 +97,20 @@ def test_the_truth_is_far_closer_than_any_tolerance_asked_for():
     assert np.abs(np.array(row.outcome) - exact[:200]).max() < 1e-9
 
 
+def test_a_process_that_dies_between_turns_does_not_take_the_others_with_it(monkeypatch):
+    ask = Worker.ask
+
+    def deadly(self, **request):
+        if "seconds" in request and self.entry.label == "dies":
+            self._process.kill()
+        return ask(self, **request)
+
+    monkeypatch.setattr(Worker, "ask", deadly)
+    dead, alive = measure([Entry("dies", "anode", SMALL), Entry("lives", "anode", SMALL)], 1, quiet)
+    assert "ended with -9" in dead.failed
+    assert len(alive.seconds) == 1
+
+
 @pytest.fixture
 def _few_parts(monkeypatch):
     def sweep(task, timed=True):
@@ -139,9 +154,35 @@ def test_what_cannot_be_measured_or_read_is_refused(tmp_path):
     assert result.exit_code == 2
     assert "typo" in result.stderr
     assert "toy" in result.stderr
-    (tmp_path / "toy.json").write_text('{"format": "anode speed 1", "values": [], "points": 3}')
-    with pytest.raises(DamagedFileError, match=r"toy\.json"):
-        kept(tmp_path, "toy")
+    row = {"label": "anode", "side": "anode", "threads": 1, "seconds": [1.0]}
+    good = {"format": "anode speed 1", "values": [], "points": [[row]], "errors": []}
+    (tmp_path / "toy.json").write_text(json.dumps(good))
+    assert kept(tmp_path, "toy").rows[0][0].typical == 1.0
+    bad = [
+        {"points": 3},
+        {"points": []},
+        {"points": [[]]},
+        {"points": [[{**row, "side": "nobody"}]]},
+        {"points": [[{**row, "seconds": "ab"}]]},
+        {"errors": [[1.0, 2.0]]},
+        {"format": "anode speed 0"},
+    ]
+    for change in bad:
+        (tmp_path / "toy.json").write_text(json.dumps({**good, **change}))
+        with pytest.raises(DamagedFileError, match=r"toy\.json"):
+            kept(tmp_path, "toy")
+
+
+@pytest.mark.usefixtures("_few_parts")
+def test_what_failed_is_kept_and_shown(tmp_path):
+    failed = Row("anode", "anode", 1, failed="no memory")
+    keep(tmp_path, Found("toy", [[failed]], []))
+    keep(tmp_path, Found("tolerance", [[failed], [failed]], [[float("nan")], [float("nan")]]))
+    found = [kept(tmp_path, name) for name in ("toy", "tolerance")]
+    assert np.isnan(found[1].errors[0][0])
+    assert markdown(found).count("no memory") == 3
+    draw(tmp_path, found)
+    assert not (tmp_path / "comparisons.png").exists()
 
 
 def test_a_row_without_an_outcome_differs_from_everything():

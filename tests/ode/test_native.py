@@ -332,6 +332,15 @@ def test_other_sequences_are_left_to_python(net):
     assert torch.equal(anode.solve(net, y0, (0.0, 1.0)).y1, anode.solve(lambda t, y: net(y), y0, (0.0, 1.0)).y1)
 
 
+@pytest.mark.parametrize("shape", [(8, 1), (3, 5), (4,)])
+def test_a_state_of_another_width_than_the_network_is_not_given_to_the_engine(shape):
+    net = nn.Sequential(nn.Linear(2, 2), nn.Tanh()).double()
+    with pytest.raises(ValueError, match="not as many features"):
+        anode.solve(net, start(*shape), (0.0, 1.0), engine="native")
+    with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied|size mismatch"):
+        anode.solve(net, start(*shape), (0.0, 1.0))
+
+
 def test_a_changed_field_is_left_to_python():
     field = field_of(3)
     field.register_forward_hook(lambda module, inputs, output: output * 2)

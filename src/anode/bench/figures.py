@@ -28,7 +28,7 @@ COLUMNS = 3
 
 def draw(out: Path, found: Sequence[Found]) -> None:
     """Write the pictures into a folder: ``comparisons`` and ``growth``, as far as there is something to show."""
-    points = [one for one in found if not one.part.values]
+    points = [one for one in found if not one.part.values and rows_of(one)]
     sweeps = [one for one in found if one.part.values]
     if points:
         style.save(comparisons(points), out / "comparisons")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 
 import anode
-from anode.bench.sides import RIVALS, version
+from anode.bench.sides import RIVALS, SIDES, version
 from anode.bench.sides.in_torch import Network
 from anode.bench.tasks import Task
 from anode.bench.turns import Entry, Row, measure
@@ -191,19 +192,40 @@ def keep(out: Path, found: Found) -> None:
         "title": found.part.title,
         "axis": found.part.axis,
         "values": found.part.values,
-        "points": [[asdict(row) for row in rows] for rows in found.rows],
-        "errors": found.errors,
+        "points": without_nan([[asdict(row) for row in rows] for rows in found.rows]),
+        "errors": without_nan(found.errors),
     }
     write_json(out / f"{found.name}.json", content, indent=1)
 
 
+def without_nan(content: Any) -> Any:
+    """Lists and dictionaries with nothing in place of numbers that are not finite, for which JSON has no word."""
+    if isinstance(content, list):
+        return [without_nan(each) for each in content]
+    if isinstance(content, dict):
+        return {name: without_nan(each) for name, each in content.items()}
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
 def kept(out: Path, name: str) -> Found:
     """What was measured before."""
-    path = out / f"{name}.json"
+    path, part = out / f"{name}.json", PARTS[name]
     content = read_json(path)
     try:
-        if content["format"] == FORMAT and content["values"] == list(PARTS[name].values):
-            return Found(name, [[Row(**row) for row in rows] for rows in content["points"]], content["errors"])
-    except (KeyError, TypeError):
+        rows = [[read_row(row) for row in rows] for rows in content["points"]]
+        errors = [[math.nan if error is None else float(error) for error in point] for point in content["errors"]]
+        right = content["format"] == FORMAT and content["values"] == list(part.values)
+        right = right and len(rows) == len(part.entries) and all(rows)
+        if right and (not errors or [len(point) for point in errors] == [len(point) for point in rows]):
+            return Found(name, rows, errors)
+    except (KeyError, TypeError, ValueError):
         pass
     raise DamagedFileError(f"{path}: is damaged or of another version; remove it, and it is measured again")
+
+
+def read_row(content: dict[str, Any]) -> Row:
+    """A row that was kept."""
+    made = Row(**content)
+    lookup("side", made.side, SIDES)
+    outcome = [math.nan if value is None else float(value) for value in made.outcome]
+    return replace(made, seconds=[float(value) for value in made.seconds], outcome=outcome)

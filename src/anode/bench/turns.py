@@ -132,8 +132,14 @@ def measure(entries: Sequence[Entry], turns: int, show: Callable[[int, int, str]
         for turn in range(turns):
             for i, worker in workers.items():
                 show(len(entries) * (1 + turn) + i, total, entries[i].label)
-                seconds = worker.ask(seconds=SECONDS)["seconds"]
-                found[i]["seconds"].append(seconds / entries[i].task.members)
+                if "failed" in found[i]:
+                    continue
+                try:
+                    seconds = worker.ask(seconds=SECONDS)["seconds"]
+                except WorkerError as error:
+                    found[i] = {"failed": str(error)}
+                else:
+                    found[i]["seconds"].append(seconds / entries[i].task.members)
     show(total, total, "")
     return [row(entry, found[i]) for i, entry in enumerate(entries)]
 

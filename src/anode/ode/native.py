@@ -74,6 +74,7 @@ def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | 
         (torch.compiler.is_compiling(), "torch compiles what it is called from"),
         (_is_traced(y0), "a transform of torch follows the computation"),
         (field is None, "f is no MLPField or nn.Sequential of Linear and activations, or one that was changed"),
+        (field is not None and y0.shape[-1:] != (field.sizes[0],), "the state has not as many features as f takes"),
         (torch.is_autocast_enabled("cpu"), "autocast is on"),
         (y0.device.type != "cpu", f"the state is on {y0.device}"),
         (y0.dtype not in DTYPES, f"the state is of {y0.dtype}"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor, nn
 from torchdyn.core import NeuralODE
@@ -14,8 +16,11 @@ def work(task: Task) -> Work:
     """A task."""
     span = torch.tensor([0.0, task.t1])
 
+    @lru_cache(maxsize=2)
+    def flow(net: nn.Module) -> NeuralODE:
+        return NeuralODE(net, sensitivity="autograd", solver="dopri5", rtol=task.tol, atol=task.tol)
+
     def solve(net: nn.Module, y0: Tensor) -> Tensor:
-        flow = NeuralODE(net, sensitivity="autograd", solver="dopri5", rtol=task.tol, atol=task.tol)
-        return flow(y0, span)[1][-1]
+        return flow(net)(y0, span)[1][-1]
 
     return in_torch.work(task, solve)

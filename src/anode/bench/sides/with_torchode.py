@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 import torchode
 from torch import Tensor, nn
@@ -13,13 +15,15 @@ from anode.bench.tasks import Task
 def work(task: Task) -> Work:
     """A task."""
 
-    def solve(net: nn.Module, y0: Tensor) -> Tensor:
+    @lru_cache(maxsize=2)
+    def solver(net: nn.Module) -> torchode.AutoDiffAdjoint:
         term = torchode.ODETerm(net)
-        method = torchode.Dopri5(term=term)
         controller = torchode.IntegralController(atol=task.tol, rtol=task.tol, term=term)
-        solver = torchode.AutoDiffAdjoint(method, controller)
+        return torchode.AutoDiffAdjoint(torchode.Dopri5(term=term), controller)
+
+    def solve(net: nn.Module, y0: Tensor) -> Tensor:
         ends = torch.tensor([0.0, task.t1], dtype=y0.dtype).expand(len(y0), 2)
         problem = torchode.InitialValueProblem(y0=y0, t_eval=ends)
-        return solver.solve(problem).ys[:, -1]
+        return solver(net).solve(problem).ys[:, -1]
 
     return in_torch.work(task, solve)
