@@ -26,7 +26,7 @@ test-native: $(STAMP)
 	ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/ode/test_native.py tests/train/test_course.py
 
 benchmark: $(STAMP)
-	$(BIN)/anode bench speed
+	$(BIN)/anode bench speed  # with the rivals that benchmarks/rivals.txt names, if they are installed
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/search.py

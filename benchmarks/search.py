@@ -20,26 +20,37 @@ from statistics import median
 import joblib
 import numpy as np
 import torch
+import torchdiffeq
 from rich.console import Console
 from rich.table import Table
 from sklearn.model_selection import GridSearchCV, KFold
 from skorch import NeuralNetRegressor
-from torch import nn
+from torch import Tensor, nn
 
 import anode
 from anode.experiments.search.grid import search
 from anode.experiments.search.runs import Cross
 from anode.experiments.search.spaces import PAPER, Setting, settings
 from anode.train.progress import Bars
-from toy import TorchdiffeqODE
 
 
-class Module(TorchdiffeqODE):
-    """The model as skorch makes it."""
+class Module(nn.Module):
+    """An ANODE in the plane out of torch's layers, solved by torchdiffeq, as skorch makes it."""
 
     def __init__(self, hidden: int = 32, augment: int = 5) -> None:
         torch.set_num_threads(1)
-        super().__init__(anode.NeuralODE(2, 1, hidden, augment=augment))
+        super().__init__()
+        self.augment, dim = augment, 2 + augment
+        inner = (nn.Linear(dim + 1, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, dim))
+        self.net, self.head = nn.Sequential(*inner), nn.Linear(dim, 1)
+
+    def field(self, t: Tensor, h: Tensor) -> Tensor:
+        return self.net(torch.cat([h, t.expand(len(h), 1)], 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.cat([x, x.new_zeros(len(x), self.augment)], 1)
+        times = torch.tensor([0.0, 1.0])
+        return self.head(torchdiffeq.odeint(self.field, h, times, rtol=1e-3, atol=1e-3, method="dopri5")[-1])
 
 
 def ours(epochs: int, jobs: int) -> float:

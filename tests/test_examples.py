@@ -3,6 +3,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -28,6 +30,15 @@ def test_the_benchmark_of_the_core_compares_equal_work(tmp_path):
     rows = [line.split("x   ")[1].split(" / ") for line in printed.splitlines() if "x   " in line]
     assert len(rows) == 7
     assert all(theirs == ours for theirs, ours in rows)
+
+
+@pytest.mark.parametrize("name", ["images", "search"])
+def test_the_long_benchmarks_say_what_they_do(name):
+    assert run(f"benchmarks/{name}.py", "--help").stdout.startswith("usage:")
+
+
+def test_the_benchmark_of_memory_measures_a_step():
+    assert float(run("benchmarks/memory.py", "anode discrete", "1").stdout) > 50
 
 
 def test_the_benchmark_of_images_compares_equal_work(tmp_path):

@@ -355,7 +355,7 @@ def info() -> None:
     }
     sets = native.instruction_sets()
     if sets:
-        fields = "MLPField and ConvField on a CPU"
+        fields = "MLPField, nn.Sequential of linear layers and ConvField on a CPU"
         lines["engine"] = f"native, with {sets[0]} instructions, for {fields}; torch for everything else"
     else:
         why = "install it again where there is a C++17 compiler (GCC or Clang) to have one"
@@ -397,11 +397,11 @@ def bench_speed(
     parts: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Of toy, repeats, small, module, predict, batch, width, dimension, members, tolerance and memory.",
+            help="Of toy, repeats, small, module, predict, batch, width, dimension, members, tolerance, memory.",
             show_default="what is missing",
         ),
     ] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Where the results go.")] = Path("results/speed"),
+    folder: Annotated[Path, typer.Option("--out", help="Where the results go.")] = Path("results/mine/speed"),
     turns: Annotated[int, typer.Option(min=1, help="How often each library takes its turn.")] = 7,
 ) -> None:
     """Time anode side by side with torchdiffeq, torchode, torchdyn and diffrax, as far as they are installed.

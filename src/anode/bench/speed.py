@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,7 @@ PARTS: dict[str, Part] = {
         Entry("torchdiffeq, one after another", "torchdiffeq", TOY, 2),
         Entry("diffrax, 20 at once by vmap", "diffrax", TWENTY, 2),
         peak(2),
+        peak(1),
     ),
     "small": one("4-32-4, to t = 100 with tolerance 1e-6, with gradient, one thread", *everybody(SMALL, peak(1))),
     "module": one(
@@ -130,10 +132,6 @@ class Found:
         """What was asked for."""
         return PARTS[self.name]
 
-    def row(self, label: str) -> Row:
-        """A row of the first point by its label."""
-        return next(row for row in self.rows[0] if row.label == label)
-
 
 def bench(out: Path, names: Sequence[str], turns: int, bars: Bars) -> list[Found]:
     """Measure what is named, or else whatever a folder does not hold yet; returns all that it holds then.
@@ -174,6 +172,7 @@ def error_of(row: Row) -> float:
     return float(np.abs(np.array(row.outcome) - truth()[: len(row.outcome)]).max()) if row.outcome else float("nan")
 
 
+@cache
 def truth() -> Any:
     """The end of the solves of the work-precision diagram, by another method with a tolerance far below all others."""
     net, y0 = Network(EXACT).net, torch.tensor(EXACT.state())

@@ -20,20 +20,20 @@ def comparison(found: Found) -> Table:
     """A part with one point: time, how many times that of the first row, NFE, and the share of the machine's peak."""
     rows = found.rows[0]
     first = rows[0]
-    peak = next((row.gigaflops for row in rows if row.side == "peak"), 0.0)
+    peaks = {row.threads: row.gigaflops for row in rows if row.side == "peak"}
     shown = [
         [
             row.label,
             row.failed or seconds(row.typical),
             "" if row.failed else f"{row.typical / first.typical:.1f}x",
             f"{row.nfe:.0f}" if row.nfe else "",
-            f"{100 * row.gigaflops / peak:.0f} %" if peak and row.gigaflops else "",
+            f"{100 * row.gigaflops / peaks[row.threads]:.0f} %" if row.gigaflops and row.threads in peaks else "",
         ]
         for row in rows
         if row.side != "peak"
     ]
-    columns = ["", "time", "against the first", "NFE", f"of {peak:.0f} GFLOP/s"]
-    if not peak:
+    columns = ["", "time", "against the first", "NFE", "of the peak"]
+    if not peaks:
         columns, shown = columns[:-1], [row[:-1] for row in shown]
     return found.part.title, columns, shown
 
@@ -48,7 +48,7 @@ def growth(found: Found) -> Table:
             cells = {
                 row.label: f"{cells[row.label]}, {error:.0e}" for row, error in zip(rows, found.errors[i], strict=True)
             }
-        shown.append([f"{value:g}", *(cells.get(label, "") for label in labels)])
+        shown.append([f"{value:.0e}" if value < 1 else f"{value:g}", *(cells.get(label, "") for label in labels)])
     what = "time and error" if found.errors else "time" if found.part.timed else "memory"
     title = found.part.title if what == found.part.title else f"{found.part.title}: {what}"
     return title, [found.part.axis, *labels], shown

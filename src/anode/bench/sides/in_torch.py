@@ -16,11 +16,7 @@ Solve = Callable[[nn.Module, Tensor], Tensor]
 
 
 class Network(nn.Module):
-    """The right-hand side as users write it.
-
-    Attributes:
-        nfe: How often it was evaluated, if that is counted.
-    """
+    """The right-hand side as users write it."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
@@ -29,7 +25,7 @@ class Network(nn.Module):
             layers.append(linear(matrix, bias))
             if activation != "none":
                 layers.append(LAYERS[activation]())
-        self.net, self.time, self.nfe = nn.Sequential(*layers), task.time, 0
+        self.net, self.time = nn.Sequential(*layers), task.time
 
     def forward(self, t: Tensor, y: Tensor, args: object = None) -> Tensor:
         """Time is appended to the state as one more column; ``args`` is what torchdyn passes."""
