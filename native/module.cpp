@@ -74,8 +74,8 @@ class AnySolve {
   AnySolve(bool is_double, const HeldMethod& method, const Row& times, const std::vector<int>& wanted,
            const Row& knots, double rtol, double atol, double first_step, double min_step, double max_step,
            long max_steps, const Row& controller, bool grouped, const std::vector<int>& sizes,
-           const std::vector<int>& activations, bool time, const Addresses& weights, int members, long rows, long group_rows, bool keep, int threads,
-           const std::string& instructions)
+           const std::vector<int>& activations, bool time, const Addresses& weights, int members, long rows,
+           long group_rows, bool keep, int threads, const std::string& instructions)
       : shape_{sizes, to_activations(activations), time}, is_double_(is_double) {
     Task task{times,    wanted,   knots,     rtol,                      atol,   first_step,
               min_step, max_step, max_steps, to_controller(controller), grouped};

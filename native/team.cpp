@@ -14,10 +14,10 @@
 namespace anode {
 namespace {
 
-/// A task, and how far it is.
-class Task {
+/// Pieces to be done, and how far that is.
+class Job {
  public:
-  Task(int count, const std::function<void(int)>& piece) : count_(count), piece_(piece) {}
+  Job(int count, const std::function<void(int)>& piece) : count_(count), piece_(piece) {}
 
   /// Does pieces as long as there are any.
   void help() {
@@ -55,20 +55,20 @@ inline void relax() {
 
 class Team {
  public:
-  void run(Task& task, int threads) {
+  void run(Job& job, int threads) {
     while (int(workers_.size()) < threads - 1) {
       const int id = int(workers_.size());
       workers_.emplace_back([this, id] { work(id); });
       workers_.back().detach();
     }
-    task_ = &task;
+    job_ = &job;
     busy_.store(threads - 1);
     {
       std::lock_guard<std::mutex> lock(mutex_);
       round_.store(((round_.load() >> 16) + 1) << 16 | unsigned(threads - 1));
     }
     wake_.notify_all();
-    task.help();
+    job.help();
     for (int look = 0; busy_.load() > 0; ++look) {
       if (look < kLooks)
         relax();
@@ -88,7 +88,7 @@ class Team {
       }
       seen = round_.load();
       if (id >= int(seen & 0xffff)) continue;
-      task_->help();
+      job_->help();
       busy_.fetch_sub(1);
     }
   }
@@ -98,7 +98,7 @@ class Team {
   std::condition_variable wake_;
   std::atomic<std::uint64_t> round_{0};  // a number that grows, and in its lowest 16 bits how many are to help
   std::atomic<int> busy_{0};
-  Task* task_ = nullptr;
+  Job* job_ = nullptr;
 };
 
 /// The team of a process. Its threads may be running until the very end, so it is never destroyed.
@@ -122,7 +122,7 @@ Shared& shared() {
 std::atomic<Parallel> borrowed{nullptr};
 pid_t borrower = 0;
 
-void help(void* task) { static_cast<Task*>(task)->help(); }
+void help(void* job) { static_cast<Job*>(job)->help(); }
 
 }  // namespace
 
@@ -133,18 +133,18 @@ void borrow_threads(Parallel parallel) {
 
 void share(int count, int threads, const std::function<void(int)>& piece) {
   threads = threads < count ? threads : count;
-  Task task(count, piece);
+  Job job(count, piece);
   if (threads <= 1) {
-    task.help();
+    job.help();
   } else {
     Shared& common = shared();
     std::unique_lock<std::mutex> lock(common.in_use, std::try_to_lock);
     if (lock.owns_lock())
-      common.team.run(task, threads);
+      common.team.run(job, threads);
     else
-      task.help();
+      job.help();
   }
-  task.finish();
+  job.finish();
 }
 
 void share_borrowed(int count, int threads, const std::function<void(int)>& piece) {
@@ -153,9 +153,9 @@ void share_borrowed(int count, int threads, const std::function<void(int)>& piec
     share(count, threads, piece);
     return;
   }
-  Task task(count, piece);
-  parallel(help, &task, unsigned(threads), 0);  // with fewer, OpenMP would end the others and make them anew
-  task.finish();
+  Job job(count, piece);
+  parallel(help, &job, unsigned(threads), 0);  // with fewer, OpenMP would end the others and make them anew
+  job.finish();
 }
 
 }  // namespace anode

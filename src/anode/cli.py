@@ -413,6 +413,7 @@ def bench_speed(
     **Example:** `anode bench speed toy small`
     """
     from anode.bench.figures import draw
+    from anode.bench.sides import RIVALS, version
     from anode.bench.speed import bench
     from anode.bench.tables import markdown, tables
     from anode.files import write_text
@@ -423,11 +424,14 @@ def bench_speed(
             found = bench(folder, parts or [], turns, bars)
         write_text(folder / "speed.md", markdown(found))
         draw(folder, found)
-        for title, columns, rows in tables(found):
-            shown = Table(*columns, title=title, title_justify="left")
+        for one, (title, columns, rows) in zip(found, tables(found), strict=True):
+            shown = Table(*columns, title=f"{title} (measured {one.when})", title_justify="left")
             for row in rows:
                 shown.add_row(*row)
             out.print(shown)
+        missing = [side for side in RIVALS if not version(side)]
+        if missing:
+            out.print(f"not installed, and left out: {', '.join(missing)}", soft_wrap=True)
         out.print(Text(f"results: {folder / 'speed.md'}"), soft_wrap=True)
 
 

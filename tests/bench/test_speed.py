@@ -12,7 +12,7 @@ from anode.bench.figures import draw
 from anode.bench.speed import PARTS, Found, Part, bench, keep, kept, one, truth
 from anode.bench.tables import markdown
 from anode.bench.tasks import KINDS, Task
-from anode.bench.turns import Entry, Row, Worker, WorkerError, difference, measure
+from anode.bench.turns import Entry, Row, Worker, WorkerError, agreeing, difference, measure
 from anode.cli import app
 from anode.files import DamagedFileError
 from anode.train.progress import Bars
@@ -74,6 +74,16 @@ def test_a_library_that_fails_is_named_with_its_reason():
     (row,) = measure([Entry("broken", "torchdiffeq", broken)], 1, quiet)
     assert "nothing" in row.failed
     assert np.isnan(row.typical)
+
+
+def test_who_comes_to_another_result_has_not_done_the_same_work():
+    first = Row("a", "anode", 1, seconds=[1.0], outcome=[1.0, 2.0])
+    close = Row("b", "diffrax", 1, seconds=[1.0], outcome=[1.0, 2.1])
+    other = Row("c", "torchode", 1, seconds=[1.0], outcome=[1.0, 3.0])
+    peak = Row("d", "peak", 1, seconds=[1.0])
+    kept_rows = agreeing([first, close, other, peak])
+    assert [row.failed for row in kept_rows] == ["", "", "came to another result, 33 % apart", ""]
+    assert [len(row.seconds) for row in kept_rows] == [1, 1, 0, 1]
 
 
 def test_a_process_that_dies_is_noticed():
@@ -155,7 +165,7 @@ def test_what_cannot_be_measured_or_read_is_refused(tmp_path):
     assert "typo" in result.stderr
     assert "toy" in result.stderr
     row = {"label": "anode", "side": "anode", "threads": 1, "seconds": [1.0]}
-    good = {"format": "anode speed 1", "values": [], "points": [[row]], "errors": []}
+    good = {"format": "anode speed 1", "values": [], "points": [[row]], "errors": [], "environment": {"date": "today"}}
     (tmp_path / "toy.json").write_text(json.dumps(good))
     assert kept(tmp_path, "toy").rows[0][0].typical == 1.0
     bad = [

@@ -121,11 +121,13 @@ class Found:
     Attributes:
         rows: Of every point.
         errors: Of a work-precision diagram, of every row.
+        when: The day it was measured.
     """
 
     name: str
     rows: list[list[Row]]
     errors: list[list[float]]
+    when: str = ""
 
     @property
     def part(self) -> Part:
@@ -216,7 +218,7 @@ def kept(out: Path, name: str) -> Found:
         right = content["format"] == FORMAT and content["values"] == list(part.values)
         right = right and len(rows) == len(part.entries) and all(rows)
         if right and (not errors or [len(point) for point in errors] == [len(point) for point in rows]):
-            return Found(name, rows, errors)
+            return Found(name, rows, errors, content["environment"]["date"])
     except (KeyError, TypeError, ValueError):
         pass
     raise DamagedFileError(f"{path}: is damaged or of another version; remove it, and it is measured again")

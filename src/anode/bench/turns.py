@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -17,6 +17,9 @@ import numpy as np
 
 from anode.bench.sides import machine
 from anode.bench.tasks import Task
+
+TOLERATED = 0.1
+"""How far results may be apart: after hundreds of iterations with other steps, losses are some per cent apart."""
 
 SECONDS = 0.3
 """How long a turn is, if a task does not take longer."""
@@ -141,7 +144,7 @@ def measure(entries: Sequence[Entry], turns: int, show: Callable[[int, int, str]
                 else:
                     found[i]["seconds"].append(seconds / entries[i].task.members)
     show(total, total, "")
-    return [row(entry, found[i]) for i, entry in enumerate(entries)]
+    return agreeing([row(entry, found[i]) for i, entry in enumerate(entries)])
 
 
 def row(entry: Entry, answer: dict[str, Any]) -> Row:
@@ -150,12 +153,22 @@ def row(entry: Entry, answer: dict[str, Any]) -> Row:
     if made.failed or not made.seconds:
         return made
     operations = machine.OPERATIONS if entry.side == "peak" else entry.task.operations(made.nfe)
-    return Row(**{**asdict(made), "gigaflops": operations / made.typical / 1e9})
+    return replace(made, gigaflops=operations / made.typical / 1e9)
 
 
 def difference(one: Row, other: Row) -> float:
-    """How far what came of two entries is apart, over the largest of its numbers."""
+    """How far what came of two entries is apart, on average and relative to the second."""
     a, b = (np.array(row.outcome, dtype=float) for row in (one, other))
     if a.shape != b.shape or not a.size:
         return float("nan")
-    return float(np.abs(a - b).max() / max(np.abs(b).max(), 1e-30))
+    return float(np.abs(a - b).sum() / max(np.abs(b).sum(), 1e-30))
+
+
+def agreeing(rows: Sequence[Row]) -> list[Row]:
+    """The same rows; those that came to something else than the first count as failed, as that is other work."""
+    checked = []
+    for row in rows:
+        apart = difference(row, rows[0]) if row.side != "peak" and not (row.failed or rows[0].failed) else 0.0
+        other = "" if apart < TOLERATED else f"came to another result, {100 * apart:.0f} % apart"
+        checked.append(replace(row, failed=row.failed or other, seconds=[] if other else row.seconds))
+    return checked
