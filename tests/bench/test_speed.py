@@ -1,7 +1,8 @@
 """Libraries side by side, on tasks of a moment."""
 
 import json
-from dataclasses import replace
+import os
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from anode.bench.figures import draw
 from anode.bench.speed import PARTS, Found, Part, bench, keep, kept, one, truth
 from anode.bench.tables import markdown
 from anode.bench.tasks import KINDS, Task
-from anode.bench.turns import Entry, Row, Worker, WorkerError, agreeing, difference, measure
+from anode.bench.turns import Entry, Row, Worker, WorkerError, agreeing, ask, difference, measure
 from anode.cli import app
 from anode.files import DamagedFileError
 from anode.train.progress import Bars
@@ -57,6 +58,20 @@ def test_turns_give_times_and_what_was_computed_in_a_second():
     assert 0 < rows[0].gigaflops < rows[1].gigaflops
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes are given processors on Linux alone")
+def test_two_processes_work_at_the_same_time_on_processors_of_their_own():
+    entry = Entry("two", "anode", SMALL, processes=2)
+    workers = [Worker(entry, number) for number in range(2)]
+    with workers[0], workers[1]:
+        outcomes = [answer["outcome"] for answer in ask(workers, task=asdict(SMALL))]
+        processors = [os.sched_getaffinity(worker._process.pid) for worker in workers]
+    assert outcomes[0] == outcomes[1]
+    assert [len(each) for each in processors] == [1, 1]
+    assert processors[0] != processors[1]
+    (row,) = measure([entry], 1, quiet)
+    assert row.typical > 0
+
+
 def test_memory_is_what_a_task_takes_at_its_peak():
     large = Task("solve", sizes=(64, 64), activations=("tanh",), batch=50_000)  # a state has 12.8 MB
     small, row = measure([Entry("", "anode", replace(large, batch=50)), Entry("", "anode", large)], 0, quiet)
@@ -87,10 +102,10 @@ def test_who_comes_to_another_result_has_not_done_the_same_work():
 
 
 def test_a_process_that_dies_is_noticed():
-    with Worker(Entry("", "anode", SMALL)) as worker:
+    with Worker(Entry("", "anode", SMALL), 0) as worker:
         worker._process.kill()
         with pytest.raises(WorkerError, match="ended with -9"):
-            worker.ask(seconds=0.1)
+            ask([worker], seconds=0.1)
 
 
 def test_every_part_has_entries_for_all_of_its_values():
@@ -108,14 +123,14 @@ def test_the_truth_is_far_closer_than_any_tolerance_asked_for():
 
 
 def test_a_process_that_dies_between_turns_does_not_take_the_others_with_it(monkeypatch):
-    ask = Worker.ask
+    send = Worker.send
 
-    def deadly(self, **request):
+    def deadly(self, request):
         if "seconds" in request and self.entry.label == "dies":
             self._process.kill()
-        return ask(self, **request)
+        send(self, request)
 
-    monkeypatch.setattr(Worker, "ask", deadly)
+    monkeypatch.setattr(Worker, "send", deadly)
     dead, alive = measure([Entry("dies", "anode", SMALL), Entry("lives", "anode", SMALL)], 1, quiet)
     assert "ended with -9" in dead.failed
     assert len(alive.seconds) == 1

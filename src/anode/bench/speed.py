@@ -81,13 +81,18 @@ def sweep(title: str, axis: str, values: Sequence[float], task: Callable[[Any], 
 
 TWENTY = replace(TOY, members=20)
 PARTS: dict[str, Part] = {
-    "toy": one("a training iteration of the toy experiments, one thread", *everybody(TOY, peak(1))),
+    "toy": one(
+        "a training iteration of the toy experiments, one thread",
+        *everybody(TOY, Entry("torchode, compiled", "torchode, compiled", TOY), peak(1)),
+    ),
     "repeats": one(
         "the same with 20 repeats on two processors, per repeat",
         Entry("anode, 20 at once", "anode", TWENTY, 2),
         Entry("anode, 20 at once, one thread", "anode", TWENTY),
         Entry("torchdiffeq, one after another", "torchdiffeq", TOY, 2),
+        Entry("torchdiffeq, two processes", "torchdiffeq", TOY, processes=2),
         Entry("diffrax, 20 at once by vmap", "diffrax", TWENTY, 2),
+        Entry("diffrax, two processes", "diffrax", TOY, processes=2),
         peak(2),
         peak(1),
     ),
@@ -158,7 +163,7 @@ def measured(name: str, turns: int, bars: Bars) -> Found:
     part = PARTS[name]
     rows = []
     for i, entries in enumerate(part.entries):
-        here = [entry for entry in entries if entry.side not in RIVALS or version(entry.side)]
+        here = [entry for entry in entries if entry.library not in RIVALS or version(entry.library)]
         where = f"{part.axis} {part.values[i]:g}, " if part.values else ""
 
         def show(done: int, total: int, label: str, before: int = i, where: str = where) -> None:

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
@@ -33,12 +33,19 @@ class Entry:
         label: Its name in a table.
         side: One of ``anode.bench.sides.SIDES``.
         threads: So many processors, and threads where the library has such a setting.
+        processes: How many do the task at the same time, each on processors of its own.
     """
 
     label: str
     side: str
     task: Task
     threads: int = 1
+    processes: int = 1
+
+    @property
+    def library(self) -> str:
+        """What has to be installed."""
+        return self.side.partition(",")[0]
 
 
 @dataclass(frozen=True)
@@ -71,26 +78,27 @@ class Row:
 
 
 class Worker:
-    """A process that does one entry's task."""
+    """A process that does one entry's task, one of as many as the entry says."""
 
-    def __init__(self, entry: Entry) -> None:
-        self.entry = entry
-        command = [sys.executable, "-m", "anode.bench.worker", entry.side, str(entry.threads)]
+    def __init__(self, entry: Entry, number: int) -> None:
+        self.entry, first = entry, number * entry.threads
+        command = [sys.executable, "-m", "anode.bench.worker", entry.side, str(entry.threads), str(first)]
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         environment = {**os.environ, "OMP_NUM_THREADS": str(entry.threads)}
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, env=environment
         )
 
-    def ask(self, **request: Any) -> dict[str, Any]:
-        """Send a request and wait for its answer."""
+    def send(self, request: dict[str, Any]) -> None:
+        """Ask for something."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
+        with suppress(BrokenPipeError):  # why it ended, its answer says
             print(json.dumps(request), file=self._process.stdin, flush=True)
-            line = self._process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
+
+    def answer(self) -> dict[str, Any]:
+        """Wait for what was asked for."""
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
         if not line:
             self._process.wait()
             self._errors.seek(0)
@@ -104,12 +112,20 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
-        self._process.communicate()
+        with suppress(BrokenPipeError):
+            self._process.communicate()
         self._errors.close()
 
 
 class WorkerError(RuntimeError):
     """What was asked for could not be done."""
+
+
+def ask(workers: Sequence[Worker], **request: Any) -> list[dict[str, Any]]:
+    """The answers of all of them, who work at the same time."""
+    for worker in workers:
+        worker.send(request)
+    return [worker.answer() for worker in workers]
 
 
 def measure(entries: Sequence[Entry], turns: int, show: Callable[[int, int, str], None]) -> list[Row]:
@@ -123,26 +139,26 @@ def measure(entries: Sequence[Entry], turns: int, show: Callable[[int, int, str]
     total = len(entries) * (1 + turns)
     found: dict[int, dict[str, Any]] = {}
     with ExitStack() as stack:
-        workers: dict[int, Worker] = {}
+        workers: dict[int, list[Worker]] = {}
         for i, entry in enumerate(entries):
             show(i, total, entry.label)
-            worker = stack.enter_context(Worker(entry))
+            team = [stack.enter_context(Worker(entry, number)) for number in range(entry.processes)]
             try:
-                found[i] = {**worker.ask(task=asdict(entry.task)), "seconds": []}
-                workers[i] = worker
+                found[i] = {**ask(team, task=asdict(entry.task))[0], "seconds": []}
+                workers[i] = team
             except WorkerError as error:
                 found[i] = {"failed": str(error)}
         for turn in range(turns):
-            for i, worker in workers.items():
+            for i, team in workers.items():
                 show(len(entries) * (1 + turn) + i, total, entries[i].label)
                 if "failed" in found[i]:
                     continue
                 try:
-                    seconds = worker.ask(seconds=SECONDS)["seconds"]
+                    seconds = mean(answer["seconds"] for answer in ask(team, seconds=SECONDS))
                 except WorkerError as error:
                     found[i] = {"failed": str(error)}
                 else:
-                    found[i]["seconds"].append(seconds / entries[i].task.members)
+                    found[i]["seconds"].append(seconds / len(team) / entries[i].task.members)
     show(total, total, "")
     return agreeing([row(entry, found[i]) for i, entry in enumerate(entries)])
 

@@ -1,6 +1,7 @@
-"""A process that does the tasks of one library when it is told to: ``python -m anode.bench.worker SIDE THREADS``.
+"""A process that does the tasks of one library when it is told to.
 
-Every line of its input is a request in JSON, every line of its output the answer.
+It is started as ``python -m anode.bench.worker SIDE THREADS FIRST_PROCESSOR``. Every line of its input is a
+request in JSON, every line of its output the answer.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import Any
 
 def main() -> None:
     """Answer requests until there are no more."""
-    side, threads = sys.argv[1], int(sys.argv[2])
+    side, threads, first = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[first : first + threads])
     answers, sys.stdout = sys.stdout, sys.stderr  # whatever a library prints is no answer
     import torch
 
@@ -60,7 +61,8 @@ def peak_megabytes(anew: bool = False) -> float:
     """The most memory this process has had: in all, or, on Linux, since this was asked for ``anew``."""
     status = Path("/proc/self/status")
     if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1024**2
     if anew:
         Path("/proc/self/clear_refs").write_text("5")  # from now on the peak is that of what follows
     (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))

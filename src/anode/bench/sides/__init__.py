@@ -30,12 +30,13 @@ SIDES = {
     "anode, your module": "your_module",
     "torchdiffeq": "with_torchdiffeq",
     "torchode": "with_torchode",
+    "torchode, compiled": "with_torchode_compiled",
     "torchdyn": "with_torchdyn",
     "diffrax": "with_diffrax",
     "peak": "machine",
 }
-"""Modules by name. ``anode, your module`` is a module of the user's, evaluated by torch; ``peak`` what the machine can
-do at best."""
+"""Modules by name, which begins with the library's. ``anode, your module`` is a module of the user's, evaluated by
+torch; ``peak`` what the machine can do at best."""
 
 RIVALS = ("torchdiffeq", "torchode", "torchdyn", "diffrax")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 
 import numpy as np
 import torch
@@ -44,15 +45,18 @@ def work(task: Task, solve: Solve) -> Work:
     assert task.members == 1
     y0, net = torch.tensor(task.state()), Network(task)
     head = linear(*task.head())
+    model = nn.ModuleList([net, head])
+    start = deepcopy(model.state_dict())
 
     def train() -> Array:
-        data, net, head = task.data(), Network(task), linear(*task.head())
-        adam = torch.optim.Adam([*net.parameters(), *head.parameters()], lr=1e-3)
+        data = task.data()
+        model.load_state_dict(start)
+        adam = torch.optim.Adam(model.parameters(), lr=1e-3)
         losses = []
         for epoch in range(task.epochs):
             for batch in task.order(epoch).split(task.batch):
-                start = torch.cat([data.x[batch], torch.zeros(len(batch), task.zeros)], 1)
-                loss = nn.functional.smooth_l1_loss(head(solve(net, start)), data.y[batch])
+                x = torch.cat([data.x[batch], torch.zeros(len(batch), task.zeros)], 1)
+                loss = nn.functional.smooth_l1_loss(head(solve(net, x)), data.y[batch])
                 adam.zero_grad()
                 loss.backward()
                 adam.step()
@@ -73,8 +77,8 @@ def work(task: Task, solve: Solve) -> Work:
     def predict() -> Array:
         rows = torch.from_numpy(task.rows)
         offset, scale = (torch.from_numpy(part).to(rows) for part in (task.estimator.offset_, task.estimator.scale_))
-        start = torch.cat([(rows - offset) / scale, torch.zeros(len(rows), task.zeros)], 1)
-        return classes(head(solve(net, start))).numpy()
+        x = torch.cat([(rows - offset) / scale, torch.zeros(len(rows), task.zeros)], 1)
+        return classes(head(solve(net, x))).numpy()
 
     return Work(
         {"train": train, "gradient": gradient, "solve": forward, "predict": predict}[task.kind],

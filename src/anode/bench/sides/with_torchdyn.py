@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ def work(task: Task) -> Work:
     """A task."""
     span = torch.tensor([0.0, task.t1])
 
-    @lru_cache(maxsize=2)
+    @cache
     def flow(net: nn.Module) -> NeuralODE:
         return NeuralODE(net, sensitivity="autograd", solver="dopri5", rtol=task.tol, atol=task.tol)
 
