@@ -16,7 +16,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from anode import History
-from anode.cli import app, described
+from anode.cli import app
+from anode.cli.models import described
 from anode.experiments import single
 from anode.experiments.single import Single, load_saved
 from anode.files import read_json, read_tensors

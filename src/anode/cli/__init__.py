@@ -1,0 +1,67 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import anode
+from anode.cli.bench import bench_app
+from anode.cli.console import commands, out
+from anode.cli.data import data_app
+from anode.cli.models import plot, train
+from anode.cli.paper import report, reproduce, search
+
+ABOUT = "Augmented neural ODEs: re-run the paper, train models, draw what they learned."
+
+app = commands(ABOUT, pretty_exceptions_enable=False)
+
+
+def show_version(wanted: bool) -> None:
+    """Print the version and leave."""
+    if wanted:
+        out.print(f"anode {anode.__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback(help=ABOUT)
+def main(
+    version: Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """Options of the command itself."""
+
+
+def info() -> None:
+    """Say which version this is, on what it runs, and which engine integrates."""
+    import torch
+
+    from anode.experiments.environment import environment
+    from anode.ode import native
+
+    facts = environment()
+    lines = {
+        "anode": f"{facts['anode']}  {facts['revision']}".strip(),
+        "with": f"torch {facts['torch']}, numpy {facts['numpy']}, Python {facts['python']}",
+        "on": f"{facts['platform']}, {facts['processors']} processors, {torch.get_num_threads()} threads",
+    }
+    sets = native.instruction_sets()
+    if sets:
+        fields = "MLPField, nn.Sequential of linear layers and ConvField on a CPU"
+        lines["engine"] = f"native, with {sets[0]} instructions, for {fields}; torch for everything else"
+    else:
+        why = "install it again where there is a C++17 compiler (GCC or Clang) to have one"
+        lines["engine"] = f"torch: {native.MISSING}; {why}"
+    for name, text in lines.items():
+        out.print(f"{name:<8}{text}", highlight=False, soft_wrap=True)
+
+
+for command in (reproduce, train, plot, report, search, info):
+    app.command()(command)
+app.add_typer(data_app, name="data")
+app.add_typer(bench_app, name="bench")
+
+
+def run() -> None:
+    """The command ``anode``."""
+    app()

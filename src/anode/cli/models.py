@@ -1,0 +1,132 @@
+"""One model: ``anode train`` and ``anode plot``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+import anode
+from anode.cli.console import Root, friendly, out
+from anode.data.images import IMAGES
+
+FAILURES_SHOWN = 10
+
+
+def train(
+    data: Annotated[
+        str,
+        typer.Argument(help=f"Points: {', '.join(anode.datasets.DATASETS)}; or images: {', '.join(IMAGES)}."),
+    ],
+    model: Annotated[str, typer.Option(help="node or resnet.")] = "node",
+    augment: Annotated[int, typer.Option(help="Zeros appended to the input; 0 is the plain neural ODE.")] = 0,
+    hidden: Annotated[int, typer.Option(help="Width of the hidden layers, for points.")] = 32,
+    layers: Annotated[
+        int | None, typer.Option(help="Hidden layers of the field (2), or layers of a ResNet (5).")
+    ] = None,
+    filters: Annotated[int, typer.Option(help="Channels of the hidden layers, for images.")] = 64,
+    head_channels: Annotated[
+        int | None, typer.Option(help="Channels of the features the linear layer sees.", show_default="all")
+    ] = None,
+    activation: Annotated[str, typer.Option(help="relu, softplus, tanh, silu or gelu.")] = "relu",
+    time: Annotated[bool, typer.Option(help="Whether the field depends on time.")] = True,
+    method: Annotated[str, typer.Option(help="The ODE solver's method.")] = "dopri5",
+    rtol: Annotated[float, typer.Option(help="The ODE solver's relative tolerance.")] = 1e-3,
+    atol: Annotated[float, typer.Option(help="The ODE solver's absolute tolerance.")] = 1e-3,
+    step_size: Annotated[float | None, typer.Option(help="Take steps of this size instead of adaptive ones.")] = None,
+    max_steps: Annotated[int, typer.Option(help="Steps after which a solve has failed.")] = 1_000,
+    dim: Annotated[
+        int | None, typer.Option(help="Dimension of the data, for g and separable.", show_default="2")
+    ] = None,
+    side: Annotated[
+        int | None, typer.Option(help="Reduce images to this height and width.", show_default="as they are")
+    ] = None,
+    train_size: Annotated[int | None, typer.Option(help="Train on so many images.", show_default="all")] = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 50,
+    minutes: Annotated[
+        float | None, typer.Option(help="End after so much time; the same command goes on from there.")
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(help="Points in an iteration.", show_default="64, of images 256, or all if there are fewer"),
+    ] = None,
+    lr: Annotated[float, typer.Option(help="Adam's learning rate.")] = 1e-3,
+    weight_decay: Annotated[float, typer.Option(help="Adam's L2 penalty.")] = 0.0,
+    loss: Annotated[
+        str | None,
+        typer.Option(help="huber, mse or cross_entropy.", show_default="huber; cross_entropy, always, for images"),
+    ] = None,
+    validation: Annotated[
+        float, typer.Option(help="Fraction of the points kept for validation; images have a test set.")
+    ] = 0.0,
+    evaluate_every: Annotated[
+        int | None, typer.Option(help="Iterations between validations.", show_default="one an epoch")
+    ] = None,
+    on_failure: Annotated[str, typer.Option(help="What to do when a solve fails: stop, skip or raise.")] = "stop",
+    repeats: Annotated[int, typer.Option(help="Models trained together, from different seeds.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of the data, the weights and the order of the data.")] = 0,
+    folder: Annotated[Path, typer.Option("--out", help="A folder for model and history.")] = Path("run"),
+    root: Root = None,
+) -> None:
+    """Train a model on a dataset; save the model and what happened.
+
+    Writes `model.json`, `model.safetensors`, `history.json`, `history.csv` and `run.json`, which `anode plot` reads,
+    and the state of training on the way. Ctrl-C ends training early and saves what there is; the same command goes on
+    from there, also after the process was killed, and more `--epochs` may be asked for. The exit code is 1 if a solve
+    failed and training ended there.
+
+    **Examples**
+
+    - `anode train g --augment 5 --epochs 20 --out run` and then `anode plot run`
+    - `anode train mnist --augment 5 --minutes 60 --out mnist`
+    - `torchrun --nproc-per-node 2 -m anode train mnist --augment 5 --out mnist` for two processes, each half a batch
+    """
+    from anode.experiments.single import Single, train_single
+    from anode.train.ranks import start
+
+    arguments = {name: value for name, value in locals().items() if name in Single.__dataclass_fields__}
+    with friendly(f"interrupted; what was kept of it, if anything, is in {folder}"), start() as rank:
+        single = Single(**arguments)
+        single.check()
+        history = train_single(single, folder, minutes, root)
+        if rank != 0:
+            return
+        out.print(Text(f"{described(single)}\n{history!r}"), soft_wrap=True)
+        for failure in history.failures[:FAILURES_SHOWN]:
+            out.print(Text(f"failed: repeat {failure.member}, iteration {failure.iteration}: {failure.reason}"))
+        if len(history.failures) > FAILURES_SHOWN:
+            out.print(Text(f"and {len(history.failures) - FAILURES_SHOWN} more failures, see history.json"))
+        out.print(Text(f"saved: {folder}"), soft_wrap=True)
+    if history.failures and on_failure == "stop":
+        raise typer.Exit(1)
+
+
+def described(single: Any) -> str:
+    """The model that is trained, in a line."""
+    model = single.build()
+    count = sum(p.numel() for p in model.parameters())
+    name = "ResNet" if single.model == "resnet" else "ANODE" if single.augment else "NODE"
+    line = f"{name} on {single.data}: {count:,} parameters"
+    if not single.is_image:
+        return line
+    of_time = sum(p.numel() for p in model.flow.field.time_weights)
+    return f"{line}, {count - of_time:,} without time" if of_time else f"{line}, time not used"
+
+
+def plot(
+    folders: Annotated[list[Path], typer.Argument(help="Folders that anode train wrote.")],
+    picture: Annotated[
+        Path | None,
+        typer.Option("--out", help="The picture: .png, .svg or .pdf.", show_default="plot.png, in the first"),
+    ] = None,
+    reference: Annotated[
+        float | None, typer.Option(help="An accuracy to compare with, in percent, such as the paper's.")
+    ] = None,
+) -> None:
+    """Draw saved runs: loss, function evaluations and accuracy of all of them, and the flow each has learned."""
+    from anode.experiments.pictures import draw_saved
+
+    with friendly("interrupted; nothing was written"):
+        out.print(Text(f"picture: {draw_saved(folders, picture, reference)}"), soft_wrap=True)

@@ -1,0 +1,141 @@
+"""The paper again: ``anode reproduce``, ``anode report`` and ``anode search``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from anode.cli.console import Root, friendly, out
+
+COLORS = {"held": "green", "not held": "red", "inconclusive": "yellow"}
+
+
+def reproduce(
+    figures: Annotated[
+        list[str] | None, typer.Argument(help="toy or images, for all of a half; or figures such as fig07, or table1.")
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="Of images: smoke (a minute), small (hours) or paper.", show_default="small")
+    ] = None,
+    repeats: Annotated[
+        int | None,
+        typer.Option(
+            help="How often every run is done, from different seeds; a claim takes at least 5.",
+            show_default="20, and 5 for images",
+        ),
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Where the results go.", show_default="results/toy or results/images")
+    ] = None,
+    root: Root = None,
+    seed: Annotated[int, typer.Option(help="The first seed; the repeats take those that follow.")] = 0,
+    resume: Annotated[bool, typer.Option(help="Use runs that are in the folder; or do them again.")] = True,
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time.", show_default="one a processor")] = None,
+) -> None:
+    """Re-run the paper: train, draw its figures, check its claims, write a report.
+
+    Runs that several figures need are trained once. Started again, it goes on where it was interrupted.
+
+    **Examples**
+
+    - `anode reproduce` for all toy experiments, as often as the paper did them
+    - `anode reproduce fig07 fig08 --repeats 5 --out quick`
+    - `anode reproduce images --scale small`, which needs MNIST, CIFAR-10, SVHN and Tiny ImageNet: see `anode data`
+    """
+    import torch
+
+    from anode.experiments.reproduce import Settings, planned, reproduce
+    from anode.train.progress import Bars
+
+    torch.set_num_threads(1)  # the networks are too small to gain from more; runs are done side by side instead
+    if root is not None:
+        os.environ["ANODE_DATA"] = str(root)  # the processes that train are to see it too
+    with friendly("interrupted; nothing was begun"):
+        work = planned(Settings(figures or ("toy",), folder, repeats, scale, seed, resume, jobs, root))
+    with friendly(f"interrupted; what was finished is kept in {work.out}, and the same command goes on from there"):
+        with Bars() as bars:
+            content = reproduce(work, bars)
+        out.print(claims_table(content["claims"]))
+        for failure in content["failures"]:
+            out.print(Text(f"failed: {failure['run']}, repeat {failure['repeat']}: {failure['reason']}"))
+        out.print(Text(f"report: {work.out / 'report.html'}"), soft_wrap=True)
+
+
+def claims_table(claims: list[dict[str, Any]]) -> Table:
+    """The claims and what was found."""
+    table = Table("", "claim", "verdict", "test", title="The paper's claims", show_lines=True)
+    for claim in claims:
+        verdict = Text(claim["verdict"], style=COLORS[claim["verdict"]])
+        table.add_row(str(claim["number"]), claim["statement"], verdict, claim["test"])
+    return table
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder that anode reproduce wrote.")] = Path("results/toy"),
+) -> None:
+    """Write the report of finished results again."""
+    from anode.report import write_report
+
+    with friendly("interrupted"):
+        out.print(Text(f"report: {write_report(folder)}"), soft_wrap=True)
+
+
+def search(
+    models: Annotated[list[str] | None, typer.Argument(help="ResNet, NODE, ANODE.", show_default="all three")] = None,
+    dims: Annotated[list[int], typer.Option("--dim", help="Dimensions of the data; may be given again.")] = [1, 2],  # noqa: B006
+    data: Annotated[str, typer.Option(help="g or separable.")] = "g",
+    grid: Annotated[
+        Path | None, typer.Option(help="A JSON file of other values to try.", show_default="the paper's grids")
+    ] = None,
+    folds: Annotated[int, typer.Option(help="Of the cross-validation.")] = 3,
+    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 50,
+    repeats: Annotated[int, typer.Option(help="From how many seeds every setting is judged.")] = 1,
+    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    sampler: Annotated[
+        str, typer.Option(help="grid, for every setting; or tpe, for Optuna to choose within the grid's limits.")
+    ] = "grid",
+    trials: Annotated[
+        int | None, typer.Option(help="Of tpe: how many a model and dimension, by all processes.", show_default="50")
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            help="Of tpe: sqlite:///FILE, journal:FILE, or a database's address, such as postgresql://HOST/NAME.",
+            show_default="a file in the folder of the results",
+        ),
+    ] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Where the results go.")] = Path("results/search"),
+    jobs: Annotated[int | None, typer.Option(help="Of grid: runs at a time.", show_default="one a processor")] = None,
+) -> None:
+    """Search for the best hyperparameters, as the paper did: cross-validation of every setting of a grid.
+
+    Settings of one shape are trained together as one program. Writes `search.json`, `search.md` and a picture for each
+    dimension (with `--sampler tpe`: `tpe.json` and so on). Started again, it goes on where it was interrupted; with
+    `--sampler tpe`, any number of processes on any number of machines that are given one `--storage` share the work.
+
+    **Examples**
+
+    - `anode search` for the paper's 84 settings in one and two dimensions
+    - `anode search ANODE --dim 2 --epochs 10 --out quick`
+    - `anode search ANODE --dim 2 --sampler tpe --trials 100 --storage sqlite:///anode.db`
+    """
+    import torch
+
+    from anode.experiments.search.command import Search, run_search
+    from anode.train.progress import Bars
+
+    torch.set_num_threads(1)  # the networks are too small to gain from more; runs are done side by side instead
+    arguments = {name: value for name, value in locals().items() if name in Search.__dataclass_fields__}
+    with friendly(f"interrupted; what was finished is kept, and the same command goes on from there ({folder})"):
+        with Bars() as bars:
+            found = run_search(Search(**arguments), bars)
+        table = Table("d", "model", "best setting", "loss", title="The best settings")
+        for row in found:
+            table.add_row(*row)
+        out.print(table)
+        out.print(Text(f"results: {folder}"), soft_wrap=True)
