@@ -1,4 +1,4 @@
-# make reproduce   set up .venv, re-run the toy half of the paper with its 20 repeats (minutes), write results/mine
+# make reproduce   set up .venv, re-run the toy half of the paper with its 20 repeats (minutes), write results/mine/toy
 # make test        set up .venv and run every check
 # make test-native the tests of the compiled engine, built with the sanitizers
 
@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 .PHONY: reproduce test test-native benchmark clean
 
 reproduce: $(STAMP)
-	$(BIN)/anode reproduce --out results/mine
+	$(BIN)/anode reproduce
 
 test: $(STAMP)
 	$(BIN)/ruff check .

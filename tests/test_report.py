@@ -142,7 +142,7 @@ def test_the_page_lies_in_the_folder(folder):
 
 def test_the_summary_counts_the_verdicts(folder):
     page = Page(report(folder))
-    assert "1 of 3 claims held, 1 not held, 1 inconclusive; 20 repeats; seed 0; 6 min 40 s." in page.text
+    assert "1 of 3 claims held, 1 not held, 1 inconclusive; 20 repeats; seed 0; runs of 6 min 40 s in all." in page.text
 
 
 @pytest.mark.parametrize(
@@ -489,5 +489,5 @@ def test_failed_repeats_are_listed(tmp_path):
     failure = {"run": "g-d1-node", "repeat": 3, "iteration": 120, "reason": "MAX_STEPS: the step budget was used up"}
     without = report(store(tmp_path / "a", results(), studies()))
     text = report(store(tmp_path / "b", results() | {"failures": [failure]}, studies()))
-    assert "Failed repeats" not in without
-    assert all(part in text for part in ("Failed repeats", "g-d1-node", "120", "MAX_STEPS"))
+    assert "Failed solves" not in without
+    assert all(part in text for part in ("Failed solves", "g-d1-node", "120", "MAX_STEPS"))

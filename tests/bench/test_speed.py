@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from anode.bench import speed
-from anode.bench.figures import draw
+from anode.bench.figures import COLORS, draw
 from anode.bench.speed import PARTS, Found, Part, bench, keep, kept, one, truth
 from anode.bench.tables import markdown
 from anode.bench.tasks import KINDS, Task
@@ -112,7 +112,8 @@ def test_every_part_has_entries_for_all_of_its_values():
     for part in PARTS.values():
         assert len(part.entries) == max(1, len(part.values))
         for entries in part.entries:
-            assert {"anode", "torchdiffeq"} <= {entry.side.split(",")[0] for entry in entries}
+            assert {"anode", "torchdiffeq"} <= {entry.library for entry in entries}
+            assert {entry.side for entry in entries} <= {*COLORS, "peak"}
 
 
 def test_the_truth_is_far_closer_than_any_tolerance_asked_for():

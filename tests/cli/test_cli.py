@@ -114,7 +114,7 @@ def test_the_help_of_reproduce_has_every_option_with_its_default_and_examples(in
         "--repeats",
         "[default: (20, and 5 for images)]",
         "--out",
-        "[default: (results/toy or results/images)]",
+        "[default: (results/mine/toy or results/mine/images)]",
         "--seed",
         "[default: 0]",
         "--no-resume",
@@ -133,7 +133,7 @@ def test_the_defaults_of_the_command_are_those_of_the_library(invoke, tmp_path, 
     invoke("train", "g")
     invoke("reproduce")
     assert seen == [(Single("g"), Path("run"), None, None), planned(Settings())]
-    assert seen[1].out == Path("results/toy")
+    assert seen[1].out == Path("results/mine/toy")
 
 
 def test_the_version_is_printed(invoke):
@@ -342,7 +342,7 @@ def test_a_report_of_interrupted_results_is_refused(invoke, small, tmp_path, mon
     assert result.stderr.splitlines() == [
         f"interrupted; what was finished is kept in {tmp_path}, and the same command goes on from there"
     ]
-    refused(invoke("report", tmp_path), "anode-results.json")
+    refused(invoke("report", tmp_path), "anode-results.json", "not finished", "goes on from there")
 
 
 def test_every_figure_can_be_asked_for_by_its_name(invoke, tmp_path, monkeypatch):

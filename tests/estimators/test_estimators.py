@@ -192,13 +192,12 @@ def test_training_can_go_on(kind):
     build, rows = EACH[kind]
     target = IRIS.target if kind == "classifier" else wave()[1]
     model = build(epochs=3, warm_start=True)
-    before = model.history_.loss[-3:].mean()
-    module = model.model_
+    first, last = model.history_.loss[0], model.history_.loss[-3:].mean()
     model.fit(rows, target)
-    assert model.model_ is module
-    assert model.history_.loss[-3:].mean() < before
+    assert model.history_.loss[0] < first
+    assert model.history_.loss[-3:].mean() < last
     model.set_params(warm_start=False).fit(rows, target)
-    assert model.model_ is not module
+    assert model.history_.loss[0] == first
 
 
 def test_what_does_not_go_on_is_named():
@@ -467,6 +466,16 @@ def test_going_on_takes_new_settings_of_the_solver():
     assert model.model_.settings["max_steps"] == 1000
 
 
+@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"lr": -1.0}, {"early_stopping": True, "validation_fraction": 2}])
+def test_going_on_that_is_refused_leaves_the_model_as_it_was(wrong):
+    model = iris_classifier(warm_start=True, rtol=1e-1)
+    before, settings = model.predict_proba(IRIS.data), model.model_.settings
+    with pytest.raises(ValueError, match=list(wrong)[-1]):
+        model.set_params(rtol=1e-9, **wrong).fit(IRIS.data, IRIS.target)
+    assert model.model_.settings == settings
+    np.testing.assert_array_equal(model.predict_proba(IRIS.data), before)
+
+
 def test_rows_that_do_not_count_are_not_held_out():
     weights = np.zeros(150)
     weights[::10] = 1
@@ -515,6 +524,14 @@ def test_a_file_without_something_learned_is_damaged(tmp_path, name):
     path.write_text(json.dumps(content))
     with pytest.raises(DamagedFileError):
         ANODEClassifier.load(path)
+
+
+def test_files_of_two_estimators_do_not_make_one(tmp_path):
+    for name, epochs in (("one", 1), ("two", 2)):
+        iris_classifier(epochs=epochs).save(tmp_path / name)
+    (tmp_path / "two.safetensors").replace(tmp_path / "one.safetensors")  # as if the process had been killed in between
+    with pytest.raises(DamagedFileError, match=r"one\.safetensors: .*does not belong to one\.json"):
+        ANODEClassifier.load(tmp_path / "one")
 
 
 def test_a_file_with_too_many_classes_is_damaged(tmp_path):

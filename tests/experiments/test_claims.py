@@ -82,15 +82,18 @@ CASES = {
     6: ({"g-d2-node": made(nfe=(20, 30, 40))}, [{"g-d2-node": made(nfe=(20, 40, 24))}]),
     7: (
         {
-            f"g-d{d}-{model}": made(loss=(HALF, last, last))
+            f"g-d{d}-{model}": made(loss=losses)
             for d in (1, 2)
-            for model, last in (("node", 0.1), ("anode", 0.02))
+            for model, losses in (("node", (HALF, 0.2, 0.1)), ("anode", (HALF, 0.02, 0.02)))
         },
         [
             {
-                f"g-d{d}-{model}": made(loss=(HALF, last, last))
+                f"g-d{d}-{model}": made(loss=losses)
                 for d in (1, 2)
-                for model, last in (("node", 0.1), ("anode", 0.2 if d == worse else 0.02))
+                for model, losses in (
+                    ("node", (HALF, 0.2, 0.1)),
+                    ("anode", (HALF, 0.05, 0.2) if d == worse else (HALF, 0.02, 0.02)),
+                )
             }
             for worse in (1, 2)
         ]
@@ -98,8 +101,8 @@ CASES = {
             {
                 f"g-d{d}-{model}": made(loss=losses)
                 for d in (1, 2)
-                for model, losses in (("node", (HALF, HALF, 0.1)), ("anode", (HALF, HALF, 0.05)))
-            }  # lower, but no sooner
+                for model, losses in (("node", (HALF, 0.1, 0.1)), ("anode", (HALF, HALF, 0.05)))
+            }  # lower, but later, though before the end
         ],
     ),
     8: (

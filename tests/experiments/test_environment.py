@@ -7,7 +7,7 @@ import torch
 
 import anode
 from anode.experiments import environment as module
-from anode.experiments.environment import environment, revision
+from anode.experiments.environment import environment, revision, together
 
 
 def test_the_environment_says_with_what_and_where_results_were_computed():
@@ -16,6 +16,12 @@ def test_the_environment_says_with_what_and_where_results_were_computed():
     assert {"numpy", "python", "platform", "processors", "revision", "date"} <= set(found)
     assert date.fromisoformat(found["date"]) <= date.today()
     assert json.loads(json.dumps(found)) == found
+
+
+def test_where_runs_differ_all_that_there_is_is_named():
+    ones = [{"torch": "2", "engine": "native"}, {"torch": "3", "engine": "native"}, {"torch": "2"}]
+    assert together(ones) == {"torch": "2, 3", "engine": "native, not recorded"}
+    assert together([]) == {}
 
 
 def test_the_revision_is_that_of_the_repository_or_nothing():

@@ -160,7 +160,7 @@ def test_a_scale_that_there_is_not_is_refused(tmp_path, repeats, figure, scale, 
 
 def test_what_is_not_said_is_as_the_scale_has_it():
     work = planned(Settings(("images",)))
-    assert (work.half.name, work.scale, work.repeats, work.out) == ("images", "small", 5, Path("results/images"))
+    assert (work.half.name, work.scale, work.repeats, work.out) == ("images", "small", 5, Path("results/mine/images"))
     assert [study.id for study in work.studies] == list(HALVES["images"].studies)
     assert list(work.claims) == list(HALVES["images"].claims)
     work = planned(Settings(("table1", "FIG13"), scale="smoke"))

@@ -193,6 +193,16 @@ def test_another_search_does_not_overwrite_what_was_found(tmp_path):
     assert {path: path.read_bytes() for path in (tmp_path / "runs").iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", '{"format": "anode search 1"}', '{"format": "anode search 1", "settings": [3]}']
+)
+def test_a_damaged_file_of_results_is_named(tmp_path, text):
+    (tmp_path / "search.json").write_text(text)
+    with pytest.raises(DamagedFileError, match=r"search\.json: is"):
+        search({"NODE": SMALL}, [QUICK], tmp_path, 1, Bars())
+    assert (tmp_path / "search.json").read_text() == text
+
+
 def test_a_damaged_run_is_named(tmp_path):
     search({"NODE": SMALL}, [QUICK], tmp_path, 1, Bars())
     path = next((tmp_path / "runs").glob("*.safetensors"))
@@ -285,6 +295,15 @@ def test_optuna_tries_settings_within_the_limits(tmp_path, kind):
     assert study.best_value == pytest.approx(min(each.mean for each in found))
     again = optimise("ANODE", space, QUICK, storages(tmp_path)[kind], 3, Bars())
     assert len(again.trials) == 3
+
+
+def test_choices_with_a_seed_are_the_same_every_time(tmp_path):
+    space = {**SMALL, "hidden": (2, 9)}
+    tried = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        study = optimise("NODE", space, QUICK, f"journal:{tmp_path / name}", 3, Bars(), seed)
+        tried.append([trial.params for trial in study.trials])
+    assert tried[0] == tried[1] != tried[2]
 
 
 def test_a_study_of_another_space_is_refused(tmp_path):

@@ -49,10 +49,13 @@ def test_where_all_repeats_failed_there_is_a_gap():
     assert np.flatnonzero(np.isnan(line.get_ydata())).tolist() == [5]
 
 
-@pytest.mark.parametrize(("values", "lowest"), [([[0.0, 10.0, 0.0]], 0.0), ([[-1.0, 10.0, 0.0]], -1.9665)])
-def test_the_band_goes_below_zero_only_if_values_do(values, lowest):
+@pytest.mark.parametrize(
+    ("values", "lowest"),
+    [([[0.0, 10.0, 0.0]], 0.0), ([[1e-3, 10.0, 1e-3, np.nan]], 1e-3), ([[-1.0, 10.0, 0.0]], -1.9665)],
+)
+def test_the_band_goes_below_zero_only_if_values_do_and_else_ends_at_the_smallest(values, lowest):
     _, shade = band(axes(), [1], values, "NODE", "red")
-    assert edges(shade, 1)[0] == pytest.approx(lowest, abs=1e-3)
+    assert edges(shade, 1)[0] == pytest.approx(lowest, abs=1e-4)
 
 
 def test_one_repeat_is_a_line():

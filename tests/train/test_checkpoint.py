@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import anode
-from anode.files import DamagedFileError, read_tensors, write_tensors
+from anode.files import DamagedFileError, read_tensors
 from anode.ode.gradients import Discrete, Stored
-from anode.train.checkpoint import load, save
+from anode.train.checkpoint import load, save, write_both
 
 BUILDERS = {
     "NeuralODE": lambda: anode.NeuralODE(2, 1, 8),
@@ -151,6 +151,18 @@ def test_a_model_that_is_not_there_is_not_damaged(tmp_path):
         load(tmp_path / "none")
 
 
+def test_weights_of_another_model_are_refused_also_if_they_would_fit(tmp_path):
+    for name in ("one", "two"):
+        save(model_of(), tmp_path / name)
+    with torch.no_grad():
+        model = model_of()
+        model.head.bias.add_(1.0)
+    save(model, tmp_path / "two")
+    (tmp_path / "two.safetensors").replace(tmp_path / "one.safetensors")
+    with pytest.raises(DamagedFileError, match=r"one\.safetensors: is damaged, or does not belong to one\.json"):
+        load(tmp_path / "one")
+
+
 def test_weights_that_are_not_there_are_not_damaged(tmp_path):
     save(model_of(), tmp_path / "model")
     (tmp_path / "model.safetensors").unlink()
@@ -257,18 +269,17 @@ def stacked_wrongly(tensors):
 )
 @pytest.mark.parametrize("members", [None, 3])
 def test_weights_that_do_not_fit_are_an_error_that_names_the_file(damage, members, tmp_path):
-    save(model_of("NeuralODE", members), tmp_path / "model")
-    path = tmp_path / "model.safetensors"
-    write_tensors(path, damage(read_tensors(path)))
+    path = save(model_of("NeuralODE", members), tmp_path / "model")
+    write_both(path, json.loads(path.read_text()), damage(read_tensors(path.with_suffix(".safetensors"))))
     with pytest.raises(DamagedFileError, match=r"model\.json: is not a model that can be loaded"):
         load(tmp_path / "model")
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
 def test_weights_that_are_no_weights_are_an_error(dtype, tmp_path):
-    save(model_of(), tmp_path / "model")
-    path = tmp_path / "model.safetensors"
-    write_tensors(path, {name: tensor.to(dtype) for name, tensor in read_tensors(path).items()})
+    path = save(model_of(), tmp_path / "model")
+    weights = read_tensors(path.with_suffix(".safetensors"))
+    write_both(path, json.loads(path.read_text()), {name: tensor.to(dtype) for name, tensor in weights.items()})
     with pytest.raises(DamagedFileError, match=r"model\."):
         load(tmp_path / "model")
 

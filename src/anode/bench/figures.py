@@ -20,6 +20,7 @@ COLORS = {
     "anode, your module": "#7cc8c0",
     "torchdiffeq": style.MODEL_COLORS["NODE"],
     "torchode": "#b0577d",
+    "torchode, compiled": "#d9a3ba",
     "torchdyn": "#8a8f3c",
     "diffrax": style.MODEL_COLORS["ResNet"],
 }

@@ -20,7 +20,7 @@ def bench_tabular(
     tables: Annotated[
         list[str] | None, typer.Argument(help="Names such as iris or digits.", show_default="all")
     ] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Where the results go.")] = Path("results/tabular"),
+    folder: Annotated[Path, typer.Option("--out", help="Where the results go.")] = Path("results/mine/tabular"),
     seed: Annotated[int, typer.Option(help="Of the folds and the models.")] = 0,
 ) -> None:
     """Cross-validate the estimators beside scikit-learn's on its own tables: scores and seconds.

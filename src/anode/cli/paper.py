@@ -30,7 +30,8 @@ def reproduce(
         ),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option("--out", help="Where the results go.", show_default="results/toy or results/images")
+        Path | None,
+        typer.Option("--out", help="Where the results go.", show_default="results/mine/toy or results/mine/images"),
     ] = None,
     root: Root = None,
     seed: Annotated[int, typer.Option(help="The first seed; the repeats take those that follow.")] = 0,
@@ -76,7 +77,7 @@ def claims_table(claims: list[dict[str, Any]]) -> Table:
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="A folder that anode reproduce wrote.")] = Path("results/toy"),
+    folder: Annotated[Path, typer.Argument(help="A folder that anode reproduce wrote.")] = Path("results/mine/toy"),
 ) -> None:
     """Write the report of finished results again."""
     from anode.report import write_report
@@ -95,7 +96,7 @@ def search(
     folds: Annotated[int, typer.Option(help="Of the cross-validation.")] = 3,
     epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 50,
     repeats: Annotated[int, typer.Option(help="From how many seeds every setting is judged.")] = 1,
-    seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
+    seed: Annotated[int, typer.Option(help="The first seed; of tpe's choices too, unless it has a --storage.")] = 0,
     sampler: Annotated[
         str, typer.Option(help="grid, for every setting; or tpe, for Optuna to choose within the grid's limits.")
     ] = "grid",
@@ -109,7 +110,7 @@ def search(
             show_default="a file in the folder of the results",
         ),
     ] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Where the results go.")] = Path("results/search"),
+    folder: Annotated[Path, typer.Option("--out", help="Where the results go.")] = Path("results/mine/search"),
     jobs: Annotated[int | None, typer.Option(help="Of grid: runs at a time.", show_default="one a processor")] = None,
 ) -> None:
     """Search for the best hyperparameters, as the paper did: cross-validation of every setting of a grid.

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -235,6 +236,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             before = self.model_.settings.get(name)
             takes = f"{before!r} as in the first fit, as warm_start is set"
             require(name in SOLVER or value == before, name, value, takes)
+        self.model_ = deepcopy(self.model_)  # should this fit fail, the one before it still counts
         self.model_.settings = model.settings
         self.model_.flow.solver = model.flow.solver
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 import anode
-from anode.files import read_json, read_tensors, write_json, write_tensors
-from anode.train.checkpoint import build, description, files, loadable
+from anode.train.checkpoint import build, description, files, loadable, read_both, write_both
 from anode.train.formats import from_json, to_json
 from anode.train.history import History
 
@@ -28,7 +27,6 @@ def save(estimator: Any, path: str | Path) -> Path:
     Returns:
         The JSON file.
     """
-    described, weights = files(path)
     tensors: dict[str, Tensor] = {}
     fitted = {name: _plain(name, value, tensors) for name, value in learned(estimator).items()}
     content = {
@@ -38,15 +36,14 @@ def save(estimator: Any, path: str | Path) -> Path:
         "fitted": fitted,
         "version": anode.__version__,
     }
-    write_tensors(weights, tensors)
-    return write_json(described, content, indent=1)
+    return write_both(path, content, tensors)
 
 
 def load(kind: type[Any], path: str | Path) -> Any:
     """Read an estimator of a class that :func:`save` wrote; :class:`anode.files.DamagedFileError` if it is damaged."""
-    described, weights = files(path)
-    content, tensors = read_json(described), read_tensors(weights)
-    with loadable(described, f"an {kind.__name__}"):
+    what = f"an {kind.__name__}"
+    content, tensors = read_both(path, what)
+    with loadable(files(path)[0], what):
         if content["format"] != FORMAT:
             raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
         if content["estimator"] != kind.__name__:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,13 @@ def environment() -> dict[str, Any]:
         "revision": revision(),
         "date": date.today().isoformat(),
     }
+
+
+def together(environments: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One for results of several runs: where they differ, all that there are."""
+    keys = dict.fromkeys(key for each in environments for key in each)
+    found = {key: list(dict.fromkeys(each.get(key, "not recorded") for each in environments)) for key in keys}
+    return {key: values[0] if len(values) == 1 else ", ".join(map(str, values)) for key, values in found.items()}
 
 
 def engine() -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from anode.experiments.environment import environment
+from anode.experiments.environment import together
 from anode.experiments.findings import Claim
 from anode.experiments.halves import HALVES, Half
 from anode.experiments.runs import Result, Run, load, paths
@@ -37,7 +37,7 @@ class Settings:
 
     Attributes:
         figures: Names of studies, all of one half of the paper; or the name of a half for all of it.
-        out: The folder of the results; by default ``results/`` and the name of the half.
+        out: The folder of the results; by default ``results/mine/`` and the name of the half.
         repeats: How many times every run is done, from different seeds; by default as often as the scale says.
         scale: How much work it is, see :data:`anode.experiments.images.scales.SCALES`.
         seed: The first seed.
@@ -99,7 +99,7 @@ def planned(settings: Settings) -> Work:
     repeats = settings.repeats or usual
     require(settings.seed + repeats <= 2**40, "seed", settings.seed, "a whole number below 2**40")
     claims = [claim for claim in half.claims if claim.figure in {study.id for study in studies}]
-    out = settings.out or Path("results") / half.name
+    out = settings.out or Path("results/mine") / half.name
     jobs = settings.jobs or os.cpu_count() or 1
     return Work(half, studies, claims, scale, repeats, settings.seed, out, settings.resume, jobs, settings.root)
 
@@ -120,7 +120,6 @@ def chosen(names: Sequence[str]) -> tuple[Half, list[Study]]:
 
 def reproduce(work: Work, bars: Bars) -> dict[str, Any]:
     """Do it all; returns the content of the results file."""
-    start = time.perf_counter()
     if work.out.exists() and not work.out.is_dir():
         raise ValueError(f"out: takes a folder, got the file {work.out}")
     if not work.out.exists():
@@ -136,7 +135,7 @@ def reproduce(work: Work, bars: Bars) -> dict[str, Any]:
             bars.show("drawing figures", done, len(work.studies), study.id)
             draw(study, results, work.out / "figures")
         bars.show("drawing figures", len(work.studies), len(work.studies))
-        content = summary(work, before or {}, results, time.perf_counter() - start)
+        content = summary(work, before or {}, results)
         write_json(work.out / MARKER, content, indent=1)
         write_report(work.out)
     return content
@@ -239,13 +238,16 @@ def draw(study: Study, results: Results, folder: Path) -> None:
     write_json(folder / f"{study.id}.json", content)
 
 
-def summary(work: Work, before: dict[str, Any], results: Results, seconds: float) -> dict[str, Any]:
+def summary(work: Work, before: dict[str, Any], results: Results) -> dict[str, Any]:
     """The content of the results file: this time's findings, and those that were there and not looked at again."""
     found = {claim.number: checked(claim, results) for claim in work.claims}
     found = {**{claim["number"]: claim for claim in before.get("claims", [])}, **found}
     drawn = {*before.get("studies", []), *(study.id for study in work.studies)}
-    spent = {entry["name"]: entry["seconds"] for entry in before.get("timings", [])}
-    spent |= {name: round(result.seconds, 1) for name, result in results.items()}
+    timings = {entry["name"]: entry for entry in before.get("timings", [])}
+    timings |= {
+        name: {"name": name, "seconds": round(result.seconds, 1), "environment": result.environment}
+        for name, result in results.items()
+    }
     return {
         "format": FORMAT,
         "title": work.half.title,
@@ -261,9 +263,9 @@ def summary(work: Work, before: dict[str, Any], results: Results, seconds: float
                 for failure in result.history.failures
             ),
         ],
-        "environment": environment(),
-        "timings": [{"name": name, "seconds": spent[name]} for name in spent],
-        "seconds": round(before.get("seconds", 0) + seconds, 1),  # of all calls that came to their end
+        "environment": together([entry.get("environment", {}) for entry in timings.values()]),
+        "timings": list(timings.values()),
+        "seconds": round(sum(entry["seconds"] for entry in timings.values()), 1),
     }
 
 

@@ -31,7 +31,7 @@ def band(ax: Axes, x: ArrayLike, values: ArrayLike, label: str, color: str) -> t
         ax: Where.
         x: [x], such as epochs.
         values: [x, repeats], or [x] for one repeat. Repeats are left out where they are NaN or infinite, as after a
-            failure. The band does not go below 0 if no value does.
+            failure. Where the band would go below 0 and no repeat does, it ends at the smallest of them.
         label: What the legend says.
         color: Of both.
 
@@ -44,8 +44,8 @@ def band(ax: Axes, x: ArrayLike, values: ArrayLike, label: str, color: str) -> t
         [2.0, 5.0]
     """
     x = as_values("x", x, ["x"])
-    mean, std, positive = _moments("values", values, len(x))
-    low = np.maximum(mean - std, 0) if positive else mean - std
+    mean, std, smallest = _moments("values", values, len(x))
+    low = np.where((mean < std) & (smallest >= 0), smallest, mean - std)
     (line,) = ax.plot(x, mean, label=label, color=color, linewidth=2, solid_capstyle="round", zorder=3)
     shade = ax.fill_between(x, low, mean + std, color=color, alpha=0.18, linewidth=0, zorder=2)
     return line, shade
@@ -200,11 +200,12 @@ def make_logarithmic(ax: Axes, means: Array) -> None:
     ax.tick_params(axis="y", which="minor", length=2, width=0.6, color=INK)
 
 
-def _moments(name: str, values: ArrayLike, count: int) -> tuple[Array, Array, bool]:
-    """Mean and standard deviation of each row, NaN for a row without values, and whether all values are from 0."""
+def _moments(name: str, values: ArrayLike, count: int) -> tuple[Array, Array, Array]:
+    """Mean, standard deviation and smallest value of each row; NaN for a row without values."""
     array = as_values(name, values, [count, "repeats"] if np.ndim(values) == 2 else [count]).reshape(count, -1)
     present = np.isfinite(array)
     number = np.where(present.any(1), present.sum(1), np.nan)
     mean = np.where(present, array, 0).sum(1) / number
     deviations = np.where(present, array - mean[:, None], 0)
-    return mean, np.sqrt((deviations**2).sum(1) / number), bool((array[present] >= 0).all())
+    smallest = np.where(present, array, np.inf).min(1)
+    return mean, np.sqrt((deviations**2).sum(1) / number), np.where(present.any(1), smallest, np.nan)

@@ -53,6 +53,8 @@ def page(folder: Path) -> str:
     results = read(folder / "anode-results.json")
     found = results.text("format")
     require(found == FORMAT, results.where, f"has the format {shortened(found)}; this version reads {FORMAT!r}")
+    begun = "is of a run that was not finished; the command that began it goes on from there"
+    require("studies" in results.content or "claims" in results.content, results.where, begun)
     studies = {name: read_study(folder / "figures", name) for name in study_names(results)}
     claims = results.records("claims")
     body = [
@@ -110,7 +112,7 @@ def summary(results: Record, claims: Sequence[Record]) -> str:
     outcome = ", ".join([f"{counts['held']} of {plural(len(claims), 'claim')} held", *others])
     repeats = plural(results.number("repeats"), "repeat")
     parts = [outcome if claims else "No claims checked", repeats, f"seed {results.number('seed')}"]
-    return "; ".join([*parts, duration(results.number("seconds"))])
+    return "; ".join([*parts, f"runs of {duration(results.number('seconds'))} in all"])
 
 
 def scale_note(results: Record) -> list[Markup]:
@@ -276,15 +278,18 @@ def protocol(study: Record) -> Markup:
 
 
 def failures_section(results: Record) -> list[Markup]:
-    """The repeats that could not be trained to the end; nothing if there are none."""
+    """Solves that failed in training; nothing if there are none."""
     failures = results.records("failures") if "failures" in results.content else []
     if not failures:
         return []
     columns = ["run", "repeat", "iteration", "reason"]
     rows = [[failure.shown(name) for name in columns] for failure in failures]
-    text = "These were frozen where they failed, are left out of means, and speak against every claim they belong to."
+    text = (
+        "In the toy half a repeat is frozen where its solve failed, is left out of means from there on, and speaks "
+        "against every claim it belongs to. In the image half the iteration is skipped and training goes on."
+    )
     return [
-        element("section", element("h2", "Failed repeats"), element("p", text), table("Failed repeats", columns, rows))
+        element("section", element("h2", "Failed solves"), element("p", text), table("Failed solves", columns, rows))
     ]
 
 

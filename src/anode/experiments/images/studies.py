@@ -104,9 +104,13 @@ FIGURES = (
     ),
     panelled(
         "fig23",
-        "Training on SVHN with more and more added channels",
-        f"As figure 10. {MEANS}",
-        [row(augmented("svhn"), TITLES["svhn"], "loss", "NFE", "loss against NFE")],
+        "Training on SVHN",
+        "Above, NODEs and ANODEs of the same size, as in the paper; below, which it does not show, with more and more "
+        f"added channels, as in figure 10. {MEANS}",
+        [
+            row(models, TITLES["svhn"], "loss", "NFE", "loss against NFE")
+            for models in (equal("svhn"), augmented("svhn"))
+        ],
     ),
     panelled(
         "fig24",
@@ -117,9 +121,9 @@ FIGURES = (
     panelled(
         "channels",
         "Too many added channels",
-        f"Training and test loss on MNIST without, with 10 and with {TOO_MANY} added channels, of which the paper has "
-        f"a sentence but no figure. {MEANS}",
-        [row({f"p = {p}": f"mnist-p{p}" for p in (0, 10, TOO_MANY)}, TITLES["mnist"], "loss", "test loss")],
+        f"Loss, function evaluations and test loss on MNIST without, with 10 and with {TOO_MANY} added channels, of "
+        f"which the paper has a sentence but no figure. {MEANS}",
+        [row({f"p = {p}": f"mnist-p{p}" for p in (0, 10, TOO_MANY)}, TITLES["mnist"], "loss", "NFE", "test loss")],
     ),
     panelled(
         "heads",

@@ -40,7 +40,7 @@ class Search:
     sampler: str = "grid"
     trials: int | None = None
     storage: str | None = None
-    folder: Path = Path("results/search")
+    folder: Path = Path("results/mine/search")
     jobs: int | None = None
 
     def spaces(self) -> Mapping[str, Space]:
@@ -95,10 +95,12 @@ def by_optuna(wanted: Search, spaces: Mapping[str, Space], crosses: Sequence[Cro
     wanted.folder.mkdir(parents=True, exist_ok=True)
     trials = TRIALS if wanted.trials is None else wanted.trials
     storage = wanted.storage
+    seed = None if storage else wanted.seed  # with a storage of its own, a search can be repeated
     if storage is None:
         storage = f"sqlite:///{quote(str(wanted.folder / 'study.db'))}"
     found: list[Judged] = []
     for cross in crosses:
         for model, space in spaces.items():
-            found += found_in(optimise(model, space, cross, storage, trials, bars), model, cross)
+            study = optimise(model, space, cross, storage, trials, bars, seed)
+            found += found_in(study, model, cross)
     return ranked(found)

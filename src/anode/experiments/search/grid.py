@@ -15,7 +15,7 @@ from anode.experiments.runs import load, paths
 from anode.experiments.search.runs import Cross, SearchRun, groups, losses
 from anode.experiments.search.spaces import PAPER, PAPERS_BEST, Setting, Space, settings
 from anode.experiments.workers import do_runs
-from anode.files import locked, read_json, remove_unfinished, write_json, write_text
+from anode.files import DamagedFileError, locked, read_json, remove_unfinished, write_json, write_text
 from anode.ode.inputs import number, require
 from anode.train.progress import Bars
 
@@ -82,9 +82,15 @@ def _refuse_to_lose(path: Path, every: Sequence[Setting], crosses: Sequence[Cros
     if not path.exists():
         return
     content = read_json(path)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise DamagedFileError(f"{path}: is not a search of this version; give another folder, or remove it")
     asked = {(cross.dim, setting.model, *setting.searched.values()) for cross in crosses for setting in every}
-    known = {(one["dim"], one["model"], *(one[name] for name in PAPER[one["model"]])) for one in content["settings"]}
-    judged_alike = {cross["dim"]: cross for cross in content["crosses"]}
+    try:
+        listed = content["settings"]
+        known = {(one["dim"], one["model"], *(one[name] for name in PAPER[one["model"]])) for one in listed}
+        judged_alike = {cross["dim"]: cross for cross in content["crosses"]}
+    except (KeyError, TypeError):
+        raise DamagedFileError(f"{path}: is damaged; remove it or restore it") from None
     alike = all(judged_alike.get(cross.dim, asdict(cross)) == asdict(cross) for cross in crosses)
     takes = "a folder without it, or options that include what was searched there"
     require(alike and known <= asked, "out", f"{path}, which is of another search", takes)

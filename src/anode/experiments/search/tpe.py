@@ -26,7 +26,9 @@ STARTUP = 5
 """Trials before the first is given up early, to have something to compare with."""
 
 
-def optimise(model: str, space: Space, cross: Cross, storage: str, trials: int, bars: Bars) -> optuna.Study:
+def optimise(
+    model: str, space: Space, cross: Cross, storage: str, trials: int, bars: Bars, seed: int | None = None
+) -> optuna.Study:
     """Try settings until a study has so many that were finished or given up, by whichever process.
 
     Args:
@@ -36,10 +38,14 @@ def optimise(model: str, space: Space, cross: Cross, storage: str, trials: int, 
         storage: Where the study is, see :func:`opened`.
         trials: How many.
         bars: Shows the progress.
+        seed: Of the choices, if they are to be the same every time; processes that share a storage each need another.
     """
     number("trials", trials, whole=True)
     study = opened(model, space, cross, storage)
     import optuna
+
+    if seed is not None:
+        study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
 
     done = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
     name = f"{model}, d = {cross.dim}"
@@ -75,7 +81,6 @@ def opened(model: str, space: Space, cross: Cross, storage: str) -> optuna.Study
         study = optuna.create_study(
             study_name=f"anode-{model}-d{cross.dim}",
             storage=backend(storage),
-            sampler=optuna.samplers.TPESampler(seed=None),
             pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP),
             load_if_exists=True,
         )

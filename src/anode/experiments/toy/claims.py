@@ -132,12 +132,13 @@ def augmented_is_lower_and_sooner(results: Results) -> Finding:
     votes, numbers = [], []
     for d in (1, 2):
         node, anode = results[f"g-d{d}-node"], results[f"g-d{d}-anode"]
-        needed = epochs_to(anode, node.final_loss)
-        votes += [anode.final_loss < node.final_loss, needed < node.run.epochs]
+        level = np.nextafter(node.final_loss, np.inf)  # at it, or below
+        needed = {name: epochs_to(result, level) for name, result in (("NODE", node), ("ANODE", anode))}
+        votes += [anode.final_loss < node.final_loss, needed["ANODE"] < needed["NODE"]]
         numbers += [
             (f"d = {d}: NODE, final loss", spread(node.final_loss)),
             (f"d = {d}: ANODE, final loss", spread(anode.final_loss)),
-            (f"d = {d}: epochs an ANODE needs to the final loss of the NODE", spread(needed)),
+            *((f"d = {d}: {name}, epochs to the final loss of the NODE", spread(n)) for name, n in needed.items()),
         ]
     return Finding(np.all(votes, axis=0), numbers)
 
@@ -270,7 +271,7 @@ CLAIMS: Sequence[Claim] = (
         7,
         "fig07",
         "An ANODE reaches a lower loss than a NODE, and sooner, in d = 1 and d = 2.",
-        "lower final loss, and the NODE's final loss reached before the last epoch, in both dimensions",
+        "lower final loss, and the NODE's final loss first reached in fewer epochs, in both dimensions",
         ("g-d1-node", "g-d1-anode", "g-d2-node", "g-d2-anode"),
         augmented_is_lower_and_sooner,
     ),
