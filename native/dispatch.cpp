@@ -1,6 +1,8 @@
 // Which of the compiled kernels this processor can run.
 
 #include <cstring>
+#include <stdexcept>
+#include <string>
 #include <string>
 #include <vector>
 
@@ -50,7 +52,7 @@ const std::vector<Choice>& choices() {
 const Choice& choice(const char* name) {
   for (const Choice& each : choices())
     if (!name || !std::strcmp(each.for_float->name, name)) return each;
-  return choices().back();
+  throw std::invalid_argument(std::string("this processor has no instructions called ") + name);
 }
 
 }  // namespace

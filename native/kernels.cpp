@@ -62,7 +62,7 @@ void affine_with(const Layer<T>& layer, const T* x, const T* times, long width, 
       for (int r = 0; r < rows; ++r)
         for (int half = 0; half < 2; ++half) {
           const long at = (n + r) * width + b + half * kLanes<T>;
-          store(out + at, activate<T, A>(acc[r][half], derivative + at));
+          store(out + at, activate<T, A>(acc[r][half], keeps_derivative(A) ? derivative + at : nullptr));
         }
     }
   }
@@ -97,7 +97,7 @@ void pull_with(const Layer<T>& layer, const T* cotangent, const T* seen, long wi
       for (int r = 0; r < rows; ++r)
         for (int half = 0; half < 2; ++half) {
           const long at = (m + r) * width + b + half * kLanes<T>;
-          store(out + at, pull_activation<T, A>(acc[r][half], seen + at));
+          store(out + at, pull_activation<T, A>(acc[r][half], A == Activation::none ? nullptr : seen + at));
         }
     }
   }

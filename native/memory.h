@@ -2,8 +2,9 @@
 
 #pragma once
 
+#include <pthread.h>
+
 #include <cstddef>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -47,7 +48,7 @@ class Arena {
  private:
   static constexpr std::size_t kAlignment = 64, kSlab = 1 << 18;
   struct Free {
-    void operator()(char* p) const { std::free(p); }
+    void operator()(char* p) const { ::operator delete(p, std::align_val_t(kAlignment)); }
   };
   struct Slab {
     std::unique_ptr<char[], Free> memory;
@@ -58,8 +59,7 @@ class Arena {
     // Each slab doubles what there is, so that there are few.
     std::size_t size = kSlab;
     while (size < bytes || size < capacity()) size *= 2;
-    char* memory = static_cast<char*>(std::aligned_alloc(kAlignment, size));
-    if (!memory) throw std::bad_alloc();
+    char* memory = static_cast<char*>(::operator new(size, std::align_val_t(kAlignment)));
     slabs_.push_back({std::unique_ptr<char[], Free>(memory), size});
     used_ = 0;
   }
@@ -72,7 +72,10 @@ class Arena {
 class Arenas {
  public:
   static Arenas& idle() {
-    static Arenas* all = new Arenas;  // never destroyed: solves may outlive static objects at exit
+    static Arenas* all = [] {
+      pthread_atfork([] { idle().mutex_.lock(); }, [] { idle().mutex_.unlock(); }, [] { idle().mutex_.unlock(); });
+      return new Arenas;  // never destroyed: solves may outlive static objects at exit
+    }();
     return *all;
   }
 

@@ -1,14 +1,18 @@
-// What Python sees. Tensors cross as addresses: anode.native checks them and keeps them alive.
+// What Python sees. Tensors cross as addresses: anode.ode.native checks them and keeps them alive.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <limits>
+#include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "solve.h"
 #include "team.h"
@@ -68,6 +72,34 @@ Controller to_controller(const Row& numbers) {
   return {numbers.at(0), numbers.at(1), numbers.at(2), numbers.at(3), numbers.at(4), numbers.at(5)};
 }
 
+/// Asked again and again in a long call, on any thread and without the interpreter: looks now and then, on the thread
+/// of the call, whether there was a Ctrl-C, and from then on says so to all.
+class Interrupt {
+ public:
+  bool operator()() {
+    if (came_) return true;
+    if (std::this_thread::get_id() != caller_ || Clock::now() < next_) return false;
+    next_ = Clock::now() + kPause;
+    nb::gil_scoped_acquire interpreter;
+    if (PyErr_CheckSignals() != 0) came_ = true;
+    return came_;
+  }
+
+  /// Raise in Python what came.
+  void raise() const {
+    if (!came_) return;
+    nb::gil_scoped_acquire interpreter;
+    throw nb::python_error();
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kPause{100};
+  std::thread::id caller_ = std::this_thread::get_id();
+  Clock::time_point next_ = Clock::now() + kPause;
+  std::atomic<bool> came_{false};
+};
+
 /// A solve in either precision.
 class AnySolve {
  public:
@@ -94,11 +126,17 @@ class AnySolve {
   long run(Address y0, const Addresses& outputs, Address last, Address t, const Addresses& counts) {
     const Groups groups{at<double>(t), at<std::int64_t>(counts.at(0)), at<std::int64_t>(counts.at(1)),
                         at<std::int64_t>(counts.at(2)), at<std::int64_t>(counts.at(3))};
-    if (is_double_) return for_double_->run(at<double>(y0), at<double>(outputs), at<double>(last), groups);
-    return for_float_->run(at<float>(y0), at<float>(outputs), at<float>(last), groups);
+    Interrupt interrupt;
+    const auto is_stopped = [&] { return interrupt(); };
+    const long calls =
+        is_double_ ? for_double_->run(at<double>(y0), at<double>(outputs), at<double>(last), groups, is_stopped)
+                   : for_float_->run(at<float>(y0), at<float>(outputs), at<float>(last), groups, is_stopped);
+    interrupt.raise();
+    return calls;
   }
 
   long backward(const Addresses& of_outputs, Address of_last, Address at_y0, const Addresses& gradients) {
+    const std::lock_guard<std::mutex> lock(mutex_);  // two threads may walk back over one graph
     if (is_double_)
       return for_double_->backward(at<const double>(of_outputs), at<const double>(of_last), at<double>(at_y0),
                                    parameters<double>(shape_, gradients));
@@ -109,6 +147,7 @@ class AnySolve {
  private:
   Shape shape_;
   bool is_double_;
+  std::mutex mutex_;
   std::unique_ptr<Solve<float>> for_float_;
   std::unique_ptr<Solve<double>> for_double_;
 };
@@ -126,7 +165,8 @@ class AnyCourse {
  public:
   AnyCourse(bool is_double, const HeldMethod& method, double t1, const Row& knots, double rtol, double atol,
             long max_steps, const Row& controller, bool grouped, const std::vector<int>& sizes,
-            const std::vector<int>& activations, bool time, int members, int inputs, int outputs, int loss, const Place& x, const Place& y, const Place& weights,
+            const std::vector<int>& activations, bool time, int members, int inputs, int outputs, int loss,
+            const Place& x, const Place& y, const Place& weights,
             const Addresses& parameters, const Addresses& means, const Addresses& squares, const Row& lr,
             double weight_decay, const Row& adam)
       : is_double_(is_double) {
@@ -236,7 +276,8 @@ NB_MODULE(_native, m) {
            nb::call_guard<nb::gil_scoped_release>());
   nb::class_<AnyCourse>(m, "Course")
       .def(nb::init<bool, const HeldMethod&, double, Row, double, double, long, Row, bool, std::vector<int>,
-                    std::vector<int>, bool, int, int, int, int, Place, Place, Place, Addresses, Addresses, Addresses, Row, double, Row>(),
+                    std::vector<int>, bool, int, int, int, int, Place, Place, Place, Addresses, Addresses, Addresses,
+                    Row, double, Row>(),
            nb::arg("is_double"), nb::arg("method"), nb::arg("t1"), nb::arg("knots"), nb::arg("rtol"), nb::arg("atol"),
            nb::arg("max_steps"), nb::arg("controller"), nb::arg("grouped"), nb::arg("sizes"), nb::arg("activations"),
            nb::arg("time"),

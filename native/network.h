@@ -141,8 +141,6 @@ class Network {
     kernels.pull(layers_[0], Activation::none, cotangents[0], nullptr, width, at_state);
   }
 
-  const std::vector<Layer<T>>& layers() const { return layers_; }
-
  private:
   /// What the derivative of a layer's activation is computed from: its value, or itself where it was kept.
   const T* seen_of(int layer, const Evaluation<T>& at, long width) const {

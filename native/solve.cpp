@@ -129,7 +129,9 @@ void Solve<T>::all(const std::function<void(Cohort<T>&)>& piece) {
 // ------------------------------------------------------------------------------------------------------------- forward
 
 template <class T>
-long Solve<T>::run(const T* y0, const std::vector<T*>& outputs, T* last, const Groups& groups) {
+long Solve<T>::run(const T* y0, const std::vector<T*>& outputs, T* last, const Groups& groups,
+                   const std::function<bool()>& is_stopped) {
+  is_stopped_ = is_stopped;
   y0_ = y0;
   outputs_ = outputs;
   last_ = last;
@@ -155,11 +157,11 @@ void Solve<T>::solve(Cohort<T>& cohort) {
     return false;
   };
   bool has_slope = false;
-  while (active()) {
+  while (active() && !is_stopped_()) {
     if (!has_slope) {
       first_slope(cohort);
       has_slope = true;
-      if (task_.grouped) give_up_without_slope(cohort);
+      if (task_.grouped || task_.knots.empty()) give_up_without_slope(cohort);
       continue;
     }
     if (task_.knots.empty() && std::isnan(cohort.clocks.front().h)) first_step(cohort);
@@ -273,7 +275,7 @@ void Solve<T>::give_up_without_slope(Cohort<T>& cohort) {
   });
   if (!cohort.pointwise) {
     Clock& clock = cohort.clocks.front();
-    if (clock.active && !std::isfinite(mean_square(cohort, 0))) clock.stop(kNonFinite);
+    if (clock.active && !std::isfinite(root_mean_square(cohort, 0))) clock.stop(kNonFinite);
     return;
   }
   // The other points of the block go on; what is not finite would spoil sums even when multiplied by zero.
@@ -305,7 +307,7 @@ void Solve<T>::give_up_without_slope(Cohort<T>& cohort) {
 
 /// The root mean square of what `squares` holds, over the points of a clock.
 template <class T>
-double Solve<T>::mean_square(const Cohort<T>& cohort, int clock) const {
+double Solve<T>::root_mean_square(const Cohort<T>& cohort, int clock) const {
   if (cohort.pointwise) return std::sqrt(double(cohort.blocks.front().squares[clock]) / double(shape_.dim()));
   double sum = 0;
   long rows = 0;
@@ -329,7 +331,7 @@ void Solve<T>::first_step(Cohort<T>& cohort) {
                        block.width, block.squares);
     });
     std::vector<double> values(count);
-    for (std::size_t i = 0; i < count; ++i) values[i] = mean_square(cohort, int(i));
+    for (std::size_t i = 0; i < count; ++i) values[i] = root_mean_square(cohort, int(i));
     return values;
   };
   const std::vector<double> sizes = norms([](Block<T>& block) {
@@ -400,7 +402,7 @@ template <class T>
 void Solve<T>::judge(Cohort<T>& cohort) {
   for (std::size_t i = 0; i < cohort.clocks.size(); ++i) {
     Clock& clock = cohort.clocks[i];
-    const double ratio = mean_square(cohort, int(i));
+    const double ratio = root_mean_square(cohort, int(i));
     clock.judge(task_.knots.empty() ? ratio * clock.h : ratio, task_, *method_);
   }
 }

@@ -93,8 +93,10 @@ class Solve {
         const Extent& extent, const Kernels<T>& kernels, bool keep, int threads);
 
   /// Solve from y0, [rows][dim]. Writes the states at the wanted times (NaN where they are not reached), the state
-  /// where the last step ended, and what became of each group; returns how often the field was evaluated.
-  long run(const T* y0, const std::vector<T*>& outputs, T* last, const Groups& groups);
+  /// where the last step ended, and what became of each group; returns how often the field was evaluated. Asked before
+  /// every step, on any of the threads, whether to stop, it may leave everything as it is then.
+  long run(const T* y0, const std::vector<T*>& outputs, T* last, const Groups& groups,
+           const std::function<bool()>& is_stopped);
 
   /// Gradients for y0 and, added to what is there, for the parameters, from the cotangents of the outputs and of the
   /// last state, each null for zero; returns how often the field was evaluated again.
@@ -120,7 +122,7 @@ class Solve {
   void finish(Cohort<T>&);
   Evaluation<T> room(Block<T>&);
   void evaluate(Block<T>&, int slope);
-  double mean_square(const Cohort<T>&, int clock) const;
+  double root_mean_square(const Cohort<T>&, int clock) const;
   void set_times(const Cohort<T>&, Block<T>&, double c) const;
   void set_sizes(const Cohort<T>&, Block<T>&) const;
 
@@ -142,9 +144,10 @@ class Solve {
   std::vector<Network<T>> networks_;
   std::vector<Strand<T>> strands_;
   std::vector<Cohort<T>> cohorts_;
-  std::vector<std::vector<int>> items_;  // cohorts of one strand each; empty if there is a single cohort of many strands
+  std::vector<std::vector<int>> items_;  // cohorts of one strand each; empty if a single cohort has many strands
 
   // Of the run at hand.
+  std::function<bool()> is_stopped_;
   const T* y0_ = nullptr;
   std::vector<T*> outputs_;
   T* last_ = nullptr;

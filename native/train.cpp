@@ -33,7 +33,8 @@ class Learner {
     std::int64_t status, nfe, accepted, rejected;
     features_.resize(rows * dim_);
     last_.resize(rows * dim_);
-    solve.run(state_.data(), {features_.data()}, last_.data(), {&t, &status, &nfe, &accepted, &rejected});
+    solve.run(state_.data(), {features_.data()}, last_.data(), {&t, &status, &nfe, &accepted, &rejected},
+              [] { return false; });
     log.nfe[at] = nfe;
     log.accepted[at] = accepted;
     log.rejected[at] = rejected;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <stdexcept>
 
 #include "team.h"
 #include "winograd_kernels.h"
@@ -80,6 +81,7 @@ float* transformed(int outputs, int inputs, Weight weight, Arena& arena) {
 int Winograd::lanes() { return winograd_kernels().lanes; }
 
 Winograd::Winograd(const float* weight, int outputs, int inputs) : outputs_(outputs), inputs_(inputs) {
+  if (outputs % lanes() || inputs % lanes()) throw std::invalid_argument("channels have to be a multiple of lanes()");
   forward_ = transformed(outputs, inputs,
                          [&](int o, int c, int i, int j) { return weight[((long(o) * inputs + c) * 3 + i) * 3 + j]; },
                          *arena_);
@@ -132,6 +134,7 @@ void Winograd::convolve(const float* x, const Images& images, const float* packe
 }
 
 void Winograd::add(const float* x, const float* cotangent, const Images& images, int threads) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   const WinogradKernels& kernels = winograd_kernels();
   const long tiles = images.count * tiles_along(images.height) * tiles_along(images.width);
   const long blocks = (tiles + kTiles - 1) / kTiles, size = long(outputs_) * inputs_;
@@ -163,6 +166,7 @@ void Winograd::add(const float* x, const float* cotangent, const Images& images,
 }
 
 void Winograd::take(float* gradient) {
+  const std::lock_guard<std::mutex> lock(mutex_);
   const long size = long(outputs_) * inputs_;
   std::memset(gradient, 0, size * 9 * sizeof(float));
   if (!sums_) return;

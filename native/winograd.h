@@ -2,8 +2,7 @@
 
 #pragma once
 
-#include <cstddef>
-#include <vector>
+#include <mutex>
 
 #include "memory.h"
 
@@ -16,7 +15,7 @@ struct Images {
 
 class Winograd {
  public:
-  /// weight: [outputs][inputs][3][3].
+  /// weight: [outputs][inputs][3][3], numbers of channels that lanes() divides.
   Winograd(const float* weight, int outputs, int inputs);
 
   /// out = the convolution of x.
@@ -39,6 +38,7 @@ class Winograd {
                 int threads) const;
 
   int outputs_, inputs_;
+  std::mutex mutex_;  // of the sums: one graph may be walked back over by two threads
   Loan arena_;
   float *forward_, *backward_;  // weights, transformed and packed, of each point
   float* sums_ = nullptr;       // of each strand and point, [outputs][inputs]

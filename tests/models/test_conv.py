@@ -199,10 +199,11 @@ def test_new_parameters_are_within_the_bounds_of_torchs_convolutions():
 # ------------------------------------------------------------------------------------------------- the compiled engine
 
 needs_engine = pytest.mark.skipif(not native.instruction_sets(), reason="there is no compiled engine")
+LANES = native.extension.Winograd.lanes() if native.instruction_sets() else 16
 
 
 @needs_engine
-@pytest.mark.parametrize(("outputs", "inputs"), [(16, 16), (32, 16), (16, 64), (64, 64)])
+@pytest.mark.parametrize(("outputs", "inputs"), [(LANES, LANES), (2 * LANES, LANES), (LANES, 64), (64, 64)])
 @pytest.mark.parametrize("size", [(1, 1), (3, 2), (4, 4), (5, 9), (8, 12), (28, 28)])
 def test_the_compiled_convolution_is_torchs_up_to_rounding(size, outputs, inputs):
     torch.manual_seed(0)
@@ -224,7 +225,7 @@ def test_the_compiled_convolution_is_torchs_up_to_rounding(size, outputs, inputs
 @needs_engine
 def test_a_solve_with_the_compiled_convolution_takes_the_same_steps_to_the_same_gradients():
     torch.manual_seed(0)
-    field, y0 = anode.ConvField(3, 16), torch.randn(5, 3, 9, 9, requires_grad=True)
+    field, y0 = anode.ConvField(3, LANES), torch.randn(5, 3, 9, 9, requires_grad=True)
     found = []
     for engine in ("auto", "torch"):
         solution = anode.solve(field, y0, (0.0, 1.0), rtol=1e-3, atol=1e-3, engine=engine)
@@ -239,7 +240,8 @@ def test_a_solve_with_the_compiled_convolution_takes_the_same_steps_to_the_same_
 @needs_engine
 def test_the_compiled_convolution_does_not_depend_on_the_number_of_threads():
     torch.manual_seed(0)
-    x, weight, threads, found = torch.randn(4, 12, 12, 16), torch.randn(16, 16, 3, 3), torch.get_num_threads(), []
+    x, weight = torch.randn(4, 12, 12, LANES), torch.randn(LANES, LANES, 3, 3)
+    threads, found = torch.get_num_threads(), []
     try:
         for count in (1, 2):
             torch.set_num_threads(count)
@@ -252,5 +254,35 @@ def test_the_compiled_convolution_does_not_depend_on_the_number_of_threads():
 
 @needs_engine
 def test_what_the_engine_cannot_convolve_is_left_to_torch():
-    assert not native.convolves(torch.zeros(16, 16, 3, 3, dtype=torch.float64))
-    assert not native.convolves(torch.zeros(16, 10, 3, 3))
+    assert not native.convolves(torch.zeros(LANES, LANES, 3, 3, dtype=torch.float64))
+    assert not native.convolves(torch.zeros(LANES, 10, 3, 3))
+    with pytest.raises(ValueError, match="multiple of lanes"):
+        conv.WinogradMiddle(torch.zeros(LANES, 10, 3, 3))
+
+
+@needs_engine
+def test_the_compiled_convolution_takes_weights_in_any_layout():
+    field, y0 = anode.ConvField(1, LANES), torch.rand(3, 1, 8, 8)
+    expected = anode.solve(field, y0, (0.0, 1.0)).y1
+    field.to(memory_format=torch.channels_last)
+    assert not field.weights[1].is_contiguous()
+    torch.testing.assert_close(anode.solve(field, y0, (0.0, 1.0)).y1, expected, rtol=0, atol=0)
+
+
+@needs_engine
+@pytest.mark.parametrize("other", [torch.set_default_dtype, torch.set_default_device], ids=["dtype", "device"])
+def test_the_gradients_of_the_compiled_convolution_do_not_depend_on_torchs_defaults(other):
+    field, y0 = anode.ConvField(1, LANES), torch.rand(3, 1, 8, 8)
+
+    def gradients():
+        return torch.autograd.grad(anode.solve(field, y0, (0.0, 1.0)).y1.sum(), list(field.parameters()))
+
+    expected = gradients()
+    try:
+        other(torch.float64 if other is torch.set_default_dtype else "meta")
+        found = gradients()
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+    for one, another in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, another, rtol=0, atol=0)

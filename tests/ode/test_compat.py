@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 import torchdiffeq
@@ -394,3 +396,147 @@ def test_a_failed_solve_carries_what_was_solved():
         anode.odeint(Field(), start(), FORWARD[[0, -1]], options={"max_num_steps": 3})
     assert caught.value.solution.stats.accepted == 3
     assert caught.value.solution.ys[0].isfinite().all()
+
+
+class Spectral(nn.Module):
+    """A real state and complex parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(5, dtype=torch.complex128, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, t, y):
+        return torch.fft.irfft(self.weight * torch.fft.rfft(y), n=8)
+
+
+def test_the_adjoint_of_complex_parameters_beside_a_real_state_is_complex():
+    f, y0 = Spectral(), torch.arange(8.0, dtype=torch.float64)
+    t, weights = torch.tensor([0.0, 1.0], dtype=torch.float64), torch.linspace(-1, 2, 8, dtype=torch.float64)
+    found = []
+    for solve in (anode.odeint, anode.odeint_adjoint):
+        loss = solve(f, y0, t, rtol=1e-9, atol=1e-9)[-1] @ weights
+        found.append(torch.autograd.grad(loss, f.weight)[0])
+    assert found[0].imag.abs().max() > 0.1
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_the_adjoint_of_real_parameters_beside_a_complex_state_is_real():
+    rate = nn.Parameter(torch.tensor([0.5, 2.0], dtype=torch.float64))
+    y0, t = torch.tensor([1.0 + 1j, 2.0], dtype=torch.complex128), torch.tensor([0.0, 1.0], dtype=torch.float64)
+
+    def f(t, y):
+        return 1j * rate * y
+
+    loss = anode.odeint_adjoint(f, y0, t, adjoint_params=(rate,))[-1].real.sum()
+    (found,) = torch.autograd.grad(loss, rate)
+    torch.testing.assert_close(found, -(y0 * torch.exp(1j * rate.detach())).imag)
+
+
+def test_f_may_have_computed_something_from_its_parameters_before_the_solve():
+    class Prepared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.raw = nn.Parameter(torch.tensor([0.3, -0.2], dtype=torch.float64))
+
+        def forward(self, t, y):
+            return -self.rate * y
+
+    found = []
+    for library in (anode, torchdiffeq):
+        f = Prepared()
+        f.rate = f.raw.exp()
+        library.odeint_adjoint(f, torch.ones(2).double(), torch.tensor([0.0, 1.0])).sum().backward()
+        found.append(f.raw.grad)
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
+
+
+def test_a_replica_of_data_parallel_has_its_parameters_found():
+    f, y0, t = nn.Linear(2, 2), torch.ones(1, 2), torch.tensor([0.0, 1.0])
+
+    class Replica(nn.Module):
+        def forward(self, t, y):
+            return nn.functional.linear(y, self.weight, self.bias)
+
+    replica = Replica()
+    replica._is_replica = True  # which has tensors, computed from the parameters, in place of these
+    replica.__dict__.update(weight=f.weight * 1, bias=f.bias * 1)
+    anode.odeint_adjoint(replica, y0, t).sum().backward()
+    expected = torch.autograd.grad(anode.odeint(lambda t, y: f(y), y0, t).sum(), list(f.parameters()))
+    for p, gradient in zip(f.parameters(), expected, strict=True):
+        torch.testing.assert_close(p.grad, gradient, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["dopri5", "rk4"])
+@pytest.mark.parametrize("factor", [math.nan, math.inf])
+def test_what_comes_of_a_cotangent_that_is_not_finite_is_nan(method, factor):
+    f = nn.Linear(2, 2)
+    y0 = torch.ones(1, 2, requires_grad=True)
+    y1 = anode.odeint_adjoint(OfTheState(f), y0, torch.tensor([0.0, 1.0]), method=method)[-1]
+    (y1.sum() * factor).backward()
+    assert all(x.grad.isnan().all() for x in (y0, *f.parameters()))
+
+
+class OfTheState(nn.Module):
+    """A module of the state alone, as f(t, y)."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, t, y):
+        return self.net(y)
+
+
+def test_a_backward_solve_that_fails_says_that_it_is_the_backward_one():
+    class Fine(nn.Module):
+        def forward(self, t, y):
+            return -y if torch.is_grad_enabled() is self.backward else y * math.nan
+
+    f, y0 = Fine(), torch.ones(2, requires_grad=True)
+    f.backward = False
+    y1 = anode.odeint_adjoint(f, y0, torch.tensor([0.0, 1.0]))[-1]
+    with pytest.raises(anode.SolveError, match="in the backward solve of the continuous adjoint"):
+        y1.sum().backward()
+
+
+@pytest.mark.parametrize("end", [0.3, 0.6, 0.7, 0.8, 1.0])
+def test_times_in_single_precision_add_no_tiny_step(end):
+    counts = []
+    for library in (anode, torchdiffeq):
+        calls = []
+
+        def f(t, y, calls=calls):
+            calls.append(None)
+            return -y
+
+        library.odeint(f, torch.ones(1), torch.tensor([0.0, end]), method="rk4", options={"step_size": 0.1})
+        counts.append(len(calls))
+    assert counts[0] == counts[1]
+
+
+def test_an_event_may_come_with_an_absolute_tolerance_of_zero():
+    t = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    when, _ = anode.odeint(
+        lambda t, y: -y, torch.ones(1).double(), t, atol=0.0, event_fn=lambda t, y: y[0] - 0.5, rtol=1e-9
+    )
+    assert float(when) == pytest.approx(math.log(2), abs=1e-8)
+
+
+def test_a_sequential_serves_until_an_event_too():
+    net = nn.Sequential(nn.Linear(1, 1, bias=False))
+    with torch.no_grad():
+        net[0].weight.fill_(-1.0)
+    when, _ = anode.odeint_event(net, torch.ones(1), torch.tensor(0.0), event_fn=lambda t, y: y[0] - 0.5)
+    assert float(when.detach()) == pytest.approx(math.log(2), abs=1e-4)
+
+
+def test_a_tuple_that_f_writes_into_is_an_error():
+    y0, t = (torch.ones(2), torch.ones(1)), torch.tensor([0.0, 1.0])
+    with pytest.raises(ValueError, match="must not change the state"):
+        anode.odeint(lambda t, y: (y[0].mul_(-1), y[1]), y0, t)
+
+
+@pytest.mark.parametrize("options", [{"dfactor": 1.0}, {"safety": 1.1}, {"ifactor": 0.5}])
+def test_factors_that_make_no_sense_are_named_as_they_were_given(options):
+    with pytest.raises(ValueError, match="options: takes 0 < dfactor < 1 <= ifactor and 0 < safety <= 1"):
+        anode.odeint(lambda t, y: -y, torch.ones(1), torch.tensor([0.0, 1.0]), options=options)

@@ -176,3 +176,15 @@ def test_events_and_landings_work_together():
 
     solution = anode.solve(gust, ball(), (0.0, math.inf), step_at=[1.0], event=on_the_ground, **TIGHT)
     assert solution.t1 == pytest.approx(1.0 + (10 - GRAVITY / 2) / GRAVITY, abs=1e-8)
+
+
+@pytest.mark.parametrize("gradient", ["discrete", "stored"])
+def test_the_end_of_the_span_has_no_gradient_where_the_event_comes_before_it(gradient):
+    end = torch.tensor(10.0, dtype=torch.float64, requires_grad=True)
+    y0 = torch.ones(1, dtype=torch.float64, requires_grad=True)
+    solution = anode.solve(
+        lambda t, y: -y, y0, (0.0, end), event=lambda t, y: y[0] - 0.5, gradient=gradient, rtol=1e-8, atol=1e-8
+    )
+    solution.y1.sum().backward()
+    assert end.grad is None or float(end.grad) == 0
+    assert float(y0.grad) == pytest.approx(0.5, abs=1e-6)

@@ -1,4 +1,5 @@
 import math
+import pickle
 import re
 
 import pytest
@@ -447,3 +448,21 @@ def test_a_solution_and_a_status_print_as_one_line():
     solution = anode.solve(lambda t, y: -y, torch.ones(3), (0.0, 1.0))
     assert str(solution.status) == "SUCCESS"
     assert repr(solution) == f"Solution(SUCCESS, y1: (3,), 2 times, nfe: {solution.stats.nfe}, gradient: none)"
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_an_error_comes_through_to_another_process_with_what_was_solved(dense):
+    y0 = torch.ones(2, requires_grad=True)
+    solution = anode.solve(lambda t, y: y / (t - 0.5).relu(), y0, (0.0, 1.0), dense=dense)
+    with pytest.raises(anode.SolveError) as caught:
+        solution.check()
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert str(copy) == str(caught.value)
+    assert copy.solution.status == solution.status
+    assert torch.equal(copy.solution.y1, solution.y1)
+
+
+def test_a_tolerance_for_each_component_of_a_tuple_is_a_tuple():
+    y0 = (torch.ones(2), torch.ones(3))
+    with pytest.raises(ValueError, match=r"rtol: takes a number, or a tuple with .* each component"):
+        anode.solve(lambda t, y: y, y0, (0.0, 1.0), rtol=torch.tensor([1e-3, 1e-5]))

@@ -1,6 +1,11 @@
 """The compiled engine against the loop in Python, which is its reference."""
 
 import math
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -457,3 +462,76 @@ def test_parameters_changed_before_backward_are_noticed():
         field.biases[0].add_(1.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+@pytest.mark.parametrize("shape", [(1,), (5, 8)])
+def test_a_bias_of_another_shape_which_torch_broadcasts_is_left_to_torch(shape):
+    net, y0 = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 3)), torch.rand(5, 3)
+    net[0].bias = nn.Parameter(torch.rand(shape))
+    found, expected = (anode.solve(net, y0, (0.0, 1.0), engine=engine) for engine in ("auto", "torch"))
+    torch.testing.assert_close(found.y1, expected.y1, rtol=0, atol=0)
+    with pytest.raises(ValueError, match="other shapes than its layers"):
+        anode.solve(net, y0, (0.0, 1.0), engine="native")
+
+
+def test_forward_mode_derivatives_for_parameters_are_left_to_torch():
+    field, y0 = field_of(3), start(4, 3).detach()
+    with torch.no_grad(), forward_ad.dual_level():
+        duals = {name: forward_ad.make_dual(p.detach(), torch.ones_like(p)) for name, p in field.named_parameters()}
+
+        def run(engine):
+            with torch.nn.utils.stateless._reparametrize_module(field, duals):
+                return forward_ad.unpack_dual(anode.solve(field, y0, (0.0, 1.0), engine=engine).y1).tangent
+
+        torch.testing.assert_close(run("auto"), run("torch"))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("control", ["joint", "sample"])
+def test_a_slope_that_is_not_finite_at_the_start_ends_a_solve_at_once(rows, control):
+    field, y0 = field_of(3), start(rows, 3)
+    with torch.no_grad():
+        field.biases[0].fill_(math.nan)
+    for engine in ("native", "torch"):
+        solution = anode.solve(field, y0, (0.0, 1.0), engine=engine, control=control)
+        assert bool(torch.as_tensor(solution.status == anode.Status.NON_FINITE).all())
+        assert int(torch.as_tensor(solution.stats.nfe).max()) == 1
+
+
+def test_what_is_kept_for_the_backward_pass_goes_with_it():
+    field, y0 = field_of(3), start(4, 3)
+    for engine, attribute in (("native", "solve"), ("torch", "steps")):
+        y1 = anode.solve(field, y0, (0.0, 1.0), engine=engine).y1
+        node = y1.grad_fn
+        y1.sum().backward(retain_graph=True)
+        assert getattr(node, attribute)
+        y1.sum().backward()
+        assert not getattr(node, attribute)
+        with pytest.raises(RuntimeError, match="second time"):
+            y1.sum().backward()
+
+
+LONG = """
+import torch, anode
+from torch import nn
+net = nn.Sequential(nn.Linear(2, 256), nn.Tanh(), nn.Linear(256, 2))
+print("begun", flush=True)
+anode.solve(net, torch.rand(2048, 2), (0.0, 1e9), rtol=1e-6, max_steps=10**9, engine="native")
+"""
+
+
+def test_ctrl_c_ends_a_solve():
+    process = subprocess.Popen([sys.executable, "-c", LONG], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1].rstrip().endswith("KeyboardInterrupt")
+
+
+def test_two_threads_may_walk_back_over_one_graph():
+    field, y0 = field_of(3, 32), start(64, 3)
+    y1 = anode.solve(field, y0, (0.0, 1.0), engine="native").y1
+    (expected,) = torch.autograd.grad(y1.sum(), y0, retain_graph=True)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: torch.autograd.grad(y1.sum(), y0, retain_graph=True)[0], range(40)))
+    assert all(torch.equal(each, expected) for each in found)

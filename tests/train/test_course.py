@@ -311,3 +311,33 @@ def test_killed_and_taken_up_again_it_gives_the_same_bits(tmp_path):
         subprocess.run([*command, epochs, str(tmp_path / f"model-{state}")], env=environment, check=True)
     resumed, whole = (anode.load(tmp_path / f"model-{state}") for state in ("state", "another"))
     assert same(values_of(resumed), values_of(whole))
+
+
+@pytest.mark.parametrize("name", ["rtol", "t1"])
+def test_a_solver_that_is_changed_on_the_way_is_obeyed(name):
+    histories = []
+    for which in ("auto", "torch"):
+        model = model_of(engine=which, activation="tanh")
+
+        def change(report, model=model):
+            if report.done == 4 and name == "rtol":
+                model.flow.solver["rtol"] = model.flow.solver["atol"] = 1e-5
+            elif report.done == 4:
+                model.flow.t1 = 9.0
+
+        histories.append(train(model, data_of(), progress=change))
+    np.testing.assert_array_equal(histories[0].nfe, histories[1].nfe)
+    np.testing.assert_allclose(histories[0].loss, histories[1].loss, rtol=1e-8)
+    assert histories[0].nfe[4] > histories[0].nfe[3]
+
+
+def test_a_budget_of_steps_beyond_all_numbers_of_the_engine_is_none():
+    assert len(train(model_of(max_steps=10**20), data_of(), epochs=1)) > 0
+
+
+def test_points_on_another_device_are_left_to_torch():
+    x, y = data_of()
+    training = course_of(model_of(), (x, y))
+    assert course.obstacle(training) == ""
+    object.__setattr__(training.protocol.data, "x", x.to("meta"))
+    assert course.obstacle(training) == "the points are on another device"

@@ -220,11 +220,11 @@ class WinogradMiddle(Middle):
     """
 
     def __init__(self, weight: Tensor) -> None:
-        self._shape = weight.shape
-        self._engine = native.extension.Winograd(weight.contiguous().data_ptr(), *weight.shape[:2])
+        self._like = weight.contiguous()  # which has to live while its address is in use
+        self._engine = native.extension.Winograd(self._like.data_ptr(), *weight.shape[:2])
 
     def forward(self, x: Tensor) -> Tensor:
-        out = x.new_empty(*x.shape[:3], self._shape[0])
+        out = x.new_empty(*x.shape[:3], len(self._like))
         self._engine.forward(x.data_ptr(), *x.shape[:3], out.data_ptr(), torch.get_num_threads())
         return out
 
@@ -235,7 +235,7 @@ class WinogradMiddle(Middle):
         return at_x
 
     def take(self) -> Tensor:
-        total = torch.empty(self._shape)
+        total = torch.empty_like(self._like)
         self._engine.take(total.data_ptr())
         return total
 

@@ -26,7 +26,9 @@ class Flow(Model):
 
     Args:
         field: f, as ``f(t, h)``.
-        augment: How many zeros to append to the input, or an :class:`anode.models.augment.Augment`.
+        augment: How many zeros to append to the input, or an :class:`anode.models.augment.Augment`. They are appended
+            to the last dimension, or to the one that the field names as its ``features_dim``: 1 for a module of
+            convolutions.
         t1: The time at which the features are read.
         method, rtol, atol, gradient, max_steps, engine: As in :func:`anode.solve`. The tolerances are the paper's.
         control: As in :func:`anode.solve`; by default one step size for the batch, of each member of a stacked field.
@@ -72,7 +74,7 @@ class Flow(Model):
             )
         require(engine in ENGINES, "engine", engine, ", ".join(map(repr, ENGINES)))
         self.field = field
-        dim = field.features_dim if isinstance(field, Field) else -1
+        dim = getattr(field, "features_dim", -1)
         self.augment = augment if isinstance(augment, Augment) else Zeros(augment, dim)
         self.t1, self.control = t1, control
         self.norm: Norm | None = None

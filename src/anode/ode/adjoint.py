@@ -10,7 +10,8 @@ from torch import Tensor
 
 from anode.ode.field import AutogradDerivative, Rate
 from anode.ode.gradients import autocast_like_now, dot, only_once
-from anode.ode.solution import Stats
+from anode.ode.inputs import is_finite
+from anode.ode.solution import Solution, SolveError, Stats
 
 
 class ContinuousSolve(torch.autograd.Function):
@@ -59,9 +60,13 @@ class ContinuousSolve(torch.autograd.Function):
         ys, at, _, times, *params = ctx.saved_tensors
         needs_time = ctx.needs_input_grad[5]
         cotangent = cotangents[-1]
+        if not is_finite(cotangent):  # as elsewhere in autograd, what comes of NaN is NaN
+            gradients = (torch.full_like(x, torch.nan) for x in (ys[0], times, *params))
+            return (None, None, None, None, *gradients)
         rate = AdjointRate(ctx.f, params)
         at_times = torch.zeros_like(at)
-        adjoint = (ys.new_zeros(()), ys[-1], cotangent[-1], *(torch.zeros_like(p, dtype=ys.dtype) for p in params))
+        zeros = (carried(torch.zeros_like(p), ys.dtype) for p in params)
+        adjoint = (ys.new_zeros(()), ys[-1], cotangent[-1], *zeros)
         for i in range(len(at) - 1, 0, -1):
             if needs_time:
                 at_times[i] = rate.along(at[i], ys[i], cotangent[i])
@@ -73,8 +78,30 @@ class ContinuousSolve(torch.autograd.Function):
         ctx.stats.nfe_backward += rate.calls
         if ctx.has_event:  # only the start is a given time; the event's own time is not differentiated here
             at_times = torch.cat([at_times[:1], torch.zeros_like(times[1:])])
-        at_params = (part.to(p.dtype) for part, p in zip(adjoint[3:], params, strict=True))
+        at_params = (given_back(part, p) for part, p in zip(adjoint[3:], params, strict=True))
         return (None, None, None, None, adjoint[2], at_times if needs_time else None, *at_params)
+
+
+def checked_backward(solution: Solution) -> tuple[Tensor, ...]:
+    """The end of a backward solve, which has to have succeeded."""
+    try:
+        return solution.check().y1  # type: ignore[return-value]
+    except SolveError as error:
+        raise SolveError(f"in the backward solve of the continuous adjoint, {error}", solution) from None
+
+
+def carried(gradient: Tensor, dtype: torch.dtype) -> Tensor:
+    """A parameter's gradient as the adjoint state has it: beside a real state, a complex one as pairs of numbers."""
+    if gradient.is_complex() and not dtype.is_complex:
+        gradient = torch.view_as_real(gradient.resolve_conj())
+    return gradient.to(dtype)
+
+
+def given_back(part: Tensor, p: Tensor) -> Tensor:
+    """What :func:`carried` made of a parameter's gradient, as that gradient again."""
+    if p.is_complex() and not part.is_complex():
+        part = torch.view_as_complex(part.clone())
+    return (part if p.is_complex() else part.real).to(p.dtype)
 
 
 class AdjointRate:
@@ -94,7 +121,7 @@ class AdjointRate:
         at_state, _ = derivative.pull(slope, -state[2])
         if at_state is None:
             at_state = torch.zeros_like(slope)
-        at_params = (gradient.to(slope.dtype) for gradient in derivative.take_gradients())
+        at_params = (carried(gradient, slope.dtype) for gradient in derivative.take_gradients())
         return (torch.zeros_like(state[0]), slope, at_state, *at_params)
 
     def along(self, t: Tensor, y: Tensor, cotangent: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anode.ode.inputs import is_finite
 from anode.ode.plan import Emission, Interval, Number, Plan, Rate, as_float, spread
 from anode.ode.solution import Stats, Status
 
@@ -84,7 +85,9 @@ class JointClock:
         return Interval(self.plan, self.t, self.t + self.plan.direction, start, start).at(0.0)
 
     def fail_without_slope(self, slope: Tensor) -> None:
-        """There are no groups to give up; a slope that is not finite will fail with the step."""
+        """Stop if the slope is not finite, as no step that starts with it will be; there are no groups to give up."""
+        if self.plan.knots is None and not is_finite(slope.detach()):
+            self._stop(Status.NON_FINITE)
 
     def begin(self, f: Rate, y: Tensor, slope: Tensor) -> None:
         """Choose the size of the first step, unless it was given."""

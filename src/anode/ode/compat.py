@@ -14,9 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.ode.adjoint import AdjointRate, ContinuousSolve
+from anode.ode.adjoint import AdjointRate, ContinuousSolve, checked_backward
+from anode.ode.field import parameters_of
 from anode.ode.options import CALLBACKS, adjoint_norm, problem_from
 from anode.ode.packing import Packing
+from anode.ode.sequential import as_function
 from anode.ode.solution import Solution, State, Stats
 
 
@@ -94,7 +96,7 @@ def odeint_adjoint(
         if adjoint_method not in (None, method) and options is not None:
             raise ValueError("adjoint_options: must be given beside options when adjoint_method differs from method")
         adjoint_options = {key: value for key, value in (options or {}).items() if key != "norm"}
-    params = tuple(func.parameters()) if adjoint_params is None else tuple(adjoint_params)  # type: ignore[attr-defined]
+    params = parameters_of(func) if adjoint_params is None else tuple(adjoint_params)  # type: ignore[arg-type]
     if not all(p.requires_grad for p in params) and callable(adjoint_options.get("norm")):
         warnings.warn(
             "parameters that need no gradient are not among the tensors given to the adjoint norm", stacklevel=2
@@ -116,16 +118,17 @@ def odeint_adjoint(
                 setattr(rate, name, callback)
         if span[0] == span[1]:
             return state
-        back = odeint(
+        backward = problem_from(
             rate,
             state,
             span,
-            rtol=rtol if adjoint_rtol is None else adjoint_rtol,
-            atol=atol if adjoint_atol is None else adjoint_atol,
-            method=adjoint_method or method,
-            options=options,
+            rtol if adjoint_rtol is None else adjoint_rtol,
+            atol if adjoint_atol is None else adjoint_atol,
+            adjoint_method or method,
+            options,
+            None,
         )
-        return tuple(component[1] for component in back)
+        return checked_backward(backward.solve_plain("none", dense=False))
 
     norm = adjoint_norm(adjoint_options.get("norm"), problem)
     result = ContinuousSolve.apply(  # type: ignore[no-untyped-call]
@@ -173,7 +176,7 @@ def odeint_event(
 
     with torch.no_grad():
         signs = torch.sign(event_fn(start[0], unpack(first)))
-        velocity = packing.rate(func)(event_time.to(last.dtype), last)
+        velocity = packing.rate(as_function(func))(event_time.to(last.dtype), last)
     with torch.enable_grad():
         at, y = event_time.clone().requires_grad_(), last.detach().requires_grad_()
         condition = (event_fn(at, unpack(y)) * signs).min()

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from anode.ode.plan import Interval, as_float
 
+EPSILON = 2.0**-52
+
 
 class Event:
     """A condition that ends a solve.
@@ -35,7 +37,9 @@ class Event:
     def locate(self, step: Interval, state_at: Callable[[float], Tensor]) -> float:
         """The time within the step at which the event happens, by bisection on the dense output."""
         before, after = 0.0, 1.0
-        for _ in range(max(1, math.ceil(math.log2(max(abs(as_float(step.h)) / self._tol, 2.0))))):
+        size = abs(as_float(step.h))
+        exactly = max(self._tol, size * EPSILON)
+        for _ in range(max(1, math.ceil(math.log2(max(size / exactly, 2.0))))):
             middle = (before + after) / 2
             if self.has_happened(step.at(middle), state_at(middle)):
                 after = middle

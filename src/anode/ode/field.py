@@ -33,6 +33,14 @@ class Perceptron:
     time: bool
     members: int | None
 
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """What the parameters have to have."""
+        layers = list(zip(self.sizes[1:], self.sizes, strict=False))
+        front = () if self.members is None else (self.members,)
+        biases = [(outputs,) for outputs, _ in layers]
+        return [(*front, *shape) for shape in (*(biases[:1] if self.time else ()), *layers, *biases)]
+
 
 class Derivative(ABC):
     """Evaluates f, and pulls cotangents back through evaluations.
@@ -67,6 +75,14 @@ class Derivative(ABC):
         return 0
 
 
+def parameters_of(module: nn.Module) -> tuple[Tensor, ...]:
+    """The parameters of a module; of a replica of ``nn.DataParallel``, what it has in their place."""
+    if not getattr(module, "_is_replica", False):
+        return tuple(module.parameters())
+    values = (value for part in module.modules() for value in vars(part).values())
+    return tuple(value for value in values if isinstance(value, Tensor) and value.requires_grad)
+
+
 class AutogradDerivative(Derivative):
     """The derivative of any f, by autograd.
 
@@ -98,7 +114,8 @@ class AutogradDerivative(Derivative):
             return None, None
         live = [i for i, p in enumerate(self._params) if p.requires_grad]  # some may have been frozen since
         inputs = (y, *((t,) if self._time else ()), *(self._params[i] for i in live))
-        grads = torch.autograd.grad(recorded, inputs, cotangent, allow_unused=True)
+        # The graph may reach into what f has computed once and for all, and will use again.
+        grads = torch.autograd.grad(recorded, inputs, cotangent, allow_unused=True, retain_graph=True)
         self._sums = self._sums or self._zeros()
         for i, grad in zip(live, grads[1 + self._time :], strict=True):
             if grad is not None:

@@ -109,6 +109,11 @@ def only_once(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[A
     return once
 
 
+def is_last_pass() -> bool:
+    """Whether the graph that is walked back over is freed on the way; a second pass is then refused by autograd."""
+    return not torch._C._autograd._get_current_graph_task_keep_graph()
+
+
 # ------------------------------------------------------------------------------------------------------------ discrete
 
 
@@ -155,6 +160,8 @@ class DiscreteSolve(torch.autograd.Function):
         if adjoint is not None:
             at_start.append(adjoint)
         at_y0 = plain_sum(at_start) if at_start else None
+        if is_last_pass():
+            ctx.steps = ctx.derivative = None  # what is kept of the solve need not wait for the output to go
         return (None, None, None, None, at_y0, sweep.times, *derivative.take_gradients())
 
 
@@ -242,7 +249,7 @@ class Sweep:
         if fraction is None:
             return  # it is the end of a step of given size, whatever that size
         slope = weighted_sum([(weight, slopes[i]) for i, weight in dense_slope_weights(self.tableau, fraction)])
-        self._add(emission.index, dot(slope, cotangent))
+        self._add(emission.index if emission.given else None, dot(slope, cotangent))
         if interval.start == interval.end:
             self._add(interval.start, -dot(slope, cotangent))
         else:

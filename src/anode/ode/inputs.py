@@ -98,6 +98,8 @@ def tolerance(name: str, value: Any, y0: State) -> None:
         require(positive, name, part, "numbers above 0")
         if isinstance(part, Tensor) and isinstance(y, Tensor):
             broadcasts(name, part, y.shape)
+        takes = "a number, or a tuple with a number or a tensor for each component of y0"
+        require(not isinstance(y, tuple) or not isinstance(part, Tensor) or part.ndim == 0, name, part, takes)
 
 
 def broadcasts(name: str, value: Tensor, shape: Sequence[int]) -> None:
@@ -154,9 +156,13 @@ def times(
 
 
 def even_steps(start: float, end: float, step_size: float, most: int) -> list[float]:
-    """Times from start to end, ``step_size`` apart, of which the last step may be shorter; at most so many steps."""
+    """Times from start to end, ``step_size`` apart, of which the last step may be shorter; at most so many steps.
+
+    What single precision makes of a number of steps that was meant to be whole is no step of its own.
+    """
     steps = abs(end - start) / step_size
-    count = min(max(1.0, math.ceil(steps - 1e-9) if math.isfinite(steps) else math.inf), most + 1)
+    rounding = max(1e-9, min(2e-7 * steps, 1e-3))
+    count = min(max(1.0, math.ceil(steps - rounding) if math.isfinite(steps) else math.inf), most + 1)
     step = math.copysign(step_size, end - start)
     times = [start + i * step for i in range(int(count))]
     return times if count > most else [*times, end]

@@ -231,7 +231,7 @@ class Integration:
             when = self.event.locate(step, partial(state_inside, tableau, step, self.y, slopes))
             if (plan.times[-1] - when) * plan.direction >= 0:
                 emissions = [e for e in emissions if (when - plan.times[e.index]) * plan.direction > 0]
-                emissions.append(Emission(plan.wanted[-1], (when - step.t) / step.h))
+                emissions.append(Emission(plan.wanted[-1], (when - step.t) / step.h, given=False))
                 self.event_time, self.clock.running = when, False
         for emission in emissions:
             value = state_inside(tableau, step, self.y, slopes, emission.fraction)

@@ -18,12 +18,13 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from anode.ode.control import PID
-from anode.ode.gradients import Discrete, autocast_like_now, only_once
+from anode.ode.gradients import Discrete, autocast_like_now, is_last_pass, only_once
 from anode.ode.integrate import Trace
 from anode.ode.solution import Stats, Status
 from anode.ode.tableaus import Tableau
 
 if TYPE_CHECKING:
+    from anode.ode.field import Perceptron
     from anode.ode.gradients import Gradient
     from anode.ode.problem import Problem
 
@@ -72,7 +73,7 @@ def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | 
     checks = (
         (extension is None, MISSING),
         (torch.compiler.is_compiling(), "torch compiles what it is called from"),
-        (_is_traced(y0), "a transform of torch follows the computation"),
+        (_is_traced(y0, field), "a transform of torch follows the computation"),
         (field is None, "f is no MLPField or nn.Sequential of Linear and activations, or one that was changed"),
         (field is not None and y0.shape[-1:] != (field.sizes[0],), "the state has not as many features as f takes"),
         (torch.is_autocast_enabled("cpu"), "autocast is on"),
@@ -94,12 +95,16 @@ def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | 
     why = next((text for applies, text in checks if applies), "")
     if not why and field is not None and any(p.dtype != y0.dtype or p.device != y0.device for p in field.parameters):
         why = "the field's parameters are of another dtype or on another device than the state"
+    if not why and field is not None and [p.shape for p in field.parameters] != field.shapes:
+        why = "the field's parameters have other shapes than its layers"
     return why
 
 
-def _is_traced(y: Tensor) -> bool:
+def _is_traced(y: Tensor, field: Perceptron | None) -> bool:
     """Whether forward-mode derivatives are wanted, or ``torch.func`` is at work."""
-    return torch._C._are_functorch_transforms_active() or forward_ad.unpack_dual(y).tangent is not None
+    followed = (y, *(() if field is None else field.parameters))
+    has_tangent = any(forward_ad.unpack_dual(x).tangent is not None for x in followed)
+    return has_tangent or torch._C._are_functorch_transforms_active()
 
 
 class NativeSolve(torch.autograd.Function):
@@ -127,6 +132,8 @@ class NativeSolve(torch.autograd.Function):
         gradients = [torch.zeros_like(p, memory_format=torch.contiguous_format) for p in params]
         addresses = [g.data_ptr() for g in gradients]
         ctx.stats.nfe_backward += ctx.solve.backward(of_outputs, of_last, at_y0.data_ptr(), addresses)
+        if is_last_pass():
+            ctx.solve = None
         return (None, None, at_y0, *gradients)
 
 

@@ -58,6 +58,7 @@ ADAPTIVE_OPTIONS = {
     "grid_points",
     "eps",
 }
+FACTORS = {"safety": 0.9, "dfactor": 0.2, "ifactor": 10.0}
 FIXED_OPTIONS = {"norm", "step_size", "grid_constructor", "interp", "perturb"}
 MAX_FIXED_STEPS = 20_000  # towards an event, which may never happen
 
@@ -104,7 +105,7 @@ def problem_from(
         settings |= _adaptive_settings(options, times)
     else:
         settings |= _fixed_settings(options, tableau, times, func, y0, t)
-    moving = t[: len(times)].to(torch.float64) if t.requires_grad else None
+    moving = t[: len(times)].to(y.device, torch.float64) if t.requires_grad else None
     watch = _watch(func, packing, tableau)
     return Problem(
         func,
@@ -161,12 +162,11 @@ def _adaptive_settings(options: dict[str, Any], times: list[float]) -> dict[str,
     landings = numbers("step_t") + jumps
     inputs.require(len(set(landings)) == len(landings), "step_t, jump_t", landings, "times without repetition")
     first_step = options.get("first_step")
+    safety, dfactor, ifactor = (float(options.get(name, usual)) for name, usual in FACTORS.items())
+    takes = "0 < dfactor < 1 <= ifactor and 0 < safety <= 1"
+    inputs.require(0 < dfactor < 1 <= ifactor and 0 < safety <= 1, "options", options, takes)
     return {
-        "controller": PID(
-            safety=float(options.get("safety", 0.9)),
-            min_factor=float(options.get("dfactor", 0.2)),
-            max_factor=float(options.get("ifactor", 10.0)),
-        ),
+        "controller": PID(safety=safety, min_factor=dfactor, max_factor=ifactor),
         # torchdiffeq's budget is for each interval between outputs; this is never stricter
         "max_steps": int(options.get("max_num_steps", 2**31 - 1)) * max(1, len(times) - 1),
         "first_step": None if first_step is None else float(first_step),

@@ -30,6 +30,7 @@ class Packing:
         self.groups = components[0].shape[:group_dims]
         self.shapes = [component.shape[group_dims:] for component in components]
         self.sizes = [math.prod(shape) for shape in self.shapes]
+        self.device = components[0].device
 
     def pack(self, state: State) -> Tensor:
         """A state as one tensor."""
@@ -47,6 +48,8 @@ class Packing:
 
     def pack_tolerance(self, name: str, tolerance: Any) -> float | Tensor:
         """A tolerance in the form the packed state has."""
+        if isinstance(tolerance, Tensor):
+            return tolerance.to(self.device)
         if not isinstance(tolerance, tuple | list):
             return tolerance
         if len(tolerance) != len(self.shapes) or not self.is_tuple:
@@ -55,7 +58,7 @@ class Packing:
             )
         return self.pack(
             tuple(
-                torch.as_tensor(part).expand((*self.groups, *shape))
+                torch.as_tensor(part, device=self.device).expand((*self.groups, *shape))
                 for part, shape in zip(tolerance, self.shapes, strict=True)
             )
         )
@@ -75,15 +78,17 @@ class Packing:
             if not isinstance(slope, Tensor) or slope.shape != y.shape or slope.dtype != y.dtype:
                 raise bad_slope(slope, y)
             if _version(y) != before:
-                raise ValueError("f must not change the state it is given in place; return a new tensor")
+                raise changed_state()
             if slope is last[0] and _version(slope) != last[1]:
                 raise ValueError("f must return a new tensor each time, but it overwrote the one it returned before")
             last[:] = slope, _version(slope)
             return slope
 
         def evaluate_tuple(t: Tensor, y: Tensor) -> Tensor:
-            state = self.unpack(y)
+            state, before = self.unpack(y), _version(y)
             slopes = f(t, state)
+            if _version(y) != before:
+                raise changed_state()
             if isinstance(slopes, tuple | list):
                 slopes = tuple(_uncast(slope, y) for slope in slopes)
             if not isinstance(slopes, tuple | list) or len(slopes) != len(state):
@@ -109,6 +114,11 @@ def _uncast(slope: Any, y: Tensor) -> Any:
 def _version(x: Tensor) -> int:
     """How often a tensor has been changed in place, where that is known."""
     return 0 if x.is_inference() else x._version
+
+
+def changed_state() -> Exception:
+    """The error for an f that writes into the state."""
+    return ValueError("f must not change the state it is given in place; return a new tensor")
 
 
 def bad_slope(slope: Any, y: Tensor) -> Exception:

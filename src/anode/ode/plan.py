@@ -161,11 +161,13 @@ class Emission:
         index: Which of the plan's times.
         fraction: How far into the step it lies, a number or one a group; ``None`` for the very end of the step.
         groups: The groups it is wanted for in this step, shaped to broadcast against the state; ``None`` for all.
+        given: Whether the time is the plan's, or was found on the way.
     """
 
     index: int
     fraction: Number | None
     groups: Tensor | None = None
+    given: bool = True
 
 
 def as_float(value: Number) -> float:

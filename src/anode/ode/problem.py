@@ -11,18 +11,27 @@ import torch
 from torch import Tensor, nn
 
 from anode.ode import inputs, native
-from anode.ode.adjoint import AdjointRate, ContinuousSolve
+from anode.ode.adjoint import AdjointRate, ContinuousSolve, checked_backward
 from anode.ode.clocks import clock_for
 from anode.ode.control import rms
 from anode.ode.dense import DenseOutput
 from anode.ode.events import Event
-from anode.ode.field import AutogradDerivative, Derivative, Field, Perceptron, Rate, captured_tensors, refuse_others
+from anode.ode.field import (
+    AutogradDerivative,
+    Derivative,
+    Field,
+    Perceptron,
+    Rate,
+    captured_tensors,
+    parameters_of,
+    refuse_others,
+)
 from anode.ode.gradients import Continuous, DiscreteSolve, Gradient, Stored
 from anode.ode.integrate import Integration, Trace, Watch
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
-from anode.ode.sequential import SequentialField
-from anode.ode.solution import Solution, SolveError, Status
+from anode.ode.sequential import as_function
+from anode.ode.solution import Solution, Status
 from anode.ode.tableaus import TABLEAUS
 
 
@@ -55,8 +64,7 @@ class Problem:
     own_norm: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.f, nn.Sequential) and type(self.f).forward is nn.Sequential.forward:
-            self.f = SequentialField(self.f)
+        self.f = as_function(self.f)
         self.rate = self.packing.rate(self.f)
         self.field: Field | None = None  # f, if it brings a derivative of its own
         self.perceptron: Perceptron | None = None
@@ -105,7 +113,7 @@ class Problem:
     @cached_property
     def module_parameters(self) -> tuple[Tensor, ...]:
         """The parameters of f, if it is a module."""
-        return tuple(self.f.parameters()) if isinstance(self.f, nn.Module) else ()
+        return parameters_of(self.f) if isinstance(self.f, nn.Module) else ()
 
     def dependencies(self) -> tuple[tuple[Tensor, ...], bool, Tensor | None]:
         """What f depends on: its tensors, whether some could not be named, and f at the start if it was evaluated."""
@@ -202,11 +210,7 @@ class Problem:
         def solve_back(
             rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor, options: dict[str, Any]
         ) -> tuple[Tensor, ...]:
-            solution = self.adjoint_problem(gradient, rate, state, span).solve_plain("none", dense=False)
-            try:
-                return solution.check().y1  # type: ignore[return-value]
-            except SolveError as error:
-                raise SolveError(f"in the backward solve of the continuous adjoint, {error}", solution) from None
+            return checked_backward(self.adjoint_problem(gradient, rate, state, span).solve_plain("none", dense=False))
 
         ys = ContinuousSolve.apply(  # type: ignore[no-untyped-call]
             rate if plan.group_dims else self.rate,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from anode.ode.field import Field, Perceptron, is_hooked
@@ -57,6 +59,12 @@ class SequentialField(Field):
         if any(weight.shape != (n, m) for weight, n, m in zip(weights, sizes[1:], sizes, strict=False)):
             return None
         return Perceptron(sizes, activations, (*weights, *biases), time=False, members=None)
+
+
+def as_function(f: Any) -> Any:
+    """A right-hand side as f(t, y): an ``nn.Sequential``, which knows of no time, in a field."""
+    is_one = isinstance(f, nn.Sequential) and type(f).forward is nn.Sequential.forward
+    return SequentialField(f) if is_one else f
 
 
 def _is_plain(layer: nn.Module) -> bool:

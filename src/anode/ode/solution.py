@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
 
@@ -64,6 +64,16 @@ class SolveError(RuntimeError, AssertionError):
     def __init__(self, message: str, solution: Solution) -> None:
         super().__init__(message)
         self.solution = solution
+
+    def __reduce__(self) -> Any:
+        """Of the solution, its values go along to another process; not how they were computed."""
+        bare = replace(
+            self.solution,
+            outputs=[_detached(y) for y in self.solution.outputs],
+            y1=_detached(self.solution.y1),
+            interpolant=None,
+        )
+        return SolveError, (str(self), bare)
 
 
 @dataclass
@@ -158,3 +168,7 @@ class Solution:
 
 def _stack(tensors: list[Any], like: Tensor) -> Tensor:
     return torch.stack(tensors) if tensors else like.new_empty(0, *like.shape)
+
+
+def _detached(y: State) -> State:
+    return tuple(part.detach() for part in y) if isinstance(y, tuple) else y.detach()

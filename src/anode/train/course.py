@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LOSSES = ("huber", "mse", "cross_entropy")
 """The losses that the engine has, in its order."""
+SETTINGS = {"method", "rtol", "atol", "gradient", "max_steps", "step_size", "engine"}
+"""Of a flow's solver."""
 SECONDS = 0.1
 """How long a call should take: short for those who wait for Ctrl-C or look at a progress bar, long for a processor."""
 
@@ -57,7 +59,7 @@ class Course:
         weights = None if data.weights is None else data.weights.to(like)
         # Addresses are handed over, so everything has to live as long as this.
         self._kept = [None if part is None else self._laid_out(part) for part in (data.x, targets, weights)]
-        self._parameters = signature(model)
+        self._signature = signature(model)
         adam.zero_grad()
         self._course = native.extension.Course(
             is_double=parameters[0].dtype == torch.float64,
@@ -66,7 +68,7 @@ class Course:
             knots=[] if step_size is None else even_steps(0.0, model.flow.t1, step_size, solver["max_steps"]),
             rtol=solver["rtol"],
             atol=solver["atol"],
-            max_steps=solver["max_steps"],
+            max_steps=min(solver["max_steps"], 2**62),
             controller=CONTROLLERS["integral"].numbers,
             grouped=protocol.members is not None,
             sizes=field.sizes,
@@ -102,8 +104,9 @@ class Course:
 
     @property
     def fits(self) -> bool:
-        """Whether the model still has the parameters that it had."""
-        return signature(self.training.model) == self._parameters
+        """Whether the model is still the one that this was made for."""
+        model = self.training.model
+        return signature(model) == self._signature and _is_plain(model)  # type: ignore[arg-type]
 
     def iterate(self, most: int) -> Iterator[dict[str, Tensor]]:
         """Make some iterations, and give what is recorded of each.
@@ -181,6 +184,8 @@ def obstacle(training: Training) -> str:
         (len({id(p) for p in own}) != len(own), "parameters are shared"),
         (any(p._backward_hooks or p._post_accumulate_grad_hooks for p in own), "parameters have hooks"),
         (model.head.weight.shape != (*own[-1].shape, flow.field.dim), "the linear map is of another size"),
+        (flow.solver.keys() != SETTINGS, "the solver has settings of its own"),
+        (any(part.device != like.device for part in (data.x, data.y)), "the points are on another device"),
         (data.x.dtype != like.dtype or data.x.ndim != (2 if alone else 3), "points are no rows of numbers"),
         (not protocol.has_loss_of_ours, "the loss is none of ours"),
         (not training.ranks.alone, "there are several processes"),
@@ -198,6 +203,8 @@ def _is_plain(model: NeuralODE) -> bool:
     return parts and not hooked and not patched and model.flow.norm is None
 
 
-def signature(model: Model) -> list[tuple[int, bool]]:
-    """Where the parameters of a model lie, and whether they are trained."""
-    return [(p.data_ptr(), p.requires_grad) for p in model.parameters()]
+def signature(model: Model) -> tuple[Any, ...]:
+    """What has to stay as it is: where the parameters lie, whether they are trained, and how the flow is solved."""
+    flow = getattr(model, "flow", None)
+    solved = () if flow is None else (flow.t1, flow.control, *flow.solver.items())
+    return (*((p.data_ptr(), p.requires_grad) for p in model.parameters()), *solved)
