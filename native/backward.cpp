@@ -83,7 +83,7 @@ long Solve<T>::back(Cohort<T>& cohort, const std::vector<const T*>& of_outputs, 
     std::vector<T*> spare{buffer, workspace.sum};
     for (std::size_t n = cohort.steps.size(); n-- > 0;) {
       workspace.sum = block.adjoint == spare[0] ? spare[1] : spare[0];
-      back_over(cohort, cohort.steps[n], block, n, of_outputs, workspace, sums[block.strand]);
+      back_over(cohort.steps[n], block, n, of_outputs, workspace, sums[block.strand]);
     }
     for (long b = 0; b < block.rows; ++b)
       for (long i = 0; i < dim; ++i)
@@ -102,112 +102,156 @@ long Solve<T>::back(Cohort<T>& cohort, const std::vector<const T*>& of_outputs, 
 /// the first, (cotangent of k_i) = h (b_i v + sum over j > i of a_ji u_j), where u_j is that of k_j pulled back to the
 /// state; and v + sum of u_i is the cotangent of its start. Outputs inside enter like the end, with their own weights.
 template <class T>
-void Solve<T>::back_over(const Cohort<T>& cohort, const Step& step, Block<T>& block, std::size_t n,
-                         const std::vector<const T*>& of_outputs, Workspace& work, Sums<T>& sums) {
-  const long dim = shape_.dim(), width = block.width;
-  const Weights& b_row = method_->rows[method_->slopes];
-  const auto clock_at = [&](long b) { return std::min<std::size_t>(b, step.t.size() - 1); };
+struct Solve<T>::BackStep {
+  const Solve& solve;
+  const Step& step;
+  const Block<T>& block;
+  const typename Block<T>::Kept& kept;
+  Workspace& work;
+  const long dim = solve.shape_.dim(), width = block.width;
+  const Method& method = *solve.method_;
+  const Network<T>& network = solve.networks_[block.member];
+  const Weights& b_row = method.rows[method.slopes];
 
-  std::vector<const Emission*> arriving;
-  for (const Emission& emission : step.emissions) {
-    const T* rows = of_outputs[emission.position];
-    if (!rows) continue;
-    T* to = work.arrival(arriving.size());
-    for (long b = 0; b < width; ++b) {
-      const bool here = b < block.rows && !std::isnan(emission.fraction[cohort.pointwise ? b : 0]);
-      for (long i = 0; i < dim; ++i) to[i * width + b] = here ? rows[(block.first + b) * dim + i] : T(0);
-    }
-    arriving.push_back(&emission);
-  }
-  if (!block.adjoint && arriving.empty()) return;
+  std::vector<const Emission*> arriving{};   // the outputs of which there are cotangents, which are in work.arrivals
+  std::vector<Evaluation<T>> evaluations{};  // of the slopes
+  std::vector<int> pulled{};                 // slopes whose cotangents are in work.pulled
 
-  int top = b_row.back().first;
-  for (const Emission* emission : arriving)
-    for (int i = top + 1; i <= method_->slopes && !emission->at_end; ++i)
-      if (method_->in_dense_output(i)) top = i;
+  /// Which entry of the step's times, and of an emission's fractions, belongs to a point.
+  std::size_t clock_of(long point) const { return std::min<std::size_t>(point, step.t.size() - 1); }
 
-  for (long b = 0; b < width; ++b) work.h[b] = T(step.t1[clock_at(b)] - step.t[clock_at(b)]);
-  for (int i = 0; i <= top; ++i)
-    for (long b = 0; b < width && shape_.time; ++b) {
-      const double t = step.t[clock_at(b)], t1 = step.t1[clock_at(b)], c = method_->c[i];
-      work.times[i][b] = T(c == 1 ? t1 : t + c * (t1 - t));
-    }
-
-  const typename Block<T>::Kept& kept = block.kept[n];
-  const Network<T>& network = networks_[block.member];
-  std::vector<Evaluation<T>> evaluations = kept.evaluations;
-  if (evaluations.empty()) {
-    evaluations = work.evaluations;
-    evaluations[0].x = kept.y;
-    for (int i = 0; i <= top; ++i) {
-      if (i > 0) {
-        const Sum<T> sum = sum_of(method_->rows[i], work.slopes);
-        kernels_.combine(sum.count, sum.weights, sum.parts, kept.y, work.h, dim, width, evaluations[i].x);
+  void take_arrivals(const std::vector<const T*>& of_outputs) {
+    for (const Emission& emission : step.emissions) {
+      const T* rows = of_outputs[emission.position];
+      if (!rows) continue;
+      T* to = work.arrival(arriving.size());
+      for (long b = 0; b < width; ++b) {
+        const bool here = b < block.rows && !std::isnan(emission.fraction[clock_of(b)]);
+        for (long i = 0; i < dim; ++i) to[i * width + b] = here ? rows[(block.first + b) * dim + i] : T(0);
       }
-      network.evaluate(kernels_, evaluations[i], work.times[i], width, work.slopes[i]);
-      ++work.calls;
+      arriving.push_back(&emission);
     }
-  } else if (kept.pieced) {
-    evaluations[0].hidden = work.evaluations[0].hidden;
-    network.evaluate(kernels_, evaluations[0], work.times[0], width, work.slopes[0]);
-    ++work.calls;
   }
 
-  std::vector<int> pulled;
-  for (int i = top; i >= 0; --i) {
-    T* cotangent = work.cotangents[i].back();
+  /// The last slope that anything is made of.
+  int last_slope() const {
+    int last = b_row.back().first;
+    for (const Emission* emission : arriving)
+      for (int i = last + 1; i <= method.slopes && !emission->at_end; ++i)
+        if (method.in_dense_output(i)) last = i;
+    return last;
+  }
+
+  void set_times(int last) {
+    for (long b = 0; b < width; ++b) work.h[b] = T(step.t1[clock_of(b)] - step.t[clock_of(b)]);
+    for (int i = 0; i <= last; ++i)
+      for (long b = 0; b < width && solve.shape_.time; ++b) {
+        const double t = step.t[clock_of(b)], t1 = step.t1[clock_of(b)], c = method.c[i];
+        work.times[i][b] = T(c == 1 ? t1 : t + c * (t1 - t));
+      }
+  }
+
+  /// The evaluations that were kept, or else made again.
+  void evaluate(int last) {
+    const auto again = [this](int i) {
+      network.evaluate(solve.kernels_, evaluations[i], work.times[i], width, work.slopes[i]);
+      ++work.calls;
+    };
+    evaluations = kept.evaluations;
+    if (evaluations.empty()) {
+      evaluations = work.evaluations;
+      evaluations[0].x = kept.y;
+      again(0);
+      for (int i = 1; i <= last; ++i) {
+        const Sum<T> sum = sum_of(method.rows[i], work.slopes);
+        solve.kernels_.combine(sum.count, sum.weights, sum.parts, kept.y, work.h, dim, width, evaluations[i].x);
+        again(i);
+      }
+    } else if (kept.pieced) {
+      evaluations[0].hidden = work.evaluations[0].hidden;
+      again(0);
+    }
+  }
+
+  /// Pull the cotangent of a slope, if it has one, back to the state.
+  void pull(int slope) {
+    T* cotangent = work.cotangents[slope].back();
     Sum<T> sum;
     for (auto [j, weight] : b_row)
-      if (j == i && block.adjoint) sum.add(weight, block.adjoint);
-    for (auto [j, weight] : method_->feeds[i])
+      if (j == slope && block.adjoint) sum.add(weight, block.adjoint);
+    for (auto [j, weight] : method.feeds[slope])
       for (int k : pulled)
         if (k == j) sum.add(weight, work.pulled[j]);
-    if (sum.count) kernels_.combine(sum.count, sum.weights, sum.parts, nullptr, work.h, dim, width, cotangent);
+    if (sum.count) solve.kernels_.combine(sum.count, sum.weights, sum.parts, nullptr, work.h, dim, width, cotangent);
     bool any = sum.count > 0;
     for (std::size_t a = 0; a < arriving.size(); ++a) {
-      const Emission& emission = *arriving[a];
-      bool enters = false;
-      for (long b = 0; b < width; ++b) {
-        double weight = 0;
-        if (emission.at_end) {
-          for (auto [j, w] : b_row)
-            if (j == i) weight = w;
-        } else if (method_->in_dense_output(i)) {
-          const double fraction = emission.fraction[clock_at(b)];
-          weight = std::isnan(fraction) ? 0.0 : method_->dense_weight(i, fraction);
-        }
-        work.weights[b] = T(weight);
-        enters |= weight != 0;
-      }
-      if (!enters) continue;
+      if (!set_weights(slope, *arriving[a])) continue;
       const T *lanes = work.weights, *part = work.arrivals[a];
-      kernels_.combine_pointwise(1, &lanes, &part, any ? cotangent : nullptr, work.h, dim, width, cotangent);
+      solve.kernels_.combine_pointwise(1, &lanes, &part, any ? cotangent : nullptr, work.h, dim, width, cotangent);
       any = true;
     }
-    if (!any) continue;
-    network.pull(kernels_, evaluations[i], work.cotangents[i], width, work.pulled[i]);
-    pulled.push_back(i);
+    if (!any) return;
+    network.pull(solve.kernels_, evaluations[slope], work.cotangents[slope], width, work.pulled[slope]);
+    pulled.push_back(slope);
   }
 
-  for (int l = 0; l < shape_.layers(); ++l) {
-    const T *g[kMostSlopes], *x[kMostSlopes], *t[kMostSlopes];
-    int count = 0;
-    for (int i : pulled) {
-      g[count] = work.cotangents[i][l];
-      x[count] = network.input_of(l, evaluations[i], width);
-      t[count++] = work.times[i];
+  /// The weight of a slope in an output, for each point; whether there is any.
+  bool set_weights(int slope, const Emission& emission) {
+    bool any = false;
+    for (long b = 0; b < width; ++b) {
+      double weight = 0;
+      if (emission.at_end) {
+        for (auto [j, w] : b_row)
+          if (j == slope) weight = w;
+      } else if (method.in_dense_output(slope)) {
+        const double fraction = emission.fraction[clock_of(b)];
+        weight = std::isnan(fraction) ? 0.0 : method.dense_weight(slope, fraction);
+      }
+      work.weights[b] = T(weight);
+      any |= weight != 0;
     }
-    kernels_.sums(shape_.sizes[l + 1], shape_.sizes[l], count, g, x, t, width, sums.layers[l]);
+    return any;
   }
 
-  Sum<T> total;
-  if (block.adjoint) total.add(1.0, block.adjoint);
-  for (int i : pulled) total.add(1.0, work.pulled[i]);
-  kernels_.combine(total.count, total.weights, total.parts, nullptr, work.ones, dim, width, work.sum);
-  for (std::size_t a = 0; a < arriving.size(); ++a) {
-    const T one = 1, *part = work.arrivals[a];
-    kernels_.combine(1, &one, &part, work.sum, work.ones, dim, width, work.sum);
+  void add_gradients(Sums<T>& sums) {
+    for (int l = 0; l < solve.shape_.layers(); ++l) {
+      const T *g[kMostSlopes], *x[kMostSlopes], *t[kMostSlopes];
+      int count = 0;
+      for (int i : pulled) {
+        g[count] = work.cotangents[i][l];
+        x[count] = network.input_of(l, evaluations[i], width);
+        t[count++] = work.times[i];
+      }
+      const std::vector<int>& sizes = solve.shape_.sizes;
+      solve.kernels_.sums(sizes[l + 1], sizes[l], count, g, x, t, width, sums.layers[l]);
+    }
   }
+
+  /// The cotangent of the state at the start, in work.sum.
+  void add_up() {
+    Sum<T> total;
+    if (block.adjoint) total.add(1.0, block.adjoint);
+    for (int i : pulled) total.add(1.0, work.pulled[i]);
+    solve.kernels_.combine(total.count, total.weights, total.parts, nullptr, work.ones, dim, width, work.sum);
+    for (std::size_t a = 0; a < arriving.size(); ++a) {
+      const T one = 1, *part = work.arrivals[a];
+      solve.kernels_.combine(1, &one, &part, work.sum, work.ones, dim, width, work.sum);
+    }
+  }
+};
+
+template <class T>
+void Solve<T>::back_over(const Step& step, Block<T>& block, std::size_t n, const std::vector<const T*>& of_outputs,
+                         Workspace& work, Sums<T>& sums) {
+  BackStep back{*this, step, block, block.kept[n], work};
+  back.take_arrivals(of_outputs);
+  if (!block.adjoint && back.arriving.empty()) return;
+  const int last = back.last_slope();
+  back.set_times(last);
+  back.evaluate(last);
+  for (int slope = last; slope >= 0; --slope) back.pull(slope);
+  back.add_gradients(sums);
+  back.add_up();
   block.adjoint = work.sum;
 }
 

@@ -9,10 +9,8 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
-#include <mutex>
 #include <stdexcept>
 #include <string>
-#include <thread>
 
 #include "solve.h"
 #include "team.h"
@@ -72,13 +70,16 @@ Controller to_controller(const Row& numbers) {
   return {numbers.at(0), numbers.at(1), numbers.at(2), numbers.at(3), numbers.at(4), numbers.at(5)};
 }
 
-/// Asked again and again in a long call, on any thread and without the interpreter: looks now and then, on the thread
-/// of the call, whether there was a Ctrl-C, and from then on says so to all.
+/// The thread that Python runs signal handlers on.
+unsigned long main_thread = 0;
+
+/// Asked again and again in a long call, on any thread and without the interpreter: looks now and then, on Python's main
+/// thread if that made the call, whether there was a Ctrl-C, and from then on says so to all.
 class Interrupt {
  public:
   bool operator()() {
     if (came_) return true;
-    if (std::this_thread::get_id() != caller_ || Clock::now() < next_) return false;
+    if (PyThread_get_thread_ident() != main_thread || Clock::now() < next_) return false;
     next_ = Clock::now() + kPause;
     nb::gil_scoped_acquire interpreter;
     if (PyErr_CheckSignals() != 0) came_ = true;
@@ -95,7 +96,6 @@ class Interrupt {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kPause{100};
-  std::thread::id caller_ = std::this_thread::get_id();
   Clock::time_point next_ = Clock::now() + kPause;
   std::atomic<bool> came_{false};
 };
@@ -136,7 +136,6 @@ class AnySolve {
   }
 
   long backward(const Addresses& of_outputs, Address of_last, Address at_y0, const Addresses& gradients) {
-    const std::lock_guard<std::mutex> lock(mutex_);  // two threads may walk back over one graph
     if (is_double_)
       return for_double_->backward(at<const double>(of_outputs), at<const double>(of_last), at<double>(at_y0),
                                    parameters<double>(shape_, gradients));
@@ -147,7 +146,6 @@ class AnySolve {
  private:
   Shape shape_;
   bool is_double_;
-  std::mutex mutex_;
   std::unique_ptr<Solve<float>> for_float_;
   std::unique_ptr<Solve<double>> for_double_;
 };
@@ -227,6 +225,7 @@ class AnyCourse {
 }  // namespace
 
 NB_MODULE(_native, m) {
+  main_thread = nb::cast<unsigned long>(nb::module_::import_("threading").attr("main_thread")().attr("ident"));
   nb::set_leak_warnings(false);  // Python may end while a graph of torch still holds a solve
   m.def("instruction_sets", [] { return std::string(instruction_sets()); });
   m.def("borrow_threads", [](Address parallel) { borrow_threads(reinterpret_cast<Parallel>(parallel)); },

@@ -128,9 +128,9 @@ class Solve {
 
   // Backward.
   struct Workspace;
+  struct BackStep;
   long back(Cohort<T>&, const std::vector<const T*>& of_outputs, const T* of_last, T* at_y0, std::vector<Sums<T>>&);
-  void back_over(const Cohort<T>&, const Step&, Block<T>&, std::size_t, const std::vector<const T*>&, Workspace&,
-                 Sums<T>&);
+  void back_over(const Step&, Block<T>&, std::size_t, const std::vector<const T*>& of_outputs, Workspace&, Sums<T>&);
 
   std::shared_ptr<const Method> method_;
   Task task_;

@@ -134,7 +134,6 @@ void Winograd::convolve(const float* x, const Images& images, const float* packe
 }
 
 void Winograd::add(const float* x, const float* cotangent, const Images& images, int threads) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   const WinogradKernels& kernels = winograd_kernels();
   const long tiles = images.count * tiles_along(images.height) * tiles_along(images.width);
   const long blocks = (tiles + kTiles - 1) / kTiles, size = long(outputs_) * inputs_;
@@ -166,7 +165,6 @@ void Winograd::add(const float* x, const float* cotangent, const Images& images,
 }
 
 void Winograd::take(float* gradient) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   const long size = long(outputs_) * inputs_;
   std::memset(gradient, 0, size * 9 * sizeof(float));
   if (!sums_) return;

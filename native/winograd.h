@@ -2,8 +2,6 @@
 
 #pragma once
 
-#include <mutex>
-
 #include "memory.h"
 
 namespace anode {
@@ -38,7 +36,6 @@ class Winograd {
                 int threads) const;
 
   int outputs_, inputs_;
-  std::mutex mutex_;  // of the sums: one graph may be walked back over by two threads
   Loan arena_;
   float *forward_, *backward_;  // weights, transformed and packed, of each point
   float* sums_ = nullptr;       // of each strand and point, [outputs][inputs]

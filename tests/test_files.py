@@ -9,10 +9,10 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from anode import files
 from anode.files import (
     DamagedFileError,
     locked,
+    read_described,
     read_json,
     read_tensors,
     remove_unfinished,
@@ -22,6 +22,7 @@ from anode.files import (
     tensors_to_bytes,
     write,
     write_bytes,
+    write_described,
     write_json,
     write_tensors,
     write_text,
@@ -324,18 +325,47 @@ def test_tensors_that_are_not_there_are_not_damaged(tmp_path):
         read_tensors(tmp_path / "none.safetensors")
 
 
-def test_tensors_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
+class FullDisk:
+    """Stands for a file's path, once the disk is full."""
+
+    @staticmethod
+    def write(path, content, **_):
+        with path.open("wb") as file:
+            file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+
+def test_tensors_are_written_whole_or_not_at_all_and_the_error_is_the_systems(tmp_path, monkeypatch):
     path = write_tensors(tmp_path / "t.safetensors", {"a": torch.ones(3)})
-
-    def fail(tensors, unfinished):
-        Path(unfinished).write_bytes(b"half")
-        raise OSError("disk full")
-
-    monkeypatch.setattr(files, "save_file", fail)
-    with pytest.raises(OSError, match="disk full"):
+    monkeypatch.setattr(Path, "write_bytes", FullDisk.write)
+    with pytest.raises(OSError, match="No space left") as caught:
         write_tensors(path, {"a": torch.zeros(3)})
+    assert caught.value.filename == str(path)
     assert torch.equal(read_tensors(path)["a"], torch.ones(3))
     assert names_in(tmp_path) == ["t.safetensors"]
+
+
+@pytest.mark.parametrize("full", ["write_bytes", "write_text"])
+def test_of_files_that_belong_together_both_are_written_or_none(tmp_path, monkeypatch, full):
+    described, path = tmp_path / "t.json", tmp_path / "t.safetensors"
+    write_described(described, {"n": 1}, path, {"a": torch.ones(3)})
+    monkeypatch.setattr(Path, full, FullDisk.write)
+    with pytest.raises(OSError, match="No space left"):
+        write_described(described, {"n": 2}, path, {"a": torch.zeros(3)})
+    monkeypatch.undo()
+    content = read_json(described)
+    assert content["n"] == 1
+    assert torch.equal(read_described(content, path)["a"], torch.ones(3))
+    assert names_in(tmp_path) == ["t.json", "t.safetensors"]
+
+
+def test_tensors_that_belong_to_another_description_are_refused(tmp_path):
+    described, path = tmp_path / "t.json", tmp_path / "t.safetensors"
+    write_described(described, {}, path, {"a": torch.ones(3)})
+    write_tensors(path, {"a": torch.zeros(3)})
+    with pytest.raises(DamagedFileError, match=r"t\.safetensors: is damaged, or does not belong"):
+        read_described(read_json(described), path)
+    assert torch.equal(read_described({}, path)["a"], torch.zeros(3))  # which does not say what belongs to it
 
 
 def test_a_folder_is_kept_for_one_process_until_it_is_done(tmp_path):

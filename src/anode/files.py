@@ -7,13 +7,14 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 from uuid import uuid4
 
 from safetensors import SafetensorError
-from safetensors.torch import load, load_file, save, save_file
+from safetensors.torch import load, load_file, save
 from torch import Tensor
 
 try:
@@ -65,20 +66,29 @@ def write(path: Path, save: Callable[[Path], object]) -> Path:
     Raises:
         OSError: It could not be written, because the disk is full for example; the error names it.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = temporary(path)
+    write_all({path: save})
+    return path
+
+
+def write_all(saves: Mapping[Path, Callable[[Path], object]]) -> None:
+    """Create files that belong together: all are complete before the first takes its name."""
+    made = {path: temporary(path) for path in saves}
+    path = next(iter(saves))
     try:
-        save(unfinished)
-        with unfinished.open("rb+") as file:
-            os.fsync(file.fileno())
-        unfinished.replace(path)
+        for path, save in saves.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save(made[path])
+            with made[path].open("rb+") as file:
+                os.fsync(file.fileno())
+        for path, unfinished in made.items():
+            unfinished.replace(path)
     except OSError as error:
         if error.errno is None:
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error  # not the name of the temporary file
     finally:
-        unfinished.unlink(missing_ok=True)
-    return path
+        for unfinished in made.values():
+            unfinished.unlink(missing_ok=True)
 
 
 def temporary(path: Path) -> Path:
@@ -123,7 +133,36 @@ def write_text(path: Path, text: str) -> Path:
 
 def write_json(path: Path, content: Any, indent: int | None = None) -> Path:
     """Write a JSON file; NaN and infinities, which JSON does not have, are refused."""
-    return write_text(path, json.dumps(content, indent=indent, allow_nan=False) + "\n")
+    return write_text(path, _as_json(content, indent))
+
+
+def _as_json(content: Any, indent: int | None) -> str:
+    return json.dumps(content, indent=indent, allow_nan=False) + "\n"
+
+
+def write_described(described: Path, content: dict[str, Any], path: Path, tensors: Mapping[str, Tensor]) -> Path:
+    """Write tensors and the JSON file that describes them, and says which they are; returns the latter."""
+    values = tensors_to_bytes(tensors)
+    text = _as_json({**content, "sha256": sha256(values).hexdigest()}, indent=1)
+    write_all(
+        {
+            path: lambda unfinished: unfinished.write_bytes(values),
+            described: lambda unfinished: unfinished.write_text(text, encoding="utf-8"),
+        }
+    )
+    return described
+
+
+def read_described(content: Any, path: Path) -> dict[str, Tensor]:
+    """Read tensors, which have to be those that the content of a JSON file describes, if it says which."""
+    tensors = read_tensors(path)
+    known = content.get("sha256") if isinstance(content, dict) else None
+    if known is not None and sha256(path.read_bytes()).hexdigest() != known:
+        raise DamagedFileError(
+            f"{path}: is damaged, or does not belong to the .json file beside it, as if a process was killed while "
+            "saving; restore both or remove both"
+        )
+    return tensors
 
 
 def read_json(path: Path) -> Any:
@@ -136,8 +175,7 @@ def read_json(path: Path) -> Any:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Path:
     """Write a safetensors file."""
-    contiguous = _contiguous(tensors)
-    return write(path, lambda unfinished: save_file(contiguous, unfinished))
+    return write_bytes(path, tensors_to_bytes(tensors))
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -58,7 +58,10 @@ def test_turns_give_times_and_what_was_computed_in_a_second():
     assert 0 < rows[0].gigaflops < rows[1].gigaflops
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="processes are given processors on Linux alone")
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
+    reason="processes are given processors on Linux alone, and if there are two",
+)
 def test_two_processes_work_at_the_same_time_on_processors_of_their_own():
     entry = Entry("two", "anode", SMALL, processes=2)
     workers = [Worker(entry, number) for number in range(2)]

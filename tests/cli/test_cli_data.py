@@ -166,7 +166,7 @@ def test_a_file_that_is_not_the_official_one_is_not_overwritten(invoke, offline,
 
 
 def test_ctrl_c_is_one_line_and_leaves_no_file(invoke, monkeypatch, tmp_path):
-    def interrupted(download: Download, *_):
+    def interrupted(download: Download, *_, again):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("anode.data.stock.obtain", interrupted)

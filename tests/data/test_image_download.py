@@ -356,6 +356,17 @@ def test_fetching_again_downloads_only_what_is_missing(official, server):
     assert server.asked == ["/t10k-labels-idx1-ubyte.gz"]
 
 
+def test_fetching_completes_a_folder_that_was_unpacked_but_lacks_a_file(official, server):
+    root = official
+    fetch("cifar10", root, silent)
+    path = root / "cifar10" / "cifar-10-batches-bin" / "data_batch_3.bin"
+    content = path.read_bytes()
+    path.unlink()
+    fetch("cifar10", root, silent)
+    assert path.read_bytes() == content
+    assert names_in(root / "cifar10") == ["cifar-10-batches-bin"]
+
+
 def test_fetching_removes_what_a_killed_process_left(official):
     half = temporary(official / "cifar10" / "cifar.tar.gz")
     half.parent.mkdir(parents=True)

@@ -530,7 +530,7 @@ def test_files_of_two_estimators_do_not_make_one(tmp_path):
     for name, epochs in (("one", 1), ("two", 2)):
         iris_classifier(epochs=epochs).save(tmp_path / name)
     (tmp_path / "two.safetensors").replace(tmp_path / "one.safetensors")  # as if the process had been killed in between
-    with pytest.raises(DamagedFileError, match=r"one\.safetensors: .*does not belong to one\.json"):
+    with pytest.raises(DamagedFileError, match=r"one\.safetensors: .*does not belong to the \.json file"):
         ANODEClassifier.load(tmp_path / "one")
 
 

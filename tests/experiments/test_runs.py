@@ -2,12 +2,14 @@ import json
 import math
 from dataclasses import asdict, replace
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from tiny import NOWHERE, PAPER, RUNS, same, tiny
 
+from anode import files
 from anode.data import toy
 from anode.experiments import runs
 from anode.experiments.runs import load, paths, save
@@ -250,9 +252,10 @@ def test_a_damaged_result_is_named_in_one_line(result, tmp_path, damage):
 
 def test_records_of_another_shape_are_named_too(result, tmp_path):
     save(result, tmp_path)
-    _, arrays = paths(result.run, tmp_path)
-    tensors = runs.read_tensors(arrays)
-    runs.write_tensors(arrays, tensors | {"history.loss": tensors["history.loss"][:3, :1].clone()})
+    described, arrays = paths(result.run, tmp_path)
+    tensors = files.read_tensors(arrays)
+    changed = tensors | {"history.loss": tensors["history.loss"][:3, :1].clone()}
+    files.write_described(described, files.read_json(described), arrays, changed)
     with pytest.raises(DamagedFileError):
         load(result.run, tmp_path)
 
@@ -261,7 +264,7 @@ def test_a_result_whose_readable_file_was_not_written_is_not_there(result, tmp_p
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs, "write_json", interrupted)
+    monkeypatch.setattr(Path, "write_text", interrupted)
     with pytest.raises(KeyboardInterrupt):
         save(result, tmp_path)
     assert load(result.run, tmp_path) is None

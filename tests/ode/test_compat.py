@@ -458,8 +458,8 @@ def test_a_replica_of_data_parallel_has_its_parameters_found():
             return nn.functional.linear(y, self.weight, self.bias)
 
     replica = Replica()
-    replica._is_replica = True  # which has tensors, computed from the parameters, in place of these
-    replica.__dict__.update(weight=f.weight * 1, bias=f.bias * 1)
+    copies = {"weight": f.weight * 1, "bias": f.bias * 1}  # which it has in place of parameters
+    replica.__dict__.update(copies, _is_replica=True, _former_parameters={**copies, "tied": copies["weight"]})
     anode.odeint_adjoint(replica, y0, t).sum().backward()
     expected = torch.autograd.grad(anode.odeint(lambda t, y: f(y), y0, t).sum(), list(f.parameters()))
     for p, gradient in zip(f.parameters(), expected, strict=True):

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import anode
-from anode.files import DamagedFileError, read_tensors
+from anode.files import DamagedFileError, read_tensors, write_described
 from anode.ode.gradients import Discrete, Stored
-from anode.train.checkpoint import load, save, write_both
+from anode.train.checkpoint import load, save
 
 BUILDERS = {
     "NeuralODE": lambda: anode.NeuralODE(2, 1, 8),
@@ -159,7 +159,7 @@ def test_weights_of_another_model_are_refused_also_if_they_would_fit(tmp_path):
         model.head.bias.add_(1.0)
     save(model, tmp_path / "two")
     (tmp_path / "two.safetensors").replace(tmp_path / "one.safetensors")
-    with pytest.raises(DamagedFileError, match=r"one\.safetensors: is damaged, or does not belong to one\.json"):
+    with pytest.raises(DamagedFileError, match=r"one\.safetensors: is damaged, or does not belong to the \.json file"):
         load(tmp_path / "one")
 
 
@@ -270,7 +270,8 @@ def stacked_wrongly(tensors):
 @pytest.mark.parametrize("members", [None, 3])
 def test_weights_that_do_not_fit_are_an_error_that_names_the_file(damage, members, tmp_path):
     path = save(model_of("NeuralODE", members), tmp_path / "model")
-    write_both(path, json.loads(path.read_text()), damage(read_tensors(path.with_suffix(".safetensors"))))
+    weights = path.with_suffix(".safetensors")
+    write_described(path, json.loads(path.read_text()), weights, damage(read_tensors(weights)))
     with pytest.raises(DamagedFileError, match=r"model\.json: is not a model that can be loaded"):
         load(tmp_path / "model")
 
@@ -278,8 +279,9 @@ def test_weights_that_do_not_fit_are_an_error_that_names_the_file(damage, member
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
 def test_weights_that_are_no_weights_are_an_error(dtype, tmp_path):
     path = save(model_of(), tmp_path / "model")
-    weights = read_tensors(path.with_suffix(".safetensors"))
-    write_both(path, json.loads(path.read_text()), {name: tensor.to(dtype) for name, tensor in weights.items()})
+    weights = path.with_suffix(".safetensors")
+    cast = {name: tensor.to(dtype) for name, tensor in read_tensors(weights).items()}
+    write_described(path, json.loads(path.read_text()), weights, cast)
     with pytest.raises(DamagedFileError, match=r"model\."):
         load(tmp_path / "model")
 

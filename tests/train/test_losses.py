@@ -6,6 +6,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
+import anode
 from anode.train.losses import LOSSES, mean
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=30, database=None, phases=[Phase.generate])
@@ -89,3 +90,21 @@ def test_all_outputs_of_a_sample_count_alike():
     assert mean(losses, 2).tolist() == [4.0, 1.0]
     assert mean(losses, None).item() == 2.5
     assert mean(torch.tensor(3.0), None).item() == 3.0
+
+
+@pytest.mark.parametrize("loss", ["huber", "mse"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+def test_targets_may_be_of_another_dtype_than_the_model(loss, dtype):
+    x, y = torch.rand(12, 2), (torch.rand(12, 1) * 9).to(dtype)
+    histories = [
+        anode.fit(
+            anode.models.ensemble.from_seed(lambda: anode.ResNet(2, 1), 0),
+            (x, each),
+            epochs=2,
+            batch_size=4,
+            loss=loss,
+            progress=False,
+        )
+        for each in (y, y.float())
+    ]
+    assert histories[0].loss.tolist() == histories[1].loss.tolist()

@@ -26,6 +26,17 @@ def steep(points: int = 17) -> Dataset:
     return Dataset("steep", data.x * torch.linspace(0, 5, points, dtype=torch.float64).unsqueeze(1), data.y)
 
 
+def spoiled():
+    """A model whose slope is not finite at the start of one point, which only one process sees."""
+    model = model_of(gradient="stored")
+
+    def spoil(field, given, slope):
+        return slope.masked_fill((given[1][:, :2] == DATA.x[3]).all(1, keepdim=True), math.nan)
+
+    model.flow.field.register_forward_hook(spoil)
+    return model
+
+
 def classifier():
     torch.manual_seed(0)
     return anode.NeuralODE(2, 3, 8, augment=1).double()
@@ -50,6 +61,7 @@ RUNS = {
     "skip": (model_of, DATA, {"loss": trap, "on_failure": "skip"}),
     "stop": (model_of, DATA, {"loss": trap}),
     "budget": (lambda: model_of(max_steps=3, rtol=1e-9, atol=1e-9), DATA, {"on_failure": "skip"}),
+    "slope": (spoiled, DATA, {"on_failure": "skip"}),
     "kept": (model_of, DATA, {"validation": CHECK}),
 }
 

@@ -165,7 +165,7 @@ def measure(entries: Sequence[Entry], turns: int, show: Callable[[int, int, str]
 
 def row(entry: Entry, answer: dict[str, Any]) -> Row:
     """An entry and what came of it."""
-    made = Row(entry.label, entry.side, entry.threads, **answer)
+    made = Row(entry.label, entry.side, entry.threads * entry.processes, **answer)
     if made.failed or not made.seconds:
         return made
     operations = machine.OPERATIONS if entry.side == "peak" else entry.task.operations(made.nfe)

@@ -20,7 +20,8 @@ def main() -> None:
     """Answer requests until there are no more."""
     side, threads, first = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[first : first + threads])
+        processors = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, processors[first : first + threads] or processors)
     answers, sys.stdout = sys.stdout, sys.stderr  # whatever a library prints is no answer
     import torch
 

@@ -23,7 +23,7 @@ MOST_BYTES = 4 * 2**30
 
 
 def unpack(archive: Path, wanted: str, tell: Tell) -> Path:
-    """Unpack a folder from an archive, beside it.
+    """Unpack a folder from an archive, beside it; one of that name is replaced.
 
     Args:
         archive: A .zip or .tar.gz file. Everything in it is checked first.
@@ -44,7 +44,10 @@ def unpack(archive: Path, wanted: str, tell: Tell) -> Path:
                 tell(f"unpacking {archive.name}", done, total)
         if not (unfinished / wanted).is_dir():
             raise damaged(archive, f"an archive of {wanted}", "one without it")
-        return (unfinished / wanted).replace(archive.with_name(wanted))
+        place, old = archive.with_name(wanted), unfinished / "old"
+        if place.exists():
+            place.replace(old)  # which goes with the rest
+        return (unfinished / wanted).replace(place)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 

@@ -73,19 +73,20 @@ def md5(path: Path) -> str:
     return str(pooch.file_hash(str(path), alg="md5"))
 
 
-def obtain(download: Download, folder: Path, tell: Tell) -> None:
+def obtain(download: Download, folder: Path, tell: Tell, again: bool = False) -> None:
     """See to it that a file is in a folder, or what it unpacks to: download and unpack whatever is not there.
 
     Args:
         download: The file.
         folder: Where it goes.
         tell: Told of progress.
+        again: Whether to unpack it also if it was unpacked before, because something of it is missing.
 
     Raises:
         DownloadError: If it cannot be downloaded.
         DamagedFileError: If what is there, or what was downloaded, is not that file.
     """
-    if download.unpacks and (folder / download.unpacks).exists():
+    if download.unpacks and (folder / download.unpacks).exists() and not again:
         return
     path = folder / download.name
     was_there = path.exists()

@@ -47,7 +47,9 @@ def presence(name: str, root: str | Path | None = None) -> str:
 
 
 def fetch(name: str, root: str | Path | None = None, tell: Tell = lambda *_: None) -> Path:
-    """Download a dataset from its official address; what is already there is checked and kept.
+    """Download a dataset from its official address; files that are there are checked and kept.
+
+    A folder that was unpacked is kept if no file of it is missing, and else replaced.
 
     Args:
         name: One of ``IMAGES``.
@@ -68,8 +70,9 @@ def fetch(name: str, root: str | Path | None = None, tell: Tell = lambda *_: Non
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, "root"):
         remove_unfinished(folder)
+        incomplete = any(source.missing(folder, split) for split in SPLITS)
         for download in source.downloads:
-            obtain(download, folder, tell)
+            obtain(download, folder, tell, again=incomplete)
     return folder
 
 

@@ -37,6 +37,8 @@ SOLVER = ("method", "rtol", "atol", "step_size", "max_steps")
 """The parameters that say how a solve is done, and do not change the shape of a model."""
 ROWS_AT_ONCE = 4096
 """Rows that are looked at together: enough to keep a processor busy, few enough for its memory."""
+VALUES_AT_ONCE = 2**23
+"""The same for images: values of a hidden layer, of which there are several at a time."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -280,7 +282,9 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """What the model makes of rows, some at a time."""
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
-        for part in self._scaled(rows).split(ROWS_AT_ONCE):
+        image = self.model_.settings.get("image")
+        values = 1 if image is None else image[1] * image[2] * self.model_.settings["filters"]
+        for part in self._scaled(rows).split(min(ROWS_AT_ONCE, max(1, VALUES_AT_ONCE // values))):
             yield checked(self.model_.run(part))
 
     def _predictions(self, X: ArrayLike) -> torch.Tensor:

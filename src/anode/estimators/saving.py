@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 import anode
-from anode.train.checkpoint import build, description, files, loadable, read_both, write_both
+from anode.files import read_described, read_json, write_described
+from anode.train.checkpoint import build, description, files, loadable
 from anode.train.formats import from_json, to_json
 from anode.train.history import History
 
@@ -27,6 +28,7 @@ def save(estimator: Any, path: str | Path) -> Path:
     Returns:
         The JSON file.
     """
+    described, weights = files(path)
     tensors: dict[str, Tensor] = {}
     fitted = {name: _plain(name, value, tensors) for name, value in learned(estimator).items()}
     content = {
@@ -36,14 +38,15 @@ def save(estimator: Any, path: str | Path) -> Path:
         "fitted": fitted,
         "version": anode.__version__,
     }
-    return write_both(path, content, tensors)
+    return write_described(described, content, weights, tensors)
 
 
 def load(kind: type[Any], path: str | Path) -> Any:
     """Read an estimator of a class that :func:`save` wrote; :class:`anode.files.DamagedFileError` if it is damaged."""
-    what = f"an {kind.__name__}"
-    content, tensors = read_both(path, what)
-    with loadable(files(path)[0], what):
+    described, weights = files(path)
+    content = read_json(described)
+    tensors = read_described(content, weights)
+    with loadable(described, f"an {kind.__name__}"):
         if content["format"] != FORMAT:
             raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
         if content["estimator"] != kind.__name__:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from anode.files import DamagedFileError, read_json, read_tensors, write_json, write_tensors
+from anode.files import DamagedFileError, read_described, read_json, write_described
 from anode.models.ensemble import unstack
 from anode.models.model import Model
 from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED, Array, Failure, History, Snapshot
@@ -163,7 +163,7 @@ def paths(run: Run, folder: Path) -> tuple[Path, Path]:
 
 
 def save(result: Result, folder: Path) -> None:
-    """Write a result. The readable file is written last: where it is, the result is complete."""
+    """Write a result. The readable file comes last: where it is, the result is complete."""
     described, arrays = paths(result.run, folder)
     history = result.history
     tensors = {} if result.model is None else {f"model.{name}": p for name, p in result.model.state_dict().items()}
@@ -173,7 +173,6 @@ def save(result: Result, folder: Path) -> None:
             tensors[f"history.{name}"] = torch.from_numpy(_narrow(values))
     for i, snapshot in enumerate(history.snapshots):
         tensors[f"snapshot.{i}"] = torch.from_numpy(snapshot.features)
-    write_tensors(arrays, tensors)
     content = {
         "format": FORMAT,
         "protocol": result.run.protocol(),
@@ -185,7 +184,7 @@ def save(result: Result, folder: Path) -> None:
         "snapshots": [{"iteration": s.iteration, "nfe": int(s.nfe)} for s in history.snapshots],
         "final loss": [None if np.isnan(value) else round(float(value), 6) for value in result.final_loss],
     }
-    write_json(described, content, indent=1)
+    write_described(described, content, arrays, tensors)
 
 
 def _narrow(values: Array) -> Array:
@@ -205,7 +204,7 @@ def load(run: Run, folder: Path) -> Result | None:
     try:
         if content["format"] != FORMAT or content["protocol"] != run.protocol():
             return None
-        tensors = read_tensors(arrays)
+        tensors = read_described(content, arrays)
         model = run.models()
         if model is not None:
             model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})

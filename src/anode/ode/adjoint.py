@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anode.ode.control import Norm, rms
 from anode.ode.field import AutogradDerivative, Rate
-from anode.ode.gradients import autocast_like_now, dot, only_once
+from anode.ode.gradients import dot, only_once, prepare
 from anode.ode.inputs import is_finite
 from anode.ode.solution import Solution, SolveError, Stats
 
@@ -46,7 +47,7 @@ class ContinuousSolve(torch.autograd.Function):
             params: The parameters of f.
         """
         ys, event_time, stats = run()
-        ctx.autocast = autocast_like_now(y0)
+        prepare(ctx, y0)
         ctx.f, ctx.solve_back, ctx.adjoint_options, ctx.stats = f, solve_back, options, stats
         ctx.has_event = event_time is not None
         at = times if event_time is None else torch.stack([times[0], event_time.to(times)])
@@ -90,6 +91,19 @@ def checked_backward(solution: Solution) -> tuple[Tensor, ...]:
         raise SolveError(f"in the backward solve of the continuous adjoint, {error}", solution) from None
 
 
+def largest_norm(state_norm: Norm, seminorm: bool) -> Callable[[tuple[Tensor, ...]], Tensor]:
+    """The norm of the adjoint's components: the largest of theirs, with a seminorm not those of the parameters."""
+
+    def norm(parts: tuple[Tensor, ...]) -> Tensor:
+        at_time, y, adjoint, *at_params = parts
+        norms = [at_time.abs(), state_norm(y), state_norm(adjoint)]
+        if not seminorm:
+            norms += [rms(0, part.numel())(part) for part in at_params if part.numel()]
+        return torch.stack(norms).amax()
+
+    return norm
+
+
 def carried(gradient: Tensor, dtype: torch.dtype) -> Tensor:
     """A parameter's gradient as the adjoint state has it: beside a real state, a complex one as pairs of numbers."""
     if gradient.is_complex() and not dtype.is_complex:
@@ -116,7 +130,7 @@ class AdjointRate:
 
     def __call__(self, t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         self.calls += 1
-        derivative = AutogradDerivative(self.f, self.params)
+        derivative = AutogradDerivative(self.f, self.params, again=True)
         slope = derivative.evaluate(t, state[1])
         at_state, _ = derivative.pull(slope, -state[2])
         if at_state is None:

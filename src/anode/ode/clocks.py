@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anode.ode.control import Number
+from anode.ode.field import Rate
 from anode.ode.inputs import is_finite
-from anode.ode.plan import Emission, Interval, Number, Plan, Rate, as_float, spread
+from anode.ode.plan import Emission, Interval, Plan, as_float, spread
 from anode.ode.solution import Stats, Status
 
 Accepted = Any
@@ -86,7 +88,12 @@ class JointClock:
 
     def fail_without_slope(self, slope: Tensor) -> None:
         """Stop if the slope is not finite, as no step that starts with it will be; there are no groups to give up."""
-        if self.plan.knots is None and not is_finite(slope.detach()):
+        if self.plan.knots is not None:
+            return
+        usable = is_finite(slope)
+        if self.plan.own_norm:  # which may be that of several processes, who have to decide alike
+            usable = bool(self.plan.norm(torch.full_like(slope, 0.0 if usable else torch.nan)).isfinite())
+        if not usable:
             self._stop(Status.NON_FINITE)
 
     def begin(self, f: Rate, y: Tensor, slope: Tensor) -> None:

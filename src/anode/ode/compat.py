@@ -110,7 +110,7 @@ def odeint_adjoint(
         return ys, None if event_fn is None else torch.tensor(solution.t1, dtype=torch.float64).to(t), solution.stats
 
     def solve_back(
-        rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor, options: dict[str, Any]
+        rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor, back_options: dict[str, Any]
     ) -> tuple[Tensor, ...]:
         for name in CALLBACKS.values():
             callback = getattr(func, f"{name}_adjoint", None)
@@ -125,7 +125,7 @@ def odeint_adjoint(
             rtol if adjoint_rtol is None else adjoint_rtol,
             atol if adjoint_atol is None else adjoint_atol,
             adjoint_method or method,
-            options,
+            back_options,
             None,
         )
         return checked_backward(backward.solve_plain("none", dense=False))

@@ -14,7 +14,7 @@ Norm = Callable[[Tensor], Tensor]
 """Maps a scaled error to one number (joint control) or to one a group."""
 
 Number = Any
-"""A float or a tensor."""
+"""A float or a tensor: times and step sizes are either, see the two clocks."""
 
 
 @dataclass(frozen=True)

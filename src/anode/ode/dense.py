@@ -7,8 +7,9 @@ from bisect import bisect_left
 import torch
 from torch import Tensor
 
+from anode.ode.control import Number
 from anode.ode.integrate import Trace, state_inside
-from anode.ode.plan import Number, Plan, as_float
+from anode.ode.plan import Plan, as_float
 
 
 class DenseOutput:

@@ -77,10 +77,8 @@ class Derivative(ABC):
 
 def parameters_of(module: nn.Module) -> tuple[Tensor, ...]:
     """The parameters of a module; of a replica of ``nn.DataParallel``, what it has in their place."""
-    if not getattr(module, "_is_replica", False):
-        return tuple(module.parameters())
-    values = (value for part in module.modules() for value in vars(part).values())
-    return tuple(value for value in values if isinstance(value, Tensor) and value.requires_grad)
+    owned = (getattr(part, "_former_parameters", part._parameters) for part in module.modules())
+    return tuple({id(p): p for parameters in owned for p in parameters.values() if p is not None}.values())
 
 
 class AutogradDerivative(Derivative):
@@ -90,10 +88,11 @@ class AutogradDerivative(Derivative):
         f: The right-hand side.
         params: The tensors whose gradients are wanted.
         time: Whether the gradient with respect to t is wanted.
+        again: Whether f may have computed something once and for all, whose graph will be needed again.
     """
 
-    def __init__(self, f: Rate, params: Sequence[Tensor], time: bool = False) -> None:
-        self._f, self._params, self._time = f, tuple(params), time
+    def __init__(self, f: Rate, params: Sequence[Tensor], time: bool = False, again: bool = False) -> None:
+        self._f, self._params, self._time, self._again = f, tuple(params), time, again
         self._sums: list[Tensor] = []
 
     def rate(self, t: Tensor, y: Tensor) -> Tensor:
@@ -114,8 +113,7 @@ class AutogradDerivative(Derivative):
             return None, None
         live = [i for i, p in enumerate(self._params) if p.requires_grad]  # some may have been frozen since
         inputs = (y, *((t,) if self._time else ()), *(self._params[i] for i in live))
-        # The graph may reach into what f has computed once and for all, and will use again.
-        grads = torch.autograd.grad(recorded, inputs, cotangent, allow_unused=True, retain_graph=True)
+        grads = torch.autograd.grad(recorded, inputs, cotangent, allow_unused=True, retain_graph=self._again)
         self._sums = self._sums or self._zeros()
         for i, grad in zip(live, grads[1 + self._time :], strict=True):
             if grad is not None:

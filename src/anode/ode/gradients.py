@@ -23,14 +23,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from threading import Lock
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from anode.ode.control import Number
 from anode.ode.field import Derivative
 from anode.ode.integrate import Step, Trace, combine, dense_slope_weights, dense_weights, weighted_sum
-from anode.ode.plan import Emission, Number, Plan
+from anode.ode.plan import Emission, Plan
 from anode.ode.solution import Stats
 from anode.ode.tableaus import Tableau
 
@@ -73,6 +75,11 @@ def autocast_like_now(y: Tensor) -> dict[str, Any]:
     return {"device_type": device, "enabled": enabled, "dtype": torch.get_autocast_dtype(device)}
 
 
+def prepare(ctx: Any, y: Tensor) -> None:
+    """What :func:`only_once` needs in the backward pass."""
+    ctx.autocast, ctx.lock = autocast_like_now(y), Lock()
+
+
 class NoSecondDerivative(torch.autograd.Function):
     """The identity on gradients, which says so when they are to be differentiated again."""
 
@@ -91,13 +98,14 @@ def only_once(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[A
     """Let a backward pass compute without autograd, and its gradients refuse to be differentiated.
 
     torch's ``once_differentiable`` refuses only where the cotangents need a gradient, and else is silently wrong.
-    ``ctx.autocast`` says in which precision f was evaluated.
+    ``ctx.autocast`` says in which precision f was evaluated. Two threads may walk back over one graph: one after the
+    other, as gradients are summed up on the way.
     """
 
     @wraps(backward)
     def once(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
         recording = torch.is_grad_enabled()
-        with torch.no_grad(), torch.autocast(**ctx.autocast):
+        with ctx.lock, torch.no_grad(), torch.autocast(**ctx.autocast):
             gradients = backward(ctx, *cotangents)
         if not recording:
             return gradients
@@ -111,7 +119,8 @@ def only_once(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[A
 
 def is_last_pass() -> bool:
     """Whether the graph that is walked back over is freed on the way; a second pass is then refused by autograd."""
-    return not torch._C._autograd._get_current_graph_task_keep_graph()
+    keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # from torch 2.5 on
+    return keeps_graph is not None and not keeps_graph()
 
 
 # ------------------------------------------------------------------------------------------------------------ discrete
@@ -137,7 +146,7 @@ class DiscreteSolve(torch.autograd.Function):
         """
         trace = run(y0)
         report.append(trace)
-        ctx.autocast = autocast_like_now(y0)
+        prepare(ctx, y0)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(y0, times, *params)  # so that autograd notices if they are changed in between
         ctx.plan, ctx.derivative, ctx.steps, ctx.stats = plan, derivative, trace.steps, trace.stats

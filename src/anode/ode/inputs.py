@@ -15,7 +15,6 @@ from torch import Tensor
 from anode.ode.packing import describe
 from anode.ode.solution import State
 
-Time = float | Tensor
 T = TypeVar("T")
 
 

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from anode.ode.clocks import Accepted, clock_for
+from anode.ode.control import Number
 from anode.ode.events import Event
-from anode.ode.plan import Emission, Interval, Number, Plan, Rate, spread
+from anode.ode.field import Rate
+from anode.ode.plan import Emission, Interval, Plan, spread
 from anode.ode.solution import Stats, Status
 from anode.ode.tableaus import Row, Tableau
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from anode.ode.control import PID
-from anode.ode.gradients import Discrete, autocast_like_now, is_last_pass, only_once
+from anode.ode.gradients import Discrete, is_last_pass, only_once, prepare
 from anode.ode.integrate import Trace
 from anode.ode.solution import Stats, Status
 from anode.ode.tableaus import Tableau
@@ -83,7 +83,7 @@ def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | 
         (problem.event is not None, "there is an event"),
         (problem.watch is not None, "there are callbacks"),
         (bool(plan.step_at) or plan.nudge, "there are times where a step has to end"),
-        (problem.own_norm, "there is a norm"),
+        (plan.own_norm, "there is a norm"),
         (type(plan.controller) is not PID, "the controller is not a plain PID"),
         (isinstance(plan.rtol, Tensor) or isinstance(plan.atol, Tensor), "a tolerance is a tensor"),
         (plan.group_dims == y0.ndim, "every number has a step size of its own"),
@@ -115,7 +115,7 @@ class NativeSolve(torch.autograd.Function):
         """Run the solve and put its trace into ``report``; returns the wanted outputs and the last state."""
         trace, solve = run(problem, keep=True)
         report.append(trace)
-        ctx.autocast = autocast_like_now(y0)
+        prepare(ctx, y0)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(y0, *params)  # so that autograd notices if they are changed in between
         ctx.solve, ctx.stats = solve, trace.stats

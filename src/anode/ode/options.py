@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from anode.ode import inputs
-from anode.ode.control import PID, rms
+from anode.ode.adjoint import largest_norm
+from anode.ode.control import PID
 from anode.ode.integrate import Watch
 from anode.ode.packing import Packing, describe
 from anode.ode.plan import Interval, Plan
@@ -99,6 +100,7 @@ def problem_from(
         "rtol": _checked_tolerance("rtol", rtol, packing),
         "atol": _checked_tolerance("atol", atol, packing),
         "norm": packing.norm() if norm is None else scaled_error_norm,
+        "own_norm": norm is not None,
         "times_move": t.requires_grad,
     }
     if tableau.adaptive:
@@ -117,7 +119,6 @@ def problem_from(
         event_fn,
         watch,
         engine="auto",
-        own_norm=norm is not None,
     )
 
 
@@ -230,17 +231,10 @@ def adjoint_norm(norm: Any, problem: Problem) -> Callable[[tuple[Tensor, ...]], 
     """The norm of the backward solve, of (cotangent of t, y, cotangent of y, *cotangents of parameters)."""
     state_norm, unpack = problem.plan.norm, problem.packing.unpack
 
-    def largest(parts: tuple[Tensor, ...]) -> Tensor:
-        at_time, y, adjoint, *at_params = parts
-        norms = [at_time.abs(), state_norm(y), state_norm(adjoint)]
-        if norm != "seminorm":
-            norms += [rms(0, part.numel())(part) for part in at_params if part.numel()]
-        return torch.stack(norms).amax()
-
     def custom(parts: tuple[Tensor, ...]) -> Tensor:
         at_time, y, adjoint, *at_params = parts
         return norm((at_time, *unpack(y), *unpack(adjoint), *at_params))
 
     if norm is None or norm == "seminorm":
-        return largest
+        return largest_norm(state_norm, seminorm=norm is not None)
     return custom if problem.packing.is_tuple else norm

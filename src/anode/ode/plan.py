@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -11,14 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anode.ode.control import PID, Norm
+from anode.ode.control import PID, Norm, Number
 from anode.ode.tableaus import Tableau
-
-Rate = Callable[[Tensor, Tensor], Tensor]
-"""f(t, y) on one tensor."""
-
-Number = Any
-"""A float or a tensor: times and step sizes are either, see the two clocks."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +25,7 @@ class Plan:
         like: Any tensor with the state's shape, dtype and device.
         group_dims: How many leading dimensions of the state index groups with a step size of their own.
         norm: Maps a scaled error to one number, or to one a group.
+        own_norm: Whether the caller brought it.
         knots: For steps of given size, their ends: (time, index of the given time it moves with or ``None``).
         step_at: Times at which a step has to end, in order.
         jump_at: Those of them where f jumps.
@@ -49,6 +43,7 @@ class Plan:
     norm: Norm
     max_steps: int
     controller: PID
+    own_norm: bool = False
     group_dims: int = 0
     first_step: float | None = None
     min_step: float = 0.0

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from anode.ode import inputs, native
-from anode.ode.adjoint import AdjointRate, ContinuousSolve, checked_backward
+from anode.ode.adjoint import AdjointRate, ContinuousSolve, checked_backward, largest_norm
 from anode.ode.clocks import clock_for
 from anode.ode.control import rms
 from anode.ode.dense import DenseOutput
@@ -49,7 +49,6 @@ class Problem:
         event: What ends the solve.
         watch: Told of every step.
         engine: Who integrates, one of :data:`anode.ode.native.ENGINES`.
-        own_norm: Whether the caller brought a norm.
     """
 
     f: Callable[[Tensor, Any], Any]
@@ -61,7 +60,6 @@ class Problem:
     event: Callable[[Tensor, Any], Tensor] | None = None
     watch: Watch | None = None
     engine: str = "torch"
-    own_norm: bool = False
 
     def __post_init__(self) -> None:
         self.f = as_function(self.f)
@@ -237,14 +235,7 @@ class Problem:
                 f"gradient: method {tableau.name!r} cannot choose its own steps, as the forward solve does"
             )
         state_norm = rms(0, self.y0.numel()) if plan.group_dims else plan.norm
-
-        def norm(error: Tensor) -> Tensor:
-            at_time, y, adjoint, *at_params = packing.unpack(error)
-            parts = [at_time.abs(), state_norm(y), state_norm(adjoint)]
-            if not gradient.seminorm:
-                parts += [rms(0, part.numel())(part) for part in at_params if part.numel()]
-            return torch.stack(parts).amax()
-
+        norm = largest_norm(state_norm, gradient.seminorm)
         backward = replace(
             plan,
             tableau=tableau,
@@ -253,7 +244,7 @@ class Problem:
             like=y,
             rtol=gradient.rtol or _smallest(plan.rtol),
             atol=gradient.atol or _smallest(plan.atol),
-            norm=norm,
+            norm=lambda error: norm(packing.unpack(error)),  # type: ignore[arg-type]
             group_dims=0,
             first_step=None,
             knots=None if plan.knots is None else [(t, 0) for t in (times[0], *reversed(between), times[1])],

@@ -132,6 +132,7 @@ def solve(
         rtol=packing.pack_tolerance("rtol", rtol),
         atol=packing.pack_tolerance("atol", atol),
         norm=packing.norm() if norm is None else (lambda error: norm(packing.unpack(error))),
+        own_norm=norm is not None,
         max_steps=max_steps,
         controller=controller if isinstance(controller, PID) else inputs.lookup("controller", controller, CONTROLLERS),
         group_dims=group_dims,
@@ -146,5 +147,5 @@ def solve(
     gradient = gradient if isinstance(gradient, Gradient) else inputs.lookup("gradient", gradient, GRADIENTS)
     shown = [0, len(values) - 1] if save_at is None else wanted[: len(values) - 2]
     inputs.require(engine in ENGINES, "engine", engine, ", ".join(map(repr, ENGINES)))
-    problem = Problem(f, y, times, plan, packing, shown, event, engine=engine, own_norm=norm is not None)
+    problem = Problem(f, y, times, plan, packing, shown, event, engine=engine)
     return problem.solve(gradient, None if params is None else tuple(params), dense)

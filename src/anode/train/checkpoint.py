@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 import anode
-from anode.files import DamagedFileError, read_json, read_tensors, tensors_to_bytes, write_bytes, write_json
+from anode.files import DamagedFileError, read_described, read_json, write_described
 from anode.models.ensemble import stack
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.models.randomness import apart
@@ -34,7 +33,8 @@ def save(model: Savable, path: str | Path) -> Path:
     Returns:
         The JSON file.
     """
-    return write_both(path, description(model), model.state_dict())
+    described, weights = files(path)
+    return write_described(described, description(model), weights, model.state_dict())
 
 
 def description(model: Savable) -> dict[str, Any]:
@@ -78,8 +78,10 @@ def load(path: str | Path) -> Savable:
         >>> torch.equal(anode.load(folder / "model")(torch.ones(1, 2)), model(torch.ones(1, 2)))
         True
     """
-    content, tensors = read_both(path, "a model")
-    with loadable(files(path)[0], "a model"):
+    described, weights = files(path)
+    content = read_json(described)
+    tensors = read_described(content, weights)
+    with loadable(described, "a model"):
         return build(content, tensors)
 
 
@@ -108,24 +110,6 @@ def loadable(path: Path, what: str) -> Iterator[None]:
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         reason = str(error).splitlines()[0] if str(error) else repr(error)
         raise DamagedFileError(f"{path}: is not {what} that can be loaded ({reason})") from None
-
-
-def write_both(path: str | Path, content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Path:
-    """Write a description and its tensors; returns the JSON file, which says which tensors belong to it."""
-    described, weights = files(path)
-    values = tensors_to_bytes(tensors)
-    write_bytes(weights, values)
-    return write_json(described, {**content, "sha256": hashlib.sha256(values).hexdigest()}, indent=1)
-
-
-def read_both(path: str | Path, what: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The content of the JSON file, which describes ``what``, and the tensors that belong to it."""
-    described, weights = files(path)
-    content, tensors = read_json(described), read_tensors(weights)
-    with loadable(described, what):
-        if hashlib.sha256(weights.read_bytes()).hexdigest() != content["sha256"]:
-            raise DamagedFileError(f"{weights}: is damaged, or does not belong to {described.name}; restore both")
-    return content, tensors
 
 
 def files(path: str | Path) -> tuple[Path, Path]:

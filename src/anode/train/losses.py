@@ -17,12 +17,12 @@ def _check_shapes(prediction: Tensor, target: Tensor) -> None:
 
 def _huber(prediction: Tensor, target: Tensor) -> Tensor:
     _check_shapes(prediction, target)
-    return F.smooth_l1_loss(prediction, target, reduction="none")
+    return F.smooth_l1_loss(prediction, target.to(prediction.dtype), reduction="none")
 
 
 def _mse(prediction: Tensor, target: Tensor) -> Tensor:
     _check_shapes(prediction, target)
-    return F.mse_loss(prediction, target, reduction="none")
+    return F.mse_loss(prediction, target.to(prediction.dtype), reduction="none")
 
 
 def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:

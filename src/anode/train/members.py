@@ -23,7 +23,7 @@ class Members:
 
     def __init__(self, count: int | None, adam: Adam) -> None:
         self.count, self.adam = count, adam
-        self.frozen = torch.zeros(count or 1, dtype=torch.bool)
+        self.frozen = torch.zeros(count or 1, dtype=torch.bool, device="cpu")
         self.set_aside: list[tuple[int, list[Tensor]]] = []
 
     @property
@@ -55,7 +55,7 @@ class Members:
 
     def of_each(self, values: Any) -> Tensor:
         """One value a member of what may be one for everybody, or one for each sample, of which the largest counts."""
-        values = torch.as_tensor(values)
+        values = torch.as_tensor(values, device=None if isinstance(values, Tensor) else "cpu")
         if self.count is None:
             return values.reshape(-1).amax(0, keepdim=True)
         return values.expand(self.count) if values.ndim == 0 else values.reshape(self.count, -1).amax(1)
@@ -63,16 +63,16 @@ class Members:
     def status(self, outcome: Outcome) -> Tensor:
         """The status of each member's solve: the worst, where it has several."""
         if outcome.solution is None:
-            return torch.zeros(self.count or 1, dtype=torch.int64)
+            return torch.zeros(self.count or 1, dtype=torch.int64, device="cpu")
         return self.of_each(outcome.solution.status)
 
     def steps(self, outcome: Outcome) -> tuple[Tensor, Tensor, Tensor]:
         """Evaluations, accepted and rejected steps of each member; 0 for those of a stack that have failed."""
         if outcome.solution is None:
-            nothing = torch.zeros(self.count or 1, dtype=torch.int64)
+            nothing = torch.zeros(self.count or 1, dtype=torch.int64, device="cpu")
             return nothing, nothing, nothing
         stats = outcome.solution.stats
-        done = self.frozen if self.count else torch.zeros(1, dtype=torch.bool)
+        done = self.frozen if self.count else torch.zeros(1, dtype=torch.bool, device="cpu")
         nfe, accepted, rejected = (
             values.masked_fill(done.to(values.device), 0)
             for values in map(self.of_each, (stats.nfe, stats.accepted, stats.rejected))

@@ -43,7 +43,7 @@ class Points:
 
     def in_turn(self, batch_size: int) -> tuple[Tensor, ...]:
         """All numbers of points in batches, in their order."""
-        numbers = torch.arange(len(self))
+        numbers = torch.arange(len(self), device="cpu")
         return (numbers if self.members is None else numbers.expand(self.members, -1)).split(batch_size, dim=-1)
 
 
@@ -86,8 +86,8 @@ class Order:
             return self._orders[epoch]
         orders = []
         for seed in self.seeds:
-            generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-            orders.append(torch.randperm(self.points, generator=generator))
+            generator = torch.Generator("cpu").manual_seed(seed * 1_000_003 + epoch)
+            orders.append(torch.randperm(self.points, generator=generator, device="cpu"))
         self._orders.clear()
         self._orders[epoch] = torch.stack(orders) if self.stacked else orders[0]
         return self._orders[epoch]

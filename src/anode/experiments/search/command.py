@@ -91,7 +91,8 @@ def run_search(wanted: Search, bars: Bars) -> list[list[str]]:
 
 def by_optuna(wanted: Search, spaces: Mapping[str, Space], crosses: Sequence[Cross], bars: Bars) -> list[Judged]:
     """Let Optuna search, for every model in every dimension; what all processes have found by now."""
-    require(wanted.jobs is None, "jobs", wanted.jobs, "nothing beside --sampler tpe: start it several times instead")
+    takes = "nothing beside --sampler tpe: start it several times with one --storage instead"
+    require(wanted.jobs is None, "jobs", wanted.jobs, takes)
     wanted.folder.mkdir(parents=True, exist_ok=True)
     trials = TRIALS if wanted.trials is None else wanted.trials
     storage = wanted.storage
