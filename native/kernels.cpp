@@ -21,6 +21,9 @@ ANODE_INLINE V<T> activate(V<T> x, T* derivative) {
   return value;
 }
 
+/// Whether an activation is an operation or none.
+constexpr bool is_cheap(Activation act) { return act == Activation::none || act == Activation::relu; }
+
 template <class T, Activation A>
 ANODE_INLINE V<T> pull_activation(V<T> cotangent, const T* seen) {
   if constexpr (A == Activation::none) return cotangent;
@@ -61,11 +64,17 @@ void affine_with(const Layer<T>& layer, const T* x, const T* times, long width, 
       multiply<T>(packed, x + b, layer.inputs, width, acc);
       for (int r = 0; r < rows; ++r)
         for (int half = 0; half < 2; ++half) {
-          const long at = (n + r) * width + b + half * kLanes<T>;
-          store(out + at, activate<T, A>(acc[r][half], keeps_derivative(A) ? derivative + at : nullptr));
+          T* place = out + (n + r) * width + b + half * kLanes<T>;
+          if constexpr (is_cheap(A))
+            store(place, activate<T, A>(acc[r][half], nullptr));
+          else
+            store(place, acc[r][half]);
         }
     }
   }
+  if constexpr (!is_cheap(A))  // one after the other they overlap; between products each would wait for itself
+    for (long at = 0; at < layer.outputs * width; at += kLanes<T>)
+      store(out + at, activate<T, A>(load(out + at), keeps_derivative(A) ? derivative + at : nullptr));
 }
 
 template <class T, Activation A>

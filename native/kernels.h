@@ -11,7 +11,7 @@ namespace anode {
 enum class Activation : int { none, relu, tanh, softplus, silu, gelu };
 
 /// Whether the derivative of an activation is kept beside its value, instead of being computed from it.
-inline bool keeps_derivative(Activation act) {
+constexpr bool keeps_derivative(Activation act) {
   return act == Activation::softplus || act == Activation::silu || act == Activation::gelu;
 }
 

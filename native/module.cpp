@@ -73,8 +73,8 @@ Controller to_controller(const Row& numbers) {
 /// The thread that Python runs signal handlers on.
 unsigned long main_thread = 0;
 
-/// Asked again and again in a long call, on any thread and without the interpreter: looks now and then, on Python's main
-/// thread if that made the call, whether there was a Ctrl-C, and from then on says so to all.
+/// Asked again and again in a long call, on any thread and without the interpreter: looks now and then, on Python's
+/// main thread if that made the call, whether there was a Ctrl-C, and from then on says so to all.
 class Interrupt {
  public:
   bool operator()() {

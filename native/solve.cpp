@@ -11,6 +11,7 @@ namespace anode {
 namespace {
 
 constexpr long kBlockRows = 64;          // few enough for a block's evaluations to stay in the cache
+constexpr long kLargeRows = 1024;        // from which on torch's threads are waited for; see share_borrowed
 constexpr long kCohortRows = 32;         // points with step sizes of their own that are evaluated together
 constexpr int kStrands = 16;             // enough for the threads of most machines
 constexpr long kElementsKept = 1 << 22;  // of evaluations that are remembered for the backward pass
@@ -121,7 +122,8 @@ void Solve<T>::each(Cohort<T>& cohort, const std::function<void(Block<T>&)>& pie
 template <class T>
 void Solve<T>::all(const std::function<void(Cohort<T>&)>& piece) {
   if (items_.empty()) return piece(cohorts_.front());
-  share(int(items_.size()), threads_, [&](int item) {
+  const auto share_items = extent_.rows < kLargeRows ? share : share_borrowed;
+  share_items(int(items_.size()), threads_, [&](int item) {
     for (int cohort : items_[item]) piece(cohorts_[cohort]);
   });
 }

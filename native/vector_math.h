@@ -24,7 +24,7 @@ struct Simd<float> {
   typedef uint32_t I __attribute__((vector_size(ANODE_VECTOR_BYTES)));
   static constexpr float lowest = -87.0f, round = 12582912.0f;  // 1.5 * 2^23: adding it rounds to whole numbers
   static constexpr float log2e = 1.44269504089f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-  static constexpr int mantissa = 23, bias = 127, exp_terms = 7, log_terms = 7, erfc_terms = 9;
+  static constexpr int mantissa = 23, bias = 127, exp_terms = 7, log_terms = 7;
 };
 
 template <>
@@ -34,7 +34,7 @@ struct Simd<double> {
   static constexpr double lowest = -708.0, round = 6755399441055744.0;  // 1.5 * 2^52
   static constexpr double log2e = 1.4426950408889634074, ln2_high = 0.693147180369123816490,
                           ln2_low = 1.90821492927058770002e-10;
-  static constexpr int mantissa = 52, bias = 1023, exp_terms = 13, log_terms = 16, erfc_terms = 19;
+  static constexpr int mantissa = 52, bias = 1023, exp_terms = 13, log_terms = 16;
 };
 
 template <class T>
@@ -123,28 +123,40 @@ ANODE_INLINE void silu(V<T> x, V<T>& value, V<T>& derivative) {
   derivative = sigmoid * (x * (1 - sigmoid) + 1);
 }
 
-/// Coefficients of the Chebyshev polynomials that add up to e^(a^2) erfc(a) for 0 <= a <= 6.5, as a function of
-/// 3 / (3 + a) brought to the interval from -1 to 1.
-constexpr double kScaledErfc[] = {
-    0.42429238990254871445,   0.43407321775057133103,   0.11543154156938432004,   0.022760966012681060097,
-    0.0031767836947881473427, 0.00026510686597299010635, 2.2532792594228592912e-6, -2.1439864160648632602e-6,
-    -1.352910622063047931e-7, 1.8527130769638608827e-8, 1.9206948668693283974e-9, -2.260092257264432376e-10,
-    -2.338874261151417596e-11, 3.6870019270093199358e-12, 2.2292064355313497962e-13, -6.6248434806776840648e-14,
-    -6.943377099844786906e-17, 1.0987734112654560783e-15, -7.5414803673376800396e-17};
+/// Coefficients of a polynomial that is e^(a^2) erfc(a) for 0 <= a <= 6.5, as a function of 3 / (3 + a) brought to the
+/// interval from -1 to 1: the Chebyshev series up to the terms that the precision asks for, in powers. Their sizes add
+/// up to the largest value, so that nothing is lost to rounding.
+template <class T>
+struct ScaledErfc;
+
+template <>
+struct ScaledErfc<float> {
+  static constexpr float powers[] = {
+      0.31203524345763091259f,  0.36713086194730555531f,   0.20549370192112367456f,
+      0.085621663491964805918f, 0.025284465583899872729f,  0.0044818363341671063867f,
+      0.00010673944822634552f,  -0.00013721513062815125f,  -0.000017317255962407014f};
+};
+
+template <>
+struct ScaledErfc<double> {
+  static constexpr double powers[] = {
+      0.31203524151332438845,     0.36713103122652739577,    0.20549379966169937945,     0.085619389134178365441,
+      0.025283677310008916210,    0.0044901296477982178566,  0.00010897654711647982589,  -0.00014856199781399156387,
+      -0.000019943389151779163384, 0.0000054456660609527006897, 0.0000011358474493932307047, -2.8711758618414453147e-7,
+      -5.4222184961303020585e-8,  1.9707832258771197210e-8,  1.7518639955411294410e-9,   -1.3914535165671767078e-9,
+      4.2206255353768658143e-11,  7.2009214280692929547e-11, -9.8847691470768439815e-12};
+};
 
 /// erfc(a) for a >= 0, given e^(-a^2); the error is of the size of rounding errors of 1.
 template <class T>
 ANODE_INLINE V<T> complement_of_error_function(V<T> a, V<T> e) {
   constexpr double low = 3.0 / 9.5;
+  constexpr int last = sizeof(ScaledErfc<T>::powers) / sizeof(T) - 1;
   a = a > T(6.5) ? splat<T>(T(6.5)) : a;
   V<T> u = (3 / (a + 3)) * T(2 / (1 - low)) - T((1 + low) / (1 - low));
-  V<T> now = {}, before = {};
-  for (int k = Simd<T>::erfc_terms - 1; k > 0; --k) {  // Clenshaw's recurrence
-    V<T> next = 2 * u * now - before + T(kScaledErfc[k]);
-    before = now;
-    now = next;
-  }
-  return e * (u * now - before + T(kScaledErfc[0]));
+  V<T> p = splat<T>(ScaledErfc<T>::powers[last]);
+  for (int k = last - 1; k >= 0; --k) p = p * u + ScaledErfc<T>::powers[k];
+  return e * p;
 }
 
 template <class T>

@@ -474,6 +474,7 @@ def test_a_bias_of_another_shape_which_torch_broadcasts_is_left_to_torch(shape):
         anode.solve(net, y0, (0.0, 1.0), engine="native")
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's own
 def test_forward_mode_derivatives_for_parameters_are_left_to_torch():
     field, y0 = field_of(3), start(4, 3).detach()
     with torch.no_grad(), forward_ad.dual_level():
