@@ -355,8 +355,9 @@ def test_every_figure_can_be_asked_for_by_its_name(invoke, tmp_path, monkeypatch
 
 # The command, which says by a file that its first epoch is done.
 WATCHED = """
-import sys
+import signal, sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are begun without
 from anode.train.fit import Training
 validate, seen = Training.validate, Path(sys.argv.pop(1))
 Training.validate = lambda self: (validate(self), seen.touch())
@@ -378,7 +379,10 @@ def test_ctrl_c_ends_training_early_and_saves_what_there_is(tmp_path):
         while not seen.exists() and started.poll() is None and time.monotonic() < end:
             time.sleep(0.02)
         started.send_signal(signal.SIGINT)
-        out, err = started.communicate(timeout=20)
+        try:
+            out, err = started.communicate(timeout=60)
+        finally:
+            started.kill()
     assert (started.returncode, err) == (0, "")
     assert "stopped: interrupted" in out
     found = load_saved(folder)

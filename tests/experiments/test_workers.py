@@ -24,8 +24,9 @@ LONG = 100_000
 # The command with the protocols of this folder, and two runs of the given numbers of epochs; what else there is of the
 # machinery is the real one.
 COMMAND = """
-import sys
+import signal, sys
 from dataclasses import replace
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are begun without
 sys.path.insert(0, {here!r})
 import tiny
 from anode.experiments.toy import protocols

@@ -513,7 +513,8 @@ def test_what_is_kept_for_the_backward_pass_goes_with_it():
 
 
 LONG = """
-import torch, anode
+import signal, torch, anode
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are begun without
 from torch import nn
 net = nn.Sequential(nn.Linear(2, 2, bias=False))  # turns for ever
 with torch.no_grad():
