@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from refusals import refused
 from typer.testing import CliRunner
 
 import anode
@@ -55,17 +56,6 @@ def process(*arguments, **options):
     return subprocess.run(
         [COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=60, env=environment, **options
     )
-
-
-def refused(result, *words: str) -> None:
-    """Fails unless a command ended as one does that was asked for something wrong: one line, exit code 2."""
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("error: ")
-    assert "Traceback" not in line
-    for word in words:
-        assert word in line
 
 
 def plain(text: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from refusals import refused
 from typer.testing import CliRunner
 
 from anode.cli import app
@@ -46,16 +47,6 @@ def write_mnist(folder: Path, count: int = 3) -> None:
         labels = b"\x00\x00\x08\x01" + struct.pack(">I", count) + bytes(range(count))
         (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(gzip.compress(images))
         (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
-
-
-def refused(result, *words: str) -> None:
-    """Fails unless a command ended as one does that was asked for something wrong: one line, exit code 2."""
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("error: ")
-    for word in words:
-        assert word in line
 
 
 def row(text: str, name: str) -> list[str]:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from refusals import refused
 from typer.testing import CliRunner
 
 from anode import History
@@ -59,16 +60,6 @@ def whole(tmp_path_factory):
     train(folder, *TINY, *SHORT, "--epochs", 2)
     torch.set_num_threads(threads)
     return folder
-
-
-def refused(result, *words: str) -> None:
-    """Fails unless a command ended as one does that was asked for something wrong: one line, exit code 2."""
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert line.startswith("error: ")
-    for word in words:
-        assert word in line
 
 
 def same(ours: Path, theirs: Path, looks: bool = True) -> None:
