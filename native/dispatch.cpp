@@ -3,11 +3,10 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <string>
 #include <vector>
 
 #include "kernels.h"
-#include "winograd_kernels.h"
+#include "conv_kernels.h"
 
 namespace anode {
 
@@ -15,7 +14,7 @@ namespace anode {
   namespace isa {                           \
   extern const Kernels<float> for_float;    \
   extern const Kernels<double> for_double;  \
-  extern const WinogradKernels for_winograd; \
+  extern const ConvKernels for_convolutions; \
   }
 
 ANODE_DECLARE(baseline)
@@ -29,7 +28,7 @@ namespace {
 struct Choice {
   const Kernels<float>* for_float;
   const Kernels<double>* for_double;
-  const WinogradKernels* for_winograd;
+  const ConvKernels* for_convolutions;
 };
 
 /// What this processor can run, best first.
@@ -40,10 +39,10 @@ const std::vector<Choice>& choices() {
     __builtin_cpu_init();
     const bool fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (fma && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
-      usable.push_back({&avx512::for_float, &avx512::for_double, &avx512::for_winograd});
-    if (fma) usable.push_back({&avx2::for_float, &avx2::for_double, &avx2::for_winograd});
+      usable.push_back({&avx512::for_float, &avx512::for_double, &avx512::for_convolutions});
+    if (fma) usable.push_back({&avx2::for_float, &avx2::for_double, &avx2::for_convolutions});
 #endif
-    usable.push_back({&baseline::for_float, &baseline::for_double, &baseline::for_winograd});
+    usable.push_back({&baseline::for_float, &baseline::for_double, &baseline::for_convolutions});
     return usable;
   }();
   return found;
@@ -67,7 +66,7 @@ const Kernels<double>& kernels<double>(const char* name) {
   return *choice(name).for_double;
 }
 
-const WinogradKernels& winograd_kernels() { return *choices().front().for_winograd; }
+const ConvKernels& conv_kernels(const char* name) { return *choice(name).for_convolutions; }
 
 const char* instruction_sets() {
   static const std::string names = [] {

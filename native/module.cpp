@@ -12,10 +12,10 @@
 #include <stdexcept>
 #include <string>
 
+#include "conv_field.h"
 #include "solve.h"
 #include "team.h"
 #include "train.h"
-#include "winograd.h"
 
 namespace nb = nanobind;
 using namespace anode;
@@ -246,33 +246,35 @@ NB_MODULE(_native, m) {
            nb::arg("counts"), nb::call_guard<nb::gil_scoped_release>())
       .def("backward", &AnySolve::backward, nb::arg("of_outputs"), nb::arg("of_last"), nb::arg("at_y0"),
            nb::arg("gradients"), nb::call_guard<nb::gil_scoped_release>());
-  nb::class_<Winograd>(m, "Winograd")
-      .def_static("lanes", &Winograd::lanes)
+  nb::class_<ConvField>(m, "ConvField")
       .def("__init__",
-           [](Winograd* self, Address weight, int outputs, int inputs) {
-             new (self) Winograd(at<const float>(weight), outputs, inputs);
+           [](ConvField* self, int channels, int filters, int activation, bool time, const Addresses& parameters,
+              const std::string& instructions) {
+             new (self) ConvField(channels, filters, Activation(activation), time, at<const float>(parameters),
+                                  instructions.empty() ? nullptr : instructions.c_str());
            },
-           nb::arg("weight"), nb::arg("outputs"), nb::arg("inputs"))
-      .def("forward",
-           [](const Winograd& self, Address x, long count, long height, long width, Address out, int threads) {
-             self.forward(at<const float>(x), {count, height, width}, at<float>(out), threads);
+           nb::arg("channels"), nb::arg("filters"), nb::arg("activation"), nb::arg("time"), nb::arg("parameters"),
+           nb::arg("instructions"))
+      .def_prop_ro("stride", &ConvField::stride)
+      .def("evaluate",
+           [](const ConvField& self, Address t, bool each, Address x, long count, long height, long width,
+              Address slope, Address kept, int threads) {
+             self.evaluate({at<const float>(t), each}, at<const float>(x), {count, height, width}, at<float>(slope),
+                           at<float>(kept), threads);
            },
-           nb::arg("x"), nb::arg("count"), nb::arg("height"), nb::arg("width"), nb::arg("out"), nb::arg("threads"),
+           nb::arg("t"), nb::arg("each"), nb::arg("x"), nb::arg("count"), nb::arg("height"), nb::arg("width"),
+           nb::arg("slope"), nb::arg("kept"), nb::arg("threads"), nb::call_guard<nb::gil_scoped_release>())
+      .def("pull",
+           [](ConvField& self, Address t, bool each, Address x, long count, long height, long width, Address kept,
+              Address cotangent, Address pulled, int threads) {
+             self.pull({at<const float>(t), each}, at<const float>(x), at<const float>(kept),
+                       at<const float>(cotangent), {count, height, width}, at<float>(pulled), threads);
+           },
+           nb::arg("t"), nb::arg("each"), nb::arg("x"), nb::arg("count"), nb::arg("height"), nb::arg("width"),
+           nb::arg("kept"), nb::arg("cotangent"), nb::arg("pulled"), nb::arg("threads"),
            nb::call_guard<nb::gil_scoped_release>())
-      .def("backward",
-           [](const Winograd& self, Address g, long count, long height, long width, Address out, int threads) {
-             self.backward(at<const float>(g), {count, height, width}, at<float>(out), threads);
-           },
-           nb::arg("cotangent"), nb::arg("count"), nb::arg("height"), nb::arg("width"), nb::arg("out"),
-           nb::arg("threads"), nb::call_guard<nb::gil_scoped_release>())
-      .def("add",
-           [](Winograd& self, Address x, Address g, long count, long height, long width, int threads) {
-             self.add(at<const float>(x), at<const float>(g), {count, height, width}, threads);
-           },
-           nb::arg("x"), nb::arg("cotangent"), nb::arg("count"), nb::arg("height"), nb::arg("width"),
-           nb::arg("threads"), nb::call_guard<nb::gil_scoped_release>())
-      .def("take", [](Winograd& self, Address gradient) { self.take(at<float>(gradient)); }, nb::arg("gradient"),
-           nb::call_guard<nb::gil_scoped_release>());
+      .def("take", [](ConvField& self, const Addresses& gradients) { self.take(at<float>(gradients)); },
+           nb::arg("gradients"), nb::call_guard<nb::gil_scoped_release>());
   nb::class_<AnyCourse>(m, "Course")
       .def(nb::init<bool, const HeldMethod&, double, Row, double, double, long, Row, bool, std::vector<int>,
                     std::vector<int>, bool, int, int, int, int, Place, Place, Place, Addresses, Addresses, Addresses,

@@ -1,7 +1,10 @@
-// 3x3 convolutions of images whose channels lie last, with a border of zeros, and their gradients.
+// 3x3 convolutions of images whose channels lie last, with a border of zeros, and the gradient of their weights.
 
 #pragma once
 
+#include <functional>
+
+#include "conv_kernels.h"
 #include "memory.h"
 
 namespace anode {
@@ -9,36 +12,34 @@ namespace anode {
 /// Some images [count][height][width][channels].
 struct Images {
   long count, height, width;
+  long pixels() const { return height * width; }
 };
 
+/// Told of `pixels` neighbours in a line of an output image, from (y, x) on, as soon as they are there.
+using Done = std::function<void(long image, long y, long x, long pixels, float* values)>;
+
+/// The convolutions of one kind of images: so many channels in and out, in rows of `stride` numbers.
 class Winograd {
  public:
-  /// weight: [outputs][inputs][3][3], numbers of channels that lanes() divides.
-  Winograd(const float* weight, int outputs, int inputs);
+  Winograd(const ConvKernels& kernels, int channels, int stride)
+      : kernels_(kernels), channels_(channels), stride_(stride) {}
 
-  /// out = the convolution of x.
-  void forward(const float* x, const Images&, float* out, int threads) const;
+  /// Weights [channels][channels][3][3], transformed and packed: for convolve() to convolve, or to pull cotangents back.
+  const float* pack(const float* weight, bool backward, Arena&) const;
 
-  /// out = the cotangent of x, from that of the output.
-  void backward(const float* cotangent, const Images&, float* out, int threads) const;
+  /// out = the convolution of x with packed weights. What rows have beyond their channels becomes zero.
+  void convolve(const float* x, const Images&, const float* packed, float* out, Arena&, const Done&) const;
 
-  /// Adds up the gradient of the weights, of an input and the cotangent of its output.
-  void add(const float* x, const float* cotangent, const Images&, int threads);
+  /// Adds to the sums that gradient() turns into a gradient, from an input and the cotangent of its output.
+  void add(const float* x, const float* cotangent, const Images&, float* sums, Arena&) const;
+  long sums() const { return long(kPoints) * channels_ * stride_; }
 
-  /// That gradient, [outputs][inputs][3][3]; the sums begin anew.
-  void take(float* gradient);
-
-  /// Channels have to be a multiple of this.
-  static int lanes();
+  /// The gradient of the weights, [channels][channels][3][3], from some sums one after the other, `apart`.
+  void gradient(const float* sums, int count, long apart, float* out) const;
 
  private:
-  void convolve(const float* x, const Images&, const float* packed, int inputs, int outputs, float* out,
-                int threads) const;
-
-  int outputs_, inputs_;
-  Loan arena_;
-  float *forward_, *backward_;  // weights, transformed and packed, of each point
-  float* sums_ = nullptr;       // of each strand and point, [outputs][inputs]
+  const ConvKernels& kernels_;
+  const int channels_, stride_;
 };
 
 }  // namespace anode

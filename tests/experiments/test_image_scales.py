@@ -123,8 +123,8 @@ def test_all_that_is_small_is_said():
         "test_size": ["1,000 test images"],
         "filters": ["16 filters instead of 64"],
         "batch_size": ["batches of 64 instead of 256"],
-        "lr": ["the learning rate is 5e-3 instead of 1e-3"],
-        "epochs": ["for 4 epochs", "for 8)", "for 250 epochs where models overfit"],
+        "lr": ["the learning rate is 2e-3 instead of 1e-3"],
+        "epochs": ["for 10 epochs", "for 20)", "for 600 epochs where models overfit"],
     }
     assert changed - {"evaluate_every"} == set(words)  # looking more often changes no model
     for parts in words.values():
@@ -133,10 +133,10 @@ def test_all_that_is_small_is_said():
         run = small[f"{data}-node"]
         assert run.side * factor == IMAGES[data].shape[1]
         assert (run.train_size, run.test_size) == (8_000 if data == "tiny_imagenet" else 16_000, 1_000)
-        assert (run.epochs, run.batch_size) == (8 if data == "tiny_imagenet" else 4, 64)
+        assert (run.epochs, run.batch_size) == (20 if data == "tiny_imagenet" else 10, 64)
     assert {run.filters for name, run in small.items() if "node" not in name.split("-")} == {16}
     overfit = small["overfit-anode"]
-    assert (overfit.train_size, overfit.test_size, overfit.epochs) == (256, 1_000, 250)
+    assert (overfit.train_size, overfit.test_size, overfit.epochs) == (256, 1_000, 600)
 
 
 def test_smoke_needs_no_download_and_says_so():

@@ -199,80 +199,131 @@ def test_new_parameters_are_within_the_bounds_of_torchs_convolutions():
 # ------------------------------------------------------------------------------------------------- the compiled engine
 
 needs_engine = pytest.mark.skipif(not native.instruction_sets(), reason="there is no compiled engine")
-LANES = native.extension.Winograd.lanes() if native.instruction_sets() else 16
+
+
+def compiled_and_exact(field, instructions=""):
+    """A field's derivative by the engine, and in double precision by torch."""
+    exact = anode.ConvField(field.channels, field.filters, time=field.time, activation=field.activation).double()
+    exact.load_state_dict(field.state_dict())
+    parameters = [p.detach() for p in field.parameters()]
+    return conv.CompiledConvDerivative(parameters, field.activation, instructions), exact.derivative()
+
+
+def differ_by_rounding(found, expected) -> bool:
+    return found.shape == expected.shape and bool((found - expected).abs().max() <= 2e-5 * expected.abs().max())
+
+
+@pytest.mark.parametrize("instructions", native.instruction_sets())
+@pytest.mark.parametrize("activation", sorted(PULLBACKS))
+@each_time
+@each_clock
+@pytest.mark.parametrize(
+    ("channels", "filters", "size"),
+    [
+        (1, 1, (1, 1)),
+        (3, 7, (3, 2)),
+        (2, 33, (2, 1)),
+        (17, 16, (4, 4)),
+        (11, 24, (1, 9)),
+        (6, 64, (12, 28)),
+        (3, 92, (7, 7)),
+    ],
+    ids=str,
+)
+def test_the_compiled_field_and_its_derivative_are_torchs_up_to_rounding(
+    instructions, activation, time, clock, channels, filters, size
+):
+    torch.manual_seed(0)
+    own, exact = compiled_and_exact(anode.ConvField(channels, filters, time=time, activation=activation), instructions)
+    for seed in range(2):  # gradients add up
+        t = time_of(clock) + seed
+        y, cotangent = (normal(5, channels, *size, seed=s, dtype=torch.float32) for s in (seed, seed + 10))
+        slope, expected = own.evaluate(t.float(), y), exact.evaluate(t, y.double())
+        assert differ_by_rounding(slope, expected)
+        torch.testing.assert_close(own.rate(t.float(), y), slope, rtol=0, atol=0)
+        assert differ_by_rounding(own.pull(slope, cotangent)[0], exact.pull(expected, cotangent.double())[0])
+    for found, expected in zip(own.take_gradients(), exact.take_gradients(), strict=True):
+        assert differ_by_rounding(found, expected)
+    assert all(not g.any() for g in own.take_gradients())  # the sums begin anew
 
 
 @needs_engine
-@pytest.mark.parametrize(("outputs", "inputs"), [(LANES, LANES), (2 * LANES, LANES), (LANES, 64), (64, 64)])
-@pytest.mark.parametrize("size", [(1, 1), (3, 2), (4, 4), (5, 9), (8, 12), (28, 28)])
-def test_the_compiled_convolution_is_torchs_up_to_rounding(size, outputs, inputs):
+@pytest.mark.parametrize("control", ["joint", 1])
+def test_a_solve_by_the_compiled_field_takes_the_same_steps_to_the_same_gradients(control):
     torch.manual_seed(0)
-    x, weight = torch.randn(3, *size, inputs), torch.randn(outputs, inputs, 3, 3)
-    cotangent = torch.randn(3, *size, outputs)
-    assert native.convolves(weight)
-    exact, mine = conv.Middle(weight.double()), conv.WinogradMiddle(weight)
-    for _ in range(2):  # gradients add up
-        pairs = [
-            (mine.forward(x), exact.forward(x.double())),
-            (mine.pull(cotangent, x), exact.pull(cotangent.double(), x.double())),
-        ]
-    pairs.append((mine.take(), exact.take()))
-    pairs.append((mine.take(), exact.take()))  # which begin anew
-    for found, expected in pairs:
-        assert float((found - expected).abs().max()) <= 2e-5 * float(expected.abs().max())
-
-
-@needs_engine
-def test_a_solve_with_the_compiled_convolution_takes_the_same_steps_to_the_same_gradients():
-    torch.manual_seed(0)
-    field, y0 = anode.ConvField(3, LANES), torch.randn(5, 3, 9, 9, requires_grad=True)
-    found = []
+    field = anode.ConvField(3, 20, activation="tanh")  # a relu's gradient jumps where rounding decides
+    y0, found = torch.randn(5, 3, 9, 9, requires_grad=True), []
     for engine in ("auto", "torch"):
-        solution = anode.solve(field, y0, (0.0, 1.0), rtol=1e-3, atol=1e-3, engine=engine)
+        solution = anode.solve(field, y0, (0.0, 1.0), rtol=1e-3, atol=1e-3, engine=engine, control=control)
         found.append((solution, torch.autograd.grad(solution.y1.square().sum(), [y0, *field.parameters()])))
     (one, gradients), (other, expected) = found
-    assert (one.stats.nfe, one.gradient) == (other.stats.nfe, other.gradient)
-    torch.testing.assert_close(one.y1, other.y1, rtol=1e-4, atol=1e-4)
-    for gradient, exact in zip(gradients, expected, strict=True):
-        assert float((gradient - exact).abs().max()) <= 1e-3 * float(exact.abs().max())
+    assert torch.equal(torch.as_tensor(one.stats.nfe), torch.as_tensor(other.stats.nfe))
+    assert one.gradient == other.gradient
+    torch.testing.assert_close(one.y1, other.y1, rtol=1e-5, atol=1e-5)
+    assert all(differ_by_rounding(*pair) for pair in zip(gradients, expected, strict=True))
 
 
 @needs_engine
-def test_the_compiled_convolution_does_not_depend_on_the_number_of_threads():
+def test_the_compiled_field_does_not_depend_on_the_number_of_threads():
     torch.manual_seed(0)
-    x, weight = torch.randn(4, 12, 12, LANES), torch.randn(LANES, LANES, 3, 3)
+    field, y = anode.ConvField(3, 40), torch.randn(9, 3, 28, 28)
     threads, found = torch.get_num_threads(), []
     try:
-        for count in (1, 2):
+        for count in (1, 2, 3):
             torch.set_num_threads(count)
-            middle = conv.WinogradMiddle(weight)
-            found.append((middle.forward(x), middle.pull(x, x), middle.take()))
+            own = compiled_and_exact(field)[0]
+            slope = own.evaluate(torch.tensor(0.5), y)
+            found.append([slope, own.pull(slope, y)[0], *own.take_gradients()])
     finally:
         torch.set_num_threads(threads)
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    for one, *others in zip(*found, strict=True):
+        assert all(torch.equal(one, other) for other in others)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own forward mode
+@needs_engine
+def test_what_the_engine_has_no_convolutions_for_is_left_to_torch():
+    field, y = anode.ConvField(3, 8), torch.rand(2, 3, 4, 4)
+    assert isinstance(field.derivative().compiled(y), conv.CompiledConvDerivative)
+    odd = anode.ConvField(3, 8)
+    odd.weights[1] = nn.Parameter(torch.zeros(8, 8, 1, 1))
+    double = anode.ConvField(3, 8).double()
+    modes = torch.autograd.forward_ad
+    with modes.dual_level():
+        followed = modes.make_dual(y, torch.ones_like(y))
+        for other, state in [(field, followed), (field, y.double()), (double, y.double()), (odd, y)]:
+            assert isinstance(other.derivative().compiled(state), ConvDerivative)
 
 
 @needs_engine
-def test_what_the_engine_cannot_convolve_is_left_to_torch():
-    assert not native.convolves(torch.zeros(LANES, LANES, 3, 3, dtype=torch.float64))
-    assert not native.convolves(torch.zeros(LANES, 10, 3, 3))
-    with pytest.raises(ValueError, match="multiple of lanes"):
-        conv.WinogradMiddle(torch.zeros(LANES, 10, 3, 3))
+@pytest.mark.parametrize("activation", sorted(PULLBACKS))
+def test_the_compiled_field_passes_nan_on(activation):
+    field, y = anode.ConvField(2, 8, activation=activation), torch.rand(3, 2, 12, 12)
+    y[1, 0, 5, 5] = torch.nan
+    own = compiled_and_exact(field)[0]
+    slope = own.evaluate(torch.tensor(0.0), y)
+    assert slope[1, :, 5, 5].isnan().all()
+    assert slope[[0, 2]].isfinite().all()
+    pulled = own.pull(slope, torch.ones_like(y))[0]
+    assert bool(pulled[1].isnan().any()) is (activation != "relu")  # whose derivative is 0 or 1, in torch too
+    assert pulled[[0, 2]].isfinite().all()
 
 
 @needs_engine
-def test_the_compiled_convolution_takes_weights_in_any_layout():
-    field, y0 = anode.ConvField(1, LANES), torch.rand(3, 1, 8, 8)
+def test_the_compiled_field_takes_weights_and_images_in_any_layout():
+    field, y0 = anode.ConvField(2, 16), torch.rand(3, 2, 8, 8)
     expected = anode.solve(field, y0, (0.0, 1.0)).y1
     field.to(memory_format=torch.channels_last)
     assert not field.weights[1].is_contiguous()
     torch.testing.assert_close(anode.solve(field, y0, (0.0, 1.0)).y1, expected, rtol=0, atol=0)
+    for state in (y0.contiguous(memory_format=torch.channels_last), torch.cat([y0, y0], 2)[:, :, 8:]):
+        torch.testing.assert_close(anode.solve(field, state, (0.0, 1.0)).y1, expected, rtol=1e-4, atol=1e-5)
 
 
 @needs_engine
 @pytest.mark.parametrize("other", [torch.set_default_dtype, torch.set_default_device], ids=["dtype", "device"])
-def test_the_gradients_of_the_compiled_convolution_do_not_depend_on_torchs_defaults(other):
-    field, y0 = anode.ConvField(1, LANES), torch.rand(3, 1, 8, 8)
+def test_the_gradients_of_the_compiled_field_do_not_depend_on_torchs_defaults(other):
+    field, y0 = anode.ConvField(1, 16), torch.rand(3, 1, 8, 8)
 
     def gradients():
         return torch.autograd.grad(anode.solve(field, y0, (0.0, 1.0)).y1.sum(), list(field.parameters()))
@@ -286,3 +337,20 @@ def test_the_gradients_of_the_compiled_convolution_do_not_depend_on_torchs_defau
         torch.set_default_device(None)
     for one, another in zip(found, expected, strict=True):
         torch.testing.assert_close(one, another, rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own forward mode
+@pytest.mark.parametrize("kind", [anode.MLPField, anode.ConvField])
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+def test_forward_mode_goes_through_fields_without_autograd(kind, engine):
+    torch.manual_seed(0)
+    field = kind(3, 8, activation="tanh").double()
+    y, tangent = (normal(2, 3, *((4, 4) if kind is anode.ConvField else ()), seed=s) for s in (1, 2))
+    modes = torch.autograd.forward_ad
+
+    def end(y):
+        return anode.solve(field, y, (0.0, 1.0), method="rk4", step_size=0.25, engine=engine).y1
+
+    with modes.dual_level(), torch.no_grad():
+        found = modes.unpack_dual(end(modes.make_dual(y, tangent))).tangent
+    torch.testing.assert_close(found, (end(y + 1e-6 * tangent) - end(y - 1e-6 * tangent)) / 2e-6, rtol=1e-5, atol=1e-8)

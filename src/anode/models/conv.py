@@ -1,4 +1,4 @@
-"""Backpropagation through the convolutional field, by hand.
+"""Backpropagation through the convolutional field, by hand: on torch's operations, and by the compiled engine.
 
 A batch is worked off in slices of a few images, small enough that what a slice needs stays in the processor's cache:
 written to memory and read again, activations cost more than the arithmetic. Everything here has its channels last,
@@ -12,7 +12,6 @@ few channels, made again in less time than it would take to read it from memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -85,20 +84,26 @@ class ConvDerivative(Derivative):
         act: Callable[[Tensor], Tensor],
         activation: str,
     ) -> None:
-        first, self._weight, last = (weight.detach() for weight in weights)
+        first, middle, last = (weight.detach() for weight in weights)
+        self._middle = Middle(middle)
         self._first, self._last = first.flatten(1), last.flatten(1)  # [filters, channels], [channels, filters]
         self._biases = [bias.detach() for bias in biases]
         self._time_weights = [weight.detach() for weight in time_weights]
+        self._activation = activation
         self._act = IN_PLACE.get(activation, act)
         self._pull_act = PULLBACKS[activation]
         self._time_maps: list[Tensor] = []  # [height, width, out], [1, 1, out] where they are the same everywhere
         self._sums: Sums | None = None
 
-    @cached_property
-    def _middle(self) -> Middle:
-        """The 3x3 convolution, by whoever is the fastest."""
-        by_engine = self.compiled and native.convolves(self._weight)
-        return WinogradMiddle(self._weight) if by_engine else Middle(self._weight)
+    def compiled(self, y: Tensor) -> Derivative:
+        first, last = (weight[..., None, None] for weight in (self._first, self._last))
+        parameters = [first, self._middle.weight, last, *self._biases, *self._time_weights]
+        filters, channels = self._first.shape
+        sizes = [(filters, channels, 1, 1), (filters, filters, 3, 3), (channels, filters, 1, 1)]
+        shapes = [*sizes, *((size[0],) for size in sizes), *((size[0], *size[2:]) for size in sizes)]
+        if not native.convolves(y, parameters) or [p.shape for p in parameters] != shapes[: len(parameters)]:
+            return self
+        return CompiledConvDerivative(parameters, self._activation)
 
     def steps_to_keep(self, y: Tensor, stages: int) -> int:
         return BYTES_KEPT // (stages * len(y) * self._bytes_an_image(y))
@@ -182,19 +187,19 @@ class Middle:
     """
 
     def __init__(self, weight: Tensor) -> None:
-        self._weight = weight.contiguous(memory_format=torch.channels_last)
-        self._sum = torch.zeros_like(self._weight)
+        self.weight = weight.contiguous(memory_format=torch.channels_last)
+        self._sum = torch.zeros_like(self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
         """The convolution of some images."""
-        return channels_last(F.conv2d(channels_first(x), self._weight, padding=1))
+        return channels_last(F.conv2d(channels_first(x), self.weight, padding=1))
 
     def pull(self, cotangent: Tensor, x: Tensor) -> Tensor:
         """The cotangent of x; that of the weights is added up."""
         at_x, at_weight, _ = torch.ops.aten.convolution_backward.default(
             channels_first(cotangent),
             channels_first(x),
-            self._weight,
+            self.weight,
             None,
             [1, 1],  # stride
             [1, 1],  # padding
@@ -209,34 +214,7 @@ class Middle:
 
     def take(self) -> Tensor:
         """The sum over all that was pulled since the last call."""
-        total, self._sum = self._sum, torch.zeros_like(self._weight)
-        return total
-
-
-class WinogradMiddle(Middle):
-    """The same by the compiled engine, with a quarter of the multiplications: 2 to 3 times as fast.
-
-    Rounding errors are about 30 times as large, 5e-6 of the largest output, and far below any tolerance of a solve.
-    """
-
-    def __init__(self, weight: Tensor) -> None:
-        self._like = weight.contiguous()  # which has to live while its address is in use
-        self._engine = native.extension.Winograd(self._like.data_ptr(), *weight.shape[:2])
-
-    def forward(self, x: Tensor) -> Tensor:
-        out = x.new_empty(*x.shape[:3], len(self._like))
-        self._engine.forward(x.data_ptr(), *x.shape[:3], out.data_ptr(), torch.get_num_threads())
-        return out
-
-    def pull(self, cotangent: Tensor, x: Tensor) -> Tensor:
-        at_x, threads = torch.empty_like(x), torch.get_num_threads()
-        self._engine.backward(cotangent.data_ptr(), *x.shape[:3], at_x.data_ptr(), threads)
-        self._engine.add(x.data_ptr(), cotangent.data_ptr(), *x.shape[:3], threads)
-        return at_x
-
-    def take(self) -> Tensor:
-        total = torch.empty_like(self._like)
-        self._engine.take(total.data_ptr())
+        total, self._sum = self._sum, torch.zeros_like(self.weight)
         return total
 
 
@@ -295,3 +273,86 @@ def of_time(cotangent: Tensor, weight: Tensor) -> Tensor:
     at_output = cotangent.permute(2, 0, 1).unsqueeze(0)
     shape = (filters, 1, *weight.shape[1:])
     return conv2d_weight(ones, shape, at_output, padding=weight.shape[-1] // 2).squeeze(1)
+
+
+class CompiledConvDerivative(Derivative):
+    """The same by the compiled engine, the 3x3 convolution with a quarter of the multiplications.
+
+    Rounding errors of these are about 30 times as large, 5e-6 of the largest output, and far below any tolerance of a
+    solve.
+
+    Args:
+        parameters: Weights, biases and, if there are any, weights of time, for which
+            :func:`anode.ode.native.convolves`.
+        activation: The name of the activation.
+        instructions: The instruction set; the best there is if it is empty.
+    """
+
+    def __init__(self, parameters: Sequence[Tensor], activation: str, instructions: str = "") -> None:
+        self._parameters = [p.contiguous() for p in parameters]
+        filters, channels = parameters[0].shape[:2]
+        self._engine = native.extension.ConvField(
+            channels=channels,
+            filters=filters,
+            activation=native.ACTIVATIONS.index(activation),
+            time=len(parameters) > 6,
+            parameters=[p.data_ptr() for p in self._parameters],
+            instructions=instructions,
+        )
+
+    def steps_to_keep(self, y: Tensor, stages: int) -> int:
+        return BYTES_KEPT // (stages * self._kept_elements(y) * y.element_size())
+
+    def rate(self, t: Tensor, y: Tensor) -> Tensor:
+        return self._evaluate(t, y, None)
+
+    def evaluate(self, t: Tensor, y: Tensor) -> Tensor:
+        kept = y.new_empty(self._kept_elements(y))
+        slope = self._evaluate(t, y, kept)
+        slope.tape = (t, y, kept)  # type: ignore[attr-defined]
+        return slope
+
+    def _kept_elements(self, y: Tensor) -> int:
+        return len(y) * y.shape[-2] * y.shape[-1] * self._engine.stride
+
+    def _evaluate(self, t: Tensor, y: Tensor, kept: Tensor | None) -> Tensor:
+        x = channels_last(y.resolve_neg())
+        slope = torch.empty_like(x)
+        times = flat_times(t)
+        self._engine.evaluate(
+            times.data_ptr(),
+            t.ndim > 0,
+            x.data_ptr(),
+            *x.shape[:3],
+            slope.data_ptr(),
+            0 if kept is None else kept.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return channels_first(slope)
+
+    def pull(self, slope: Tensor, cotangent: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        t, y, kept = slope.tape  # type: ignore[attr-defined]
+        x, g = (channels_last(each.resolve_neg()) for each in (y, cotangent))
+        pulled = torch.empty_like(x)
+        times = flat_times(t)
+        self._engine.pull(
+            times.data_ptr(),
+            t.ndim > 0,
+            x.data_ptr(),
+            *x.shape[:3],
+            kept.data_ptr(),
+            g.data_ptr(),
+            pulled.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return channels_first(pulled), None
+
+    def take_gradients(self) -> Sequence[Tensor]:
+        gradients = [torch.empty_like(p) for p in self._parameters]
+        self._engine.take([g.data_ptr() for g in gradients])
+        return gradients
+
+
+def flat_times(t: Tensor) -> Tensor:
+    """The time, or that of each image, as the engine reads it."""
+    return t.reshape(-1).to(torch.float32).contiguous()

@@ -47,12 +47,11 @@ class Derivative(ABC):
 
     An evaluation hangs what pulling it back will need onto the slope it returns, as ``slope.tape``, so that it lives
     and dies with the slope. Gradients with respect to parameters add up until they are taken.
-
-    Attributes:
-        compiled: Whether compiled code may be used.
     """
 
-    compiled = True
+    def compiled(self, y: Tensor) -> Derivative:
+        """The same by the compiled engine, if it has it for such states as y."""
+        return self
 
     @abstractmethod
     def rate(self, t: Tensor, y: Tensor) -> Tensor:

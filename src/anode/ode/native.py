@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import importlib
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,6 @@ from anode.ode.solution import Stats, Status
 from anode.ode.tableaus import Tableau
 
 if TYPE_CHECKING:
-    from anode.ode.field import Perceptron
     from anode.ode.gradients import Gradient
     from anode.ode.problem import Problem
 
@@ -59,11 +59,11 @@ def instruction_sets() -> list[str]:
     return [] if extension is None else extension.instruction_sets().split()
 
 
-def convolves(weight: Tensor) -> bool:
-    """Whether the engine can convolve images with these weights, [outputs, inputs, 3, 3]."""
-    if extension is None or weight.device.type != "cpu" or weight.dtype != torch.float32:
+def convolves(y: Tensor, parameters: Sequence[Tensor]) -> bool:
+    """Whether the engine can convolve images y, with these parameters of convolutions."""
+    if extension is None or torch.compiler.is_compiling() or is_traced(y, *parameters):
         return False
-    return all(channels % extension.Winograd.lanes() == 0 for channels in weight.shape[:2])
+    return all(x.device.type == "cpu" and x.dtype == torch.float32 for x in (y, *parameters))
 
 
 def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | None, dense: bool) -> str:
@@ -73,7 +73,7 @@ def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | 
     checks = (
         (extension is None, MISSING),
         (torch.compiler.is_compiling(), "torch compiles what it is called from"),
-        (_is_traced(y0, field), "a transform of torch follows the computation"),
+        (is_traced(y0, *(() if field is None else field.parameters)), "a transform of torch follows the computation"),
         (field is None, "f is no MLPField or nn.Sequential of Linear and activations, or one that was changed"),
         (field is not None and y0.shape[-1:] != (field.sizes[0],), "the state has not as many features as f takes"),
         (torch.is_autocast_enabled("cpu"), "autocast is on"),
@@ -100,10 +100,9 @@ def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | 
     return why
 
 
-def _is_traced(y: Tensor, field: Perceptron | None) -> bool:
+def is_traced(*tensors: Tensor) -> bool:
     """Whether forward-mode derivatives are wanted, or ``torch.func`` is at work."""
-    followed = (y, *(() if field is None else field.parameters))
-    has_tangent = any(forward_ad.unpack_dual(x).tangent is not None for x in followed)
+    has_tangent = any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
     return has_tangent or torch._C._are_functorch_transforms_active()
 
 

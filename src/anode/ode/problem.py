@@ -113,6 +113,11 @@ class Problem:
         """The parameters of f, if it is a module."""
         return parameters_of(self.f) if isinstance(self.f, nn.Module) else ()
 
+    @property
+    def is_traced(self) -> bool:
+        """Whether something follows the computation that derivatives of our own know nothing of."""
+        return native.is_traced(self.y0, *self.module_parameters)
+
     def dependencies(self) -> tuple[tuple[Tensor, ...], bool, Tensor | None]:
         """What f depends on: its tensors, whether some could not be named, and f at the start if it was evaluated."""
         known = self.module_parameters
@@ -131,7 +136,7 @@ class Problem:
             event = Event(lambda t, y: fn(t, unpack(y)), tol, clock_for(self.plan).now(), y0)
         if rate is None:
             rate = self.rate
-            if self.field is not None and not torch.is_grad_enabled():
+            if self.field is not None and not (torch.is_grad_enabled() or self.is_traced):
                 rate = self.own_derivative(self.field).rate
         return Integration(rate, y0, self.plan, event=event, watch=self.watch, **keep).run()
 
@@ -146,8 +151,7 @@ class Problem:
     def own_derivative(self, field: Field) -> Derivative:
         """The derivative that f brings."""
         derivative = field.derivative()
-        derivative.compiled = self.engine != "torch"
-        return derivative
+        return derivative if self.engine == "torch" else derivative.compiled(self.y0)
 
     def solve_plain(self, gradient: str, dense: bool, slope: Tensor | None = None) -> Solution:
         """The loop as it is, recorded by autograd if that is on."""
