@@ -8,7 +8,7 @@
 namespace anode {
 namespace {
 
-constexpr int kStrands = 8;               // of sums, which so do not depend on the number of threads
+constexpr long kStrands = 8;              // of sums, which so do not depend on the number of threads
 constexpr int kKinds = 16;                // of pixels: whether they are in the first or last line and column
 constexpr long kRowsAtOnce = 48;          // of a product whose result is then worked on in the nearest cache
 constexpr long kBytesAtOnce = 256 << 10;  // of an activation: it, its cotangent and the weights stay in the second one
@@ -167,11 +167,12 @@ void ConvField::evaluate_some(const Times& times, const float* x, const Images& 
 void ConvField::pull(const Times& times, const float* x, const float* kept, const float* cotangent,
                      const Images& images, float* pulled, int threads) {
   if (!middle_back_) middle_back_ = winograd_.pack(middle_weight_.data(), true, *arena_);
-  if (sums_.empty()) sums_.assign(kStrands * Sums::size(*this), 0.0f);
   const long some = images_at_once(images), pixels = images.pixels(), groups = (images.count + some - 1) / some;
-  share_borrowed(kStrands, threads, [&](int strand) {
+  const long strands = std::min(kStrands, groups);
+  if (long(sums_.size()) < strands * Sums::size(*this)) sums_.resize(strands * Sums::size(*this), 0.0f);
+  share_borrowed(int(strands), threads, [&](int strand) {
     Loan arena;
-    for (long group = strand * groups / kStrands; group < (strand + 1) * groups / kStrands; ++group) {
+    for (long group = strand * groups / strands; group < (strand + 1) * groups / strands; ++group) {
       const Arena::Mark mark = arena->mark();
       const long from = group * some, at = from * pixels * channels_;
       const Images these{std::min(some, images.count - from), images.height, images.width};
@@ -203,13 +204,23 @@ void ConvField::pull_some(const Times& times, const float* x, const float* secon
     narrow(wide, rows, pulled + row * channels_);
   });
   winograd_.add(hidden, at_second, images, sums.winograd, arena);
-  kernels_.accumulate(x, channels_, at_hidden, all, channels_, stride_, sums.first);
-  kernels_.accumulate(cotangent, channels_, second, all, channels_, stride_, sums.last);
+  accumulate(x, at_hidden, all, sums.first, arena);
+  accumulate(cotangent, second, all, sums.last, arena);
   for (long i = 0; i < images.count; ++i) {
     const long from = i * images.pixels();
     add_up(times.of(i), {1, images.height, images.width}, cotangent + from * channels_, at_second + from * stride_,
            at_hidden + from * stride_, sums, arena);
   }
+}
+
+void ConvField::accumulate(const float* few, const float* many, long rows, float* sums, Arena& arena) const {
+  const Arena::Mark mark = arena.mark();
+  const long size = long(channels_) * stride_;
+  float* some = arena.take<float>(size);
+  std::memset(some, 0, size * sizeof(float));
+  kernels_.accumulate(few, channels_, many, rows, channels_, stride_, some);
+  kernels_.sum(some, size, 1, size, sums);
+  arena.rewind(mark);
 }
 
 void ConvField::add_up(float t, const Images& image, const float* g, const float* at_second, const float* at_hidden,
@@ -221,10 +232,10 @@ void ConvField::add_up(float t, const Images& image, const float* g, const float
     of[layer] = arena.take<float>(sizes[layer]);
     std::memset(of[layer], 0, sizes[layer] * sizeof(float));
   }
-  kernels_.sum(at_hidden, pixels, stride_, of[0]);
+  kernels_.sum(at_hidden, stride_, pixels, stride_, of[0]);
   for (long y = 0; y < image.height; ++y)
     by_kind(y, 0, image.width, image, [&](int kind, long first, long count) {
-      kernels_.sum(at_second + (y * image.width + first) * stride_, count, stride_, of[1] + kind * stride_);
+      kernels_.sum(at_second + (y * image.width + first) * stride_, stride_, count, stride_, of[1] + kind * stride_);
     });
   for (long row = 0; row < pixels; ++row)
     for (long c = 0; c < channels_; ++c) of[2][c] += g[row * channels_ + c];
@@ -257,11 +268,11 @@ ConvField::Sums ConvField::sums(int strand) {
 
 void ConvField::take(const std::vector<float*>& gradients) {
   const long size = Sums::size(*this);
-  if (sums_.empty()) sums_.assign(kStrands * size, 0.0f);
+  if (sums_.empty()) sums_.resize(size, 0.0f);
+  for (long from = size; from < long(sums_.size()); from += size)
+    for (long i = 0; i < size; ++i) sums_[i] += sums_[from + i];
   const Sums total = sums(0);
-  winograd_.gradient(total.winograd, kStrands, size, gradients.at(1));
-  for (long i = winograd_.sums(); i < size; ++i)
-    for (int strand = 1; strand < kStrands; ++strand) sums_[i] += sums_[strand * size + i];
+  winograd_.gradient(total.winograd, gradients.at(1));
   for (long f = 0; f < filters_; ++f)
     for (long c = 0; c < channels_; ++c) {
       gradients.at(0)[f * channels_ + c] = total.first[c * stride_ + f];

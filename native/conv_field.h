@@ -60,6 +60,10 @@ class ConvField {
   /// Rows of whole vectors to rows of channels.
   void narrow(const float* wide, long rows, float* to) const;
 
+  /// sums [channels][stride] += transposed few [rows][channels] times many [rows][stride]. What is added is summed up by
+  /// itself first: added to large sums one by one, as many small numbers would lose their last digits.
+  void accumulate(const float* few, const float* many, long rows, float* sums, Arena&) const;
+
   /// Adds what concerns biases and time, of one image.
   void add_up(float t, const Images& image, const float* g, const float* at_second, const float* at_hidden,
               const Sums&, Arena&) const;

@@ -39,6 +39,24 @@ ANODE_INLINE void cotangent_line(const F (&g)[4], F (&v)[6]) {
   v[5] = g[3];
 }
 
+ANODE_INLINE void weight_line(const F (&w)[3], F (&v)[6]) {
+  F ends = (w[0] + w[2]) * (-1.0f / 6), middle = w[1] * (-1.0f / 6);
+  F far = w[0] * (1.0f / 24) + w[2] * (1.0f / 6), near = w[1] * (1.0f / 12);
+  v[0] = w[0] * 0.25f;
+  v[1] = ends + middle;
+  v[2] = ends - middle;
+  v[3] = far + near;
+  v[4] = far - near;
+  v[5] = w[2];
+}
+
+ANODE_INLINE void gradient_line(const F (&v)[6], F (&w)[3]) {
+  F sum1 = v[1] + v[2], sum2 = v[3] + v[4];
+  w[0] = v[0] + sum1 + sum2;
+  w[1] = v[1] - v[2] + 2 * (v[3] - v[4]);
+  w[2] = sum1 + 4 * sum2 + v[5];
+}
+
 /// A transform along the columns and then along the rows of a tile of N x N pixels, to M x M.
 template <int N, int M, class Line>
 ANODE_INLINE void transform(const float* from, long row, long column, long channels, float* to, long to_row,
@@ -57,6 +75,18 @@ ANODE_INLINE void transform(const float* from, long row, long column, long chann
       for (int j = 0; j < M; ++j) store(to + i * to_row + j * to_column + c, out[j]);
     }
   }
+}
+
+void transform_weight(const float* from, float* to, long point) {
+  const long lanes = kLanes<float>;
+  transform<3, 6>(from, 3 * lanes, lanes, lanes, to, kIn * point, point,
+                  [](auto& in, auto& out) { weight_line(in, out); });
+}
+
+void transform_gradient(const float* from, long point, float* to) {
+  const long lanes = kLanes<float>;
+  transform<6, 3>(from, kIn * point, point, lanes, to, 3 * lanes, lanes,
+                  [](auto& in, auto& out) { gradient_line(in, out); });
 }
 
 void transform_input(const float* from, long row, long channels, float* to, long point) {
@@ -214,10 +244,10 @@ void pull(Activation act, const float* seen, long count, float* cotangent) {
   }
 }
 
-void sum(const float* x, long rows, long channels, float* sums) {
+void sum(const float* x, long stride, long rows, long channels, float* sums) {
   for (long c = 0; c < channels; c += kVector) {
     F total = load(sums + c);
-    for (long r = 0; r < rows; ++r) total += load(x + r * channels + c);
+    for (long r = 0; r < rows; ++r) total += load(x + r * stride + c);
     store(sums + c, total);
   }
 }
@@ -225,7 +255,8 @@ void sum(const float* x, long rows, long channels, float* sums) {
 }  // namespace
 
 extern const ConvKernels for_convolutions = {
-    kVector, transform_input, transform_cotangent, transform_output, multiply, accumulate, activate, pull, sum};
+    kVector,  transform_weight, transform_gradient, transform_input, transform_cotangent, transform_output,
+    multiply, accumulate,       activate,           pull,            sum};
 
 }  // namespace ANODE_ISA
 }  // namespace anode

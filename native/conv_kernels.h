@@ -21,6 +21,12 @@ constexpr int kOut = 4, kIn = 6, kPoints = kIn * kIn;
 struct ConvKernels {
   int lanes;
 
+  /// Weights 3x3 of as many outputs as there are lanes, [3][3][lanes], to numbers `point` apart.
+  void (*transform_weight)(const float* from, float* to, long point);
+
+  /// From numbers of as many inputs as there are lanes, `point` apart, back to gradients [3][3][lanes].
+  void (*transform_gradient)(const float* from, long point, float* to);
+
   /// Pixels 6x6 of all channels, rows of them `row` apart, to numbers `point` apart.
   void (*transform_input)(const float* from, long row, long channels, float* to, long point);
 
@@ -42,8 +48,8 @@ struct ConvKernels {
   /// cotangent *= the derivative of the activation whose value is `seen`.
   void (*pull)(Activation, const float* seen, long count, float* cotangent);
 
-  /// sums [channels] += the sum of x's rows.
-  void (*sum)(const float* x, long rows, long channels, float* sums);
+  /// sums [channels] += the sum of x's rows, which are `stride` apart.
+  void (*sum)(const float* x, long stride, long rows, long channels, float* sums);
 };
 
 /// Those of the best instruction set that this processor has, or those called `name`.

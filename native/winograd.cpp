@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 namespace anode {
 namespace {
@@ -9,16 +10,6 @@ namespace {
 constexpr long kTiles = 25;  // at once: few enough for what they are transformed to to stay in the cache
 
 long tiles_along(long size) { return (size + kOut - 1) / kOut; }
-
-/// The three numbers that a line of weights is at each point.
-const double kWeightLine[kIn][3] = {{1.0 / 4, 0, 0},
-                                    {-1.0 / 6, -1.0 / 6, -1.0 / 6},
-                                    {-1.0 / 6, 1.0 / 6, -1.0 / 6},
-                                    {1.0 / 24, 1.0 / 12, 1.0 / 6},
-                                    {1.0 / 24, -1.0 / 12, 1.0 / 6},
-                                    {0, 0, 1}};
-/// From the points back to the three weights, for gradients.
-const double kGradientLine[3][kIn] = {{1, 1, 1, 1, 1, 0}, {0, 1, -1, 2, -2, 0}, {0, 1, 1, 4, 4, 1}};
 
 /// Where a tile lies: which image, and its first pixel.
 struct Tile {
@@ -65,19 +56,18 @@ const float* pixels(const float* from, const Images& images, long image, long y,
 const float* Winograd::pack(const float* weight, bool backward, Arena& arena) const {
   const long lanes = kernels_.lanes, size = long(channels_) * stride_;
   float* packed = arena.take<float>(kPoints * size);
-  std::memset(packed, 0, kPoints * size * sizeof(float));
-  for (long o = 0; o < channels_; ++o)
+  float* some = arena.take<float>(9 * lanes);
+  std::memset(some, 0, 9 * lanes * sizeof(float));
+  for (long panel = 0; panel < stride_ / lanes; ++panel)
     for (long c = 0; c < channels_; ++c) {
-      // Going back, the roles of the channels are exchanged and everything is seen from the other side.
-      const float* w = weight + (backward ? c * channels_ + o : o * channels_ + c) * 9;
-      for (int p = 0; p < kIn; ++p)
-        for (int q = 0; q < kIn; ++q) {
-          double sum = 0;
-          for (int i = 0; i < 3; ++i)
-            for (int j = 0; j < 3; ++j)
-              sum += kWeightLine[p][i] * kWeightLine[q][j] * double(w[backward ? 8 - 3 * i - j : 3 * i + j]);
-          packed[(p * kIn + q) * size + (o / lanes * channels_ + c) * lanes + o % lanes] = float(sum);
-        }
+      for (long lane = 0; lane < lanes; ++lane) {
+        const long o = panel * lanes + lane;
+        for (int i = 0; i < 9; ++i)  // going back, channels exchange their roles and all is seen from the other side
+          some[i * lanes + lane] = o >= channels_ ? 0.0f
+                                   : backward     ? weight[(c * channels_ + o) * 9 + 8 - i]
+                                                  : weight[(o * channels_ + c) * 9 + i];
+      }
+      kernels_.transform_weight(some, packed + (panel * channels_ + c) * lanes, size);
     }
   return packed;
 }
@@ -136,22 +126,14 @@ void Winograd::add(const float* x, const float* cotangent, const Images& images,
   arena.rewind(mark);
 }
 
-void Winograd::gradient(const float* sums, int count, long apart, float* out) const {
+void Winograd::gradient(const float* sums, float* out) const {
+  const long lanes = kernels_.lanes;
+  std::vector<float> some(9 * lanes);
   for (long o = 0; o < channels_; ++o)
-    for (long c = 0; c < channels_; ++c) {
-      double points[kPoints];
-      for (int point = 0; point < kPoints; ++point) {
-        points[point] = 0;
-        for (int k = 0; k < count; ++k)
-          points[point] += sums[k * apart + (point * channels_ + o) * long(stride_) + c];
-      }
-      for (int i = 0; i < 3; ++i)
-        for (int j = 0; j < 3; ++j) {
-          double sum = 0;
-          for (int p = 0; p < kIn; ++p)
-            for (int q = 0; q < kIn; ++q) sum += kGradientLine[i][p] * kGradientLine[j][q] * points[p * kIn + q];
-          out[((o * channels_ + c) * 3 + i) * 3 + j] = float(sum);
-        }
+    for (long first = 0; first < channels_; first += lanes) {
+      kernels_.transform_gradient(sums + o * stride_ + first, long(channels_) * stride_, some.data());
+      for (long c = first; c < std::min<long>(first + lanes, channels_); ++c)
+        for (int i = 0; i < 9; ++i) out[(o * channels_ + c) * 9 + i] = some[i * lanes + c - first];
     }
 }
 

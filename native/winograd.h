@@ -34,8 +34,8 @@ class Winograd {
   void add(const float* x, const float* cotangent, const Images&, float* sums, Arena&) const;
   long sums() const { return long(kPoints) * channels_ * stride_; }
 
-  /// The gradient of the weights, [channels][channels][3][3], from some sums one after the other, `apart`.
-  void gradient(const float* sums, int count, long apart, float* out) const;
+  /// The gradient of the weights, [channels][channels][3][3], from sums.
+  void gradient(const float* sums, float* out) const;
 
  private:
   const ConvKernels& kernels_;

@@ -243,7 +243,7 @@ def test_the_numbers_and_the_protocol_are_tables(folder):
 def test_environment_and_timings_are_told(folder):
     page = Page(report(folder))
     assert "processors2revision\N{EN DASH}date2026-11-16" in page.text
-    assert "g, d = 2: NODE1 min 1 sfigures15.3 sAll6 min 40 s" in page.text
+    assert "g, d = 2: NODE1 min 1 sfigures15.3 sAll, added up6 min 40 s" in page.text
     assert [attributes["style"] for attributes in page.all("span") if attributes.get("class") == "bar"] == [
         "width: 100.0%",
         "width: 25.0%",
@@ -252,7 +252,7 @@ def test_environment_and_timings_are_told(folder):
 
 def test_no_timings_make_no_bars(tmp_path):
     page = Page(report(store(tmp_path, results() | {"timings": [], "seconds": 0}, studies())))
-    assert "All0.0 s" in page.text
+    assert "All, added up0.0 s" in page.text
 
 
 def test_scenes_carry_their_rounded_paths(folder):
@@ -486,7 +486,13 @@ def test_durations_are_said_as_people_say_them(seconds, says):
 
 
 def test_failed_repeats_are_listed(tmp_path):
-    failure = {"run": "g-d1-node", "repeat": 3, "iteration": 120, "reason": "MAX_STEPS: the step budget was used up"}
+    failure = {
+        "run": "g-d1-node",
+        "repeat": 3,
+        "first": 120,
+        "times": 7,
+        "reason": "MAX_STEPS: the step budget was used up",
+    }
     without = report(store(tmp_path / "a", results(), studies()))
     text = report(store(tmp_path / "b", results() | {"failures": [failure]}, studies()))
     assert "Failed solves" not in without

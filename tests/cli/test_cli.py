@@ -16,6 +16,7 @@ import anode
 from anode.cli import app
 from anode.experiments import workers
 from anode.experiments.reproduce import Settings, planned
+from anode.experiments.runs import Place
 from anode.experiments.single import Single, load_saved
 from anode.experiments.toy import protocols
 from anode.experiments.toy.runs import ToyRun
@@ -122,7 +123,7 @@ def test_the_defaults_of_the_command_are_those_of_the_library(invoke, tmp_path, 
     monkeypatch.setattr("anode.experiments.reproduce.reproduce", lambda work, _: seen.append(work) or 1 / 0)
     invoke("train", "g")
     invoke("reproduce")
-    assert seen == [(Single("g"), Path("run"), None, None), planned(Settings())]
+    assert seen == [(Single("g"), Path("run"), None, Place()), planned(Settings())]
     assert seen[1].out == Path("results/mine/toy")
 
 
@@ -139,6 +140,27 @@ def test_the_installed_command_says_its_version_and_names_a_mistake_in_one_line(
     (line,) = result.stderr.splitlines()
     assert line.endswith("got 'moon'; did you mean 'moons'?")
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("value", "shown"), [("1", True), ("yes", True), ("0", False), ("", False)])
+def test_with_anode_debug_an_error_is_shown_with_its_traceback(invoke, monkeypatch, tmp_path, value, shown):
+    monkeypatch.setenv("ANODE_DEBUG", value)
+    result = invoke("plot", tmp_path)
+    if shown:
+        assert (type(result.exception), result.stderr) == (ValueError, "")
+        assert result.exc_info[2].tb_next is not None
+    else:
+        refused(result, "is not a folder of anode train")
+
+
+def test_with_anode_debug_ctrl_c_is_still_one_line(invoke, monkeypatch, tmp_path):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("ANODE_DEBUG", "1")
+    monkeypatch.setattr("anode.experiments.pictures.draw_saved", interrupted)
+    result = invoke("plot", tmp_path)
+    assert (result.exit_code, result.stderr) == (130, "interrupted; nothing was written\n")
 
 
 def test_what_was_trained_can_be_read_and_drawn(invoke, tmp_path):
@@ -260,15 +282,15 @@ def test_reproduce_lists_the_repeats_that_failed(invoke, small, tmp_path, monkey
 
     real = ToyRun.train
 
-    def hurt(run, tell, folder):
-        result = real(run, tell, folder)
-        result.history.failures.append(Failure(1, 3, "MAX_STEPS: too many"))
+    def hurt(run, tell, folder, place):
+        result = real(run, tell, folder, place)
+        result.history.failures.append(Failure(1, 3, "MAX_STEPS: too many", "MAX_STEPS"))
         return result
 
     monkeypatch.setattr(ToyRun, "train", hurt)
     result = invoke("reproduce", "fig03", "--repeats", 2, "--jobs", 1, "--out", tmp_path / "out")
     assert result.exit_code == 0
-    assert "failed: map-g, repeat 1: MAX_STEPS: too many" in result.stdout
+    assert "failed: map-g, repeat 1, from iteration 3 on, 1 times: MAX_STEPS: too many" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,33 @@ def test_without_a_network_one_line_says_which_file_to_put_where(invoke, offline
     assert not any(path.is_file() for path in tmp_path.rglob("*"))
 
 
+def test_several_datasets_are_fetched_and_one_that_fails_keeps_no_other_from_it(invoke, offline, tmp_path):
+    result = invoke("fetch", "mnist", "digits", "svhn", "digits")
+    assert (result.exit_code, result.stdout) == (2, "digits: comes with scikit-learn\n")
+    first, second = result.stderr.splitlines()
+    assert f"into {tmp_path / 'data' / 'mnist'} by other means" in first
+    assert f"into {tmp_path / 'data' / 'svhn'} by other means" in second
+
+
+def test_several_datasets_are_checked_and_every_line_says_of_which_it_is(invoke, tmp_path):
+    write_mnist(tmp_path / "data" / "mnist")
+    (tmp_path / "data" / "mnist" / "t10k-labels-idx1-ubyte.gz").unlink()
+    result = invoke("check", "mnist", "digits")
+    assert (result.exit_code, result.stderr) == (1, "")
+    lines = result.stdout.splitlines()
+    assert [line.partition(": ")[0] for line in lines] == ["mnist"] * 6 + ["digits"] * 2
+    assert "mnist: t10k-labels-idx1-ubyte.gz: missing" in lines
+    assert lines[-1] == "digits: test: 355 images of 1x8x8, 10 classes"
+    assert invoke("check", "digits", "digits").exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["fetch", "check"])
+def test_of_several_names_one_that_does_not_exist_is_refused_before_anything_is_begun(invoke, command, tmp_path):
+    refused(invoke(command, "mnist", "digits", "svnh"), "name: takes one of", "got 'svnh'; did you mean 'svhn'?")
+    refused(invoke(command, "mnist", "svhn", "--root", __file__), "root: takes a folder, got the file")
+    assert not any(tmp_path.iterdir())
+
+
 def test_files_that_are_not_official_are_checked_and_said_to_be_such(invoke, tmp_path):
     write_mnist(tmp_path / "data" / "mnist")
     result = invoke("check", "mnist")
@@ -161,9 +188,10 @@ def test_ctrl_c_is_one_line_and_leaves_no_file(invoke, monkeypatch, tmp_path):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("anode.data.stock.obtain", interrupted)
-    result = invoke("fetch", "mnist")
+    result = invoke("fetch", "mnist", "svhn")
     assert (result.exit_code, result.stdout) == (130, "")
-    assert result.stderr.startswith("interrupted; files that were complete are kept")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("interrupted; files that were complete are kept")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 

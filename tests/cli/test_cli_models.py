@@ -25,6 +25,7 @@ from anode.files import read_json, read_tensors
 
 FILES = ["checkpoint", "history.csv", "history.json", "model.json", "model.safetensors", "run.json"]
 TINY = ["digits", "--train-size", "128", "--filters", "4", "--augment", "1", "--side", "4"]
+QUICK_POINTS = ["--epochs", "1", "--batch-size", "500", "--hidden", "4"]
 SHORT = ["--batch-size", "32", "--evaluate-every", "3"]  # four iterations an epoch
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 SERIES = ("loss", "nfe", "accepted", "rejected", "nfe_backward", "accuracy")
@@ -76,6 +77,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.parametrize("command", [("train", "digits"), ("reproduce", "images", "--scale", "smoke")], ids=" ".join)
+@pytest.mark.parametrize("device", ["cuda:99", "meta", "nonsense"])
+def test_a_device_that_cannot_compute_is_refused_in_a_line_and_nothing_is_made(tmp_path, command, device):
+    result = CliRunner().invoke(app, [*command, "--device", device, "--out", str(tmp_path / "run")])
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    takes = "a device that torch can use here, such as cpu, cuda or cuda:1"
+    assert line.startswith(f"error: device: takes {takes}, got {device!r}")
+    assert not any(tmp_path.iterdir())
+
+
 # What is written and said
 
 
@@ -83,7 +95,8 @@ def test_training_on_images_writes_its_files_and_says_what_was_trained(tmp_path)
     out = train(tmp_path / "run", "digits", "--epochs", 1, "--train-size", 128, "--filters", 4, "--augment", 1)
     first, second, last = out.splitlines()
     assert first == "ANODE on digits: 1,502 parameters, 1,460 without time"
-    assert re.fullmatch(r"History\(1 iterations, loss 2\.\d+, nfe \d+ at the end\)", second)
+    end = r"nfe \d+ at the end, validation loss 2\.\d+, accuracy \d+\.\d%"
+    assert re.fullmatch(rf"History\(1 iterations, loss 2\.\d+, {end}\)", second)
     assert last == f"saved: {tmp_path / 'run'}"
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
     found = load_saved(tmp_path / "run")
@@ -432,6 +445,13 @@ def test_a_run_on_images_is_drawn_with_its_accuracies(whole, tmp_path):
     assert "98.2 %" not in found
 
 
+def test_the_dots_of_runs_on_images_are_test_images_and_those_of_points_validation(whole, tmp_path):
+    train(tmp_path / "moons", "moons", *QUICK_POINTS, "--loss", "cross_entropy", "--validation", 0.2)
+    run("plot", whole, whole, tmp_path / "moons", "--out", tmp_path / "plot.svg")
+    found = texts(tmp_path / "plot.svg")
+    assert [found.count(f">{label}<") for label in ("test images", "validation")] == [1, 1]
+
+
 def test_a_run_on_images_is_compared_with_an_accuracy(whole, tmp_path):
     result = run("plot", whole, "--reference", 98.2, "--out", tmp_path / "plot.svg")
     assert (result.exit_code, result.stdout) == (0, f"picture: {tmp_path / 'plot.svg'}\n")
@@ -445,12 +465,12 @@ def test_an_accuracy_to_compare_with_is_a_percentage(whole, tmp_path, reference)
 
 
 def test_runs_without_accuracies_have_none_to_compare_with(tmp_path):
-    train(tmp_path / "moons", "moons", "--epochs", 1, "--batch-size", 500, "--hidden", 4)
+    train(tmp_path / "moons", "moons", *QUICK_POINTS)
     refused(run("plot", tmp_path / "moons", "--reference", 98.2), "reference", "have no accuracies", "98.2")
 
 
 def test_runs_on_images_and_on_points_are_drawn_into_one_picture(whole, tmp_path):
-    train(tmp_path / "moons", "moons", "--epochs", 1, "--batch-size", 500, "--hidden", 4)
+    train(tmp_path / "moons", "moons", *QUICK_POINTS)
     result = run("plot", whole, tmp_path / "moons", "--out", tmp_path / "both.png")
     assert (result.exit_code, result.stderr) == (0, "")
     with Image.open(tmp_path / "both.png") as picture:

@@ -7,7 +7,7 @@ from scipy.stats import binomtest
 from tiny import PAPER
 
 import anode
-from anode.experiments.findings import Finding, at_least, spread
+from anode.experiments.findings import Finding, by_chance, spread
 from anode.experiments.runs import Result
 from anode.experiments.toy.claims import (
     CLAIMS,
@@ -219,7 +219,7 @@ def test_a_repeat_that_failed_speaks_against(number, name):
     history = results[name].history
     history.loss[-1, 2] = np.nan
     history.validation[-1:, 2] = np.nan
-    history.failures.append(Failure(2, len(history) - 1, "MAX_STEPS: too many"))
+    history.failures.append(Failure(2, len(history) - 1, "MAX_STEPS: too many", "MAX_STEPS"))
     finding = BY_NUMBER[number].find(results)
     assert finding.votes.tolist() == [True, True, False, True, True]
     assert all("nan" not in value for _, value in finding.numbers)
@@ -250,6 +250,8 @@ def test_the_numbers_are_those_of_the_repeats():
     losses = [0.01, 0.02, 0.03, 0.01, 0.02]
     finding = checked(3, [agrees | {"g-d1-resnet": made(loss=(HALF, loss))} for loss in losses])
     assert dict(finding.numbers) == {
+        "ResNet fits": "true in 5 of 5 repeats",
+        "NODE does not": "true in 5 of 5 repeats",
         "ResNet, final loss": f"{np.mean(losses):.3g} ± {np.std(losses):.2g}",
         "NODE, final loss": "0.3 ± 0",
     }
@@ -266,7 +268,7 @@ def test_the_numbers_say_how_many_repeats_they_leave_out():
 def test_the_sign_test_is_scipys(repeats):
     for agreeing in range(repeats + 1):
         expected = binomtest(agreeing, repeats, 0.5, alternative="greater").pvalue
-        assert at_least(agreeing, repeats) == pytest.approx(expected, rel=1e-9)
+        assert by_chance(np.arange(repeats) < agreeing) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("repeats", [1, 3, 4, 5, 10, 20])
@@ -279,6 +281,22 @@ def test_a_verdict_is_as_the_sign_test_says_and_never_both(repeats):
     order = ["not held", "inconclusive", "held"]
     assert found == sorted(found, key=order.index)
     assert ("held" in found) == (repeats >= 5)
+
+
+def test_a_claim_is_refuted_only_where_one_of_its_parts_is():
+    coins = {"one": np.array([1, 1, 0, 0, 1], bool), "other": np.array([0, 0, 1, 1, 0], bool)}
+    found = Finding.of_parts(coins, [("seen", "1")])
+    assert not found.votes.any()  # coins seldom all show heads
+    assert (found.verdict, found.weakest[0]) == ("inconclusive", "other")
+    assert found.numbers == [("one", "true in 3 of 5 repeats"), ("other", "true in 2 of 5 repeats"), ("seen", "1")]
+    refuted = Finding.of_parts({**coins, "third": np.zeros(5, bool)}, [])
+    assert refuted.verdict == "not held"
+    assert refuted.test == "true in 0 of 5 repeats (sign test, against 'third', p = 0.031)"
+    everything = np.ones(5, bool)
+    held = Finding.of_parts({"one": everything, "other": everything}, [])
+    assert held.test == "true in 5 of 5 repeats (sign test, p = 0.031)"
+    assert held.among(np.array([1, 1, 1, 1, 0], bool)).verdict == "inconclusive"
+    assert held.among(~everything).verdict == "not held"
 
 
 def test_the_best_constant_on_g_has_the_loss_that_is_said():

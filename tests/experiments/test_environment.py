@@ -20,7 +20,7 @@ def test_the_environment_says_with_what_and_where_results_were_computed():
 
 def test_where_runs_differ_all_that_there_is_is_named():
     ones = [{"torch": "2", "engine": "native"}, {"torch": "3", "engine": "native"}, {"torch": "2"}]
-    assert together(ones) == {"torch": "2, 3", "engine": "native, not recorded"}
+    assert together(ones) == {"torch": "2; 3", "engine": "native; not recorded"}
     assert together([]) == {}
 
 

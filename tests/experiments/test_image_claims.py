@@ -48,7 +48,7 @@ DECAY = {
     "mnist-node": made(0.3, 60),
     "mnist-node-decay": made(0.5, 40),
     "mnist-p5": made(0.4, 30),
-    "mnist-p5-decay": made(0.9, 30),  # as few as any other
+    "mnist-p5-decay": made(0.9, 29),
 }
 TESTED = {f"{data}-node": made(accuracy=0.5) for data in TABLE1} | {
     "mnist-p5": made(accuracy=0.51),
@@ -93,8 +93,8 @@ CASES = {
         {
             "loss": DECAY | {"mnist-p5": made(0.5, 30)},
             "NFE": DECAY | {"mnist-p5": made(0.4, 40)},
-            "more with decay": DECAY | {"mnist-p5-decay": made(0.1, 31)},
-            "fewest of the NODE": DECAY | {"mnist-node": made(0.3, 29)},
+            "no fewer with decay": DECAY | {"mnist-p5-decay": made(0.1, 30)},
+            "fewest of the NODE": DECAY | {"mnist-node": made(0.3, 28)},
         },
     ),
     14: (
@@ -202,7 +202,7 @@ NUMBERS = {
         "NODE: final loss, NFE": "0.3 ± 0, 60 ± 0",
         "NODE with decay: final loss, NFE": "0.5 ± 0, 40 ± 0",
         "ANODE: final loss, NFE": "0.4 ± 0, 30 ± 0",
-        "ANODE with decay: final loss, NFE": "0.9 ± 0, 30 ± 0",
+        "ANODE with decay: final loss, NFE": "0.9 ± 0, 29 ± 0",
     },
     14: {
         "MNIST, NODE (paper: 96.4 ± 0.5 %)": "50.0 ± 0.0 %",
@@ -381,7 +381,7 @@ def test_the_lowest_loss_need_not_be_the_last_and_skipped_stretches_have_none():
 def test_a_gain_is_the_ratio_of_iterations_and_of_evaluations():
     node = result_of("mnist-p0", [made(falls(11), 40), made(falls(23), 60), made(falls(23), 60)])
     anode = result_of("mnist-p10", [made(falls(3), 10), made(falls(23), 90), made(0.9, 10)])
-    assert times_faster(node, anode).tolist() == [3.0, 1.0, 0.0]
+    np.testing.assert_array_equal(times_faster(node, anode), [3.0, 1.0, np.nan])
     assert evaluations_needed(node, anode).tolist() == [0.25, 1.5, np.inf]
 
 

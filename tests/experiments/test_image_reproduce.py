@@ -6,8 +6,9 @@ from shutil import copytree
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from tiny import quiet
+from tiny import quiet, state
 
+from anode.data import images
 from anode.experiments import workers
 from anode.experiments.halves import HALVES, Half, Protocols, image_run
 from anode.experiments.images.runs import ImageRun
@@ -40,14 +41,6 @@ def small(monkeypatch) -> None:
 def again(folder: Path, *figures: str, **changes) -> dict:
     settings = Settings(figures, folder, scale="smoke", jobs=1)
     return reproduce(planned(replace(settings, **changes)), quiet())
-
-
-def state(folder: Path) -> dict[str, tuple[bytes, int]]:
-    return {
-        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 @pytest.fixture(scope="module")
@@ -169,18 +162,27 @@ def test_what_is_not_said_is_as_the_scale_has_it():
     assert image_run("smoke", "mnist-node", 2, 0) in work.runs
 
 
+@pytest.mark.usefixtures("small")
+def test_runs_read_the_images_of_the_root_that_was_given(tmp_path, monkeypatch):
+    asked = []
+    real = images.load
+    monkeypatch.setattr(images, "load", lambda name, split, root: asked.append(root) or real(name, split, root))
+    again(tmp_path / "out", "fig13", root=tmp_path)
+    assert set(asked) == {tmp_path}
+
+
 def interrupt_in_training(monkeypatch, after: int) -> None:
     """Ctrl-C after so many reports of all runs."""
     reports = []
     real = workers.do_run
 
-    def interrupted(run, tell, folder):
+    def interrupted(run, tell, folder, place):
         def told(report):
             reports.append(report)
             if len(reports) == after:
                 raise KeyboardInterrupt
 
-        return real(run, told, folder)
+        return real(run, told, folder, place)
 
     monkeypatch.setattr(workers, "do_run", interrupted)
 
@@ -191,8 +193,8 @@ def reports(monkeypatch) -> list:
     seen = []
     real = workers.do_run
 
-    def noted(run, tell, folder):
-        return real(run, lambda report: (seen.append((run.name, report.done)), tell(report)), folder)
+    def noted(run, tell, folder, place):
+        return real(run, lambda report: (seen.append((run.name, report.done)), tell(report)), folder, place)
 
     monkeypatch.setattr(workers, "do_run", noted)
     return seen

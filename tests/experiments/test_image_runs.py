@@ -324,18 +324,17 @@ def history_of(iterations: int, looks: int, value: float, failures=()) -> Histor
     )
 
 
-def test_histories_side_by_side_are_padded_with_what_says_that_there_is_nothing():
-    nan = np.nan
-    failures = [Failure(0, 1, "MAX_STEPS: too many")]
-    together = side_by_side([history_of(4, 2, 3.0), history_of(2, 1, 5.0, failures)], 5)
-    np.testing.assert_array_equal(together.loss, [[3, 5], [3, 5], [3, nan], [3, nan], [nan, nan]])
-    np.testing.assert_array_equal(together.nfe, [[3, 5], [3, 5], [3, 0], [3, 0], [0, 0]])
-    np.testing.assert_array_equal(together.accuracy, np.float32([[0.3, 0.5]] * 2 + [[0.3, nan]] * 2 + [[nan, nan]]))
-    np.testing.assert_array_equal(together.validation, [[3, 5], [3, nan]])
-    np.testing.assert_array_equal(together.nfe_backward, [8, 8, 3, 3, 0])  # of all of them
-    np.testing.assert_array_equal(together.seconds, [8, 8, 3, 3, 0])
+def test_histories_side_by_side_are_those_of_a_stack():
+    failures = [Failure(0, 1, "MAX_STEPS: too many", "MAX_STEPS")]
+    together = side_by_side([history_of(4, 2, 3.0), history_of(4, 2, 5.0, failures)])
+    np.testing.assert_array_equal(together.loss, [[3, 5]] * 4)
+    np.testing.assert_array_equal(together.nfe, [[3, 5]] * 4)
+    np.testing.assert_array_equal(together.accuracy, np.float32([[0.3, 0.5]] * 4))
+    np.testing.assert_array_equal(together.validation, [[3, 5]] * 2)
+    np.testing.assert_array_equal(together.nfe_backward, [8] * 4)  # of all of them
+    np.testing.assert_array_equal(together.seconds, [8] * 4)
     assert together.validation_at.tolist() == [2, 4]
-    assert together.failures == [Failure(1, 1, "MAX_STEPS: too many")]
+    assert together.failures == [Failure(1, 1, "MAX_STEPS: too many", "MAX_STEPS")]
     assert (together.members, together.batches) == (2, 2)
     assert {together.nfe.dtype, together.validation_at.dtype} == {np.dtype(np.int64)}
     assert {together.loss.dtype, together.accuracy.dtype, together.validation.dtype} == {np.dtype(np.float32)}

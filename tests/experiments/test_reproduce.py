@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
-from tiny import RUNS, quiet, same
+from tiny import RUNS, quiet, same, state
 
 from anode.experiments import workers
 from anode.experiments.reproduce import MARKER, Settings, planned, reproduce
@@ -39,9 +39,9 @@ def trained(monkeypatch) -> list[str]:
     names = []
     real = workers.do_run
 
-    def noted(run, tell, folder):
+    def noted(run, tell, folder, place):
         names.append(run.name)
-        return real(run, tell, folder)
+        return real(run, tell, folder, place)
 
     monkeypatch.setattr(workers, "do_run", noted)
     return names
@@ -52,24 +52,15 @@ def again(folder: Path, *figures: str, **changes) -> dict:
     return reproduce(planned(replace(settings, **changes)), quiet())
 
 
-def state(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Content and time of every file."""
-    return {
-        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
 def interrupt_after(monkeypatch, count: int) -> None:
     begun = []
     real = workers.do_run
 
-    def interrupted(run: Run, tell, folder):
+    def interrupted(run: Run, tell, folder, place):
         begun.append(run.name)
         if len(begun) > count:
             raise KeyboardInterrupt
-        return real(run, tell, folder)
+        return real(run, tell, folder, place)
 
     monkeypatch.setattr(workers, "do_run", interrupted)
 
@@ -280,9 +271,9 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
 def test_failures_of_earlier_figures_are_kept(tmp_path, monkeypatch):
     real = ToyRun.train
 
-    def hurt(run, tell, folder):
-        result = real(run, tell, folder)
-        result.history.failures.append(Failure(0, 3, "MAX_STEPS: too many"))
+    def hurt(run, tell, folder, place):
+        result = real(run, tell, folder, place)
+        result.history.failures.append(Failure(0, 3, "MAX_STEPS: too many", "MAX_STEPS"))
         return result
 
     with monkeypatch.context() as patch:

@@ -144,7 +144,7 @@ def test_a_result_is_read_as_it_was_written(result, tmp_path):
 
 def test_validation_and_failures_are_read_as_they_were_written(tmp_path):
     result = tiny("slices-d2-anode").train(None, NOWHERE)
-    result.history.failures = [Failure(1, 2, "MAX_STEPS: too many")]
+    result.history.failures = [Failure(1, 2, "MAX_STEPS: too many", "MAX_STEPS")]
     result.history.loss[2:, 1] = result.history.validation[-1, 1] = np.nan
     save(result, tmp_path)
     same(result, load(result.run, tmp_path))

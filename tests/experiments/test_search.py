@@ -165,11 +165,11 @@ def test_a_search_goes_on_where_it_was(tmp_path, monkeypatch):
     done = []
     real = SearchRun.train
 
-    def train(run, tell, folder):
+    def train(run, tell, folder, place):
         done.append(run.name)
         if len(done) == 2:
             raise KeyboardInterrupt
-        return real(run, tell, folder)
+        return real(run, tell, folder, place)
 
     monkeypatch.setattr(SearchRun, "train", train)
     crosses = [replace(QUICK, dim=dim) for dim in (1, 2)]

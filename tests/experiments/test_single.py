@@ -213,6 +213,15 @@ def test_several_runs_are_drawn_into_one_picture(folder, tmp_path):
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["all.runs.svg"]
 
 
+def test_accuracies_on_points_kept_from_training_are_called_validation_once_for_all_runs(tmp_path):
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for seed, folder in enumerate(folders):
+        train_single(replace(QUICK, loss="cross_entropy", validation=0.2, batch_size=200, seed=seed), folder)
+    text = draw_saved(folders, tmp_path / "both.svg").read_text()
+    assert text.count(">validation<") == 1
+    assert "test images" not in text
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -177,7 +177,7 @@ def test_a_repeat_that_failed_is_counted_and_leaves_the_others_to_be_drawn(resul
         loss[-2:, 1] = np.nan
         validation = result.history.validation.copy()
         validation[-1:, 1:] = np.nan
-        failures = [Failure(1, len(loss) - 2, "MAX_STEPS: too many")]
+        failures = [Failure(1, len(loss) - 2, "MAX_STEPS: too many", "MAX_STEPS")]
         hurt[name] = replace(
             result, history=replace(result.history, loss=loss, validation=validation, failures=failures)
         )

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 import torch
-from tiny import RUNS, alive_with, children, hears_ctrl_c, quiet, same, tiny
+from tiny import RUNS, alive_with, children, hears_ctrl_c, quiet, same, state, tiny
 from typer.testing import CliRunner
 
 from anode.cli import app
@@ -83,10 +83,6 @@ class Started:
         wait_until(there)
 
 
-def files(folder: Path) -> dict[str, tuple[bytes, int]]:
-    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
-
-
 def complete(folder: Path, monkeypatch, **epochs: int) -> None:
     """The same command, in this process."""
     changed = {f"map-{name}": tiny(f"map-{name}", epochs=count) for name, count in epochs.items()}
@@ -109,9 +105,9 @@ def test_runs_in_this_process_are_done_with_one_thread_and_leave_the_number_as_i
     seen = []
     real = workers.do_run
 
-    def noted(run, tell, folder):
+    def noted(run, tell, folder, place):
         seen.append(torch.get_num_threads())
-        return real(run, tell, folder)
+        return real(run, tell, folder, place)
 
     monkeypatch.setattr(workers, "do_run", noted)
     before = torch.get_num_threads()
@@ -127,6 +123,23 @@ def test_runs_in_this_process_are_done_with_one_thread_and_leave_the_number_as_i
 def test_there_may_be_nothing_to_do(tmp_path):
     do_runs([], tmp_path / "out", 2, quiet())
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("before", [signal.SIG_BLOCK, signal.SIG_UNBLOCK], ids=["blocked", "not blocked"])
+def test_if_processes_cannot_be_begun_ctrl_c_is_heard_as_it_was_before(tmp_path, monkeypatch, before):
+    class Failing(workers.ProcessPoolExecutor):
+        def submit(self, *_):
+            raise OSError("no more processes")
+
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", Failing)
+    mask = signal.pthread_sigmask(before, {signal.SIGINT})
+    try:
+        with pytest.raises(OSError, match="no more processes"):
+            do_runs([RUNS["map-g"], RUNS["map-identity"]], tmp_path, 2, quiet())
+        blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        assert blocked == (before == signal.SIG_BLOCK)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def test_an_error_in_a_process_is_that_of_the_run_and_finished_runs_stay(tmp_path):
@@ -175,10 +188,10 @@ def test_an_interrupted_command_keeps_what_is_finished_and_the_same_command_comp
         command.wait_for("runs/map-identity.json")
         command.process.send_signal(signal.SIGINT)
         ends_well(command)
-    before = files(folder / "runs")
+    before = state(folder / "runs")
     assert set(before) >= {"map-identity.json", "map-identity.safetensors"}
     complete(folder, monkeypatch, **epochs)
-    after = files(folder / "runs")
+    after = state(folder / "runs")
     assert {name: after[name] for name in before} == before
 
 
@@ -189,7 +202,7 @@ def test_ctrl_c_which_reaches_all_processes_ends_them_with_one_line(tmp_path):
         wait_until(lambda: not any(map(hears_ctrl_c, children(command.process.pid))))
         os.killpg(command.process.pid, signal.SIGINT)  # as a terminal does
         ends_well(command)
-    assert set(files(tmp_path / "out" / "runs")) == {"map-identity.json", "map-identity.safetensors"}
+    assert set(state(tmp_path / "out" / "runs")) == {"map-identity.json", "map-identity.safetensors"}
 
 
 @needs_proc
@@ -208,9 +221,9 @@ def test_if_the_command_is_killed_the_same_command_completes(tmp_path, monkeypat
         command.wait_for("runs/map-identity.json")
         command.process.kill()
         command.process.wait()
-    before = files(folder / "runs")
+    before = state(folder / "runs")
     complete(folder, monkeypatch, **epochs)
-    after = files(folder / "runs")
+    after = state(folder / "runs")
     kept = {name for name in before if name.startswith("map-identity")}
     assert len(kept) == 2
     assert {name: after[name] for name in kept} == {name: before[name] for name in kept}

@@ -54,6 +54,15 @@ def same(first: Result, second: Result) -> None:
     assert first.history.failures == second.history.failures
 
 
+def state(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Content and time of every file."""
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
 def children(parent: int) -> Iterator[int]:
     """The ids of the training processes that a process has started."""
     for folder in Path("/proc").glob("[0-9]*"):

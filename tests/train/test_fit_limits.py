@@ -7,7 +7,6 @@ import torch
 from trainings import Copies, data_of, fit, model_of, same, spoil, stack_of, values_of
 
 import anode
-from anode.train.record import Failure
 
 # Time
 
@@ -125,7 +124,6 @@ def test_a_failure_says_its_status():
     assert fit(spoil(stack_of(), 1, math.inf), data_of()).failures[0].status == "NON_FINITE"
     assert fit(model_of(), data_of(), loss=Trap(1)).failures[0].status == "LOSS"
     assert fit(model_of(), data_of(), loss=Trap(1, what="gradient")).failures[0].status == "GRADIENT"
-    assert Failure(0, 0, "of an earlier version").status == ""
 
 
 # Arguments

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from anode import History
 from anode.files import DamagedFileError
-from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED, Failure, Snapshot, as_list
+from anode.train.history import SERIES, SHARED, Failure, Snapshot, as_list
 
 PROPERTY = settings(
     derandomize=True,
@@ -49,7 +49,7 @@ def history_of(members: int | None = None, iterations: int = 7, batches: int = 3
         seconds=draws.exponential(size=iterations).astype(np.float32),
         batches=batches,
         validation=validation,
-        failures=[Failure(0, max(0, iterations - 2), 'MAX_STEPS: the budget, "all" of it,\nwas used up')],
+        failures=[Failure(0, max(0, iterations - 2), 'MAX_STEPS: the budget, "all" of it,\nwas used up', "MAX_STEPS")],
         stopped="interrupted",
         snapshots=snapshots,
         settings={"epochs": 3, "lr": [1e-3, 1e-4], "loss": "huber", "seed": 0, "weight_decay": 0.0},
@@ -166,13 +166,16 @@ def test_a_history_prints_as_one_line():
     history = history_of(3)
     history.loss = np.full((7, 3), 0.25, np.float32)
     history.nfe = np.full((7, 3), 20)
+    history.validation, history.validation_accuracy = np.full((2, 3), 0.5), np.array([[0.5] * 3, [0.5, 0.75, 1.0]])
     assert (
         repr(history)
-        == "History(3 members, 7 iterations, loss 0.25, nfe 20 at the end, 1 failed, stopped: interrupted)"
+        == "History(3 members, 7 iterations, loss 0.25, nfe 20 at the end, validation loss 0.5, accuracy 75.0%, "
+        "1 failed, stopped: interrupted)"
     )
     history.loss[:, 1] = np.nan  # a member that failed
     assert "loss 0.25" in repr(history)
     history.failures, history.stopped = [], ""
+    history.validation = history.validation_accuracy = np.empty((0, 3))
     assert repr(history) == "History(3 members, 7 iterations, loss 0.25, nfe 20 at the end)"
     assert "no iterations" in repr(history_of(iterations=0, validated=0))
 
@@ -211,23 +214,6 @@ def test_a_history_without_validation_comes_back(members, tmp_path):
 def test_a_history_without_iterations_comes_back(members, tmp_path):
     history = history_of(members, iterations=0, validated=0)
     assert_same(History.load(history.save(tmp_path / "history.json")), history)
-
-
-@each_kind
-def test_a_file_from_before_there_were_accuracies_is_read(members, tmp_path):
-    history = history_of(members)
-    path = history.save(tmp_path / "history.json")
-    content = json.loads(path.read_text())
-    for name in {*OPTIONAL, *EVALUATED, *MOMENTS} - {"validation"}:
-        del content[name]
-    for failure in content["failures"]:
-        del failure["status"]
-    path.write_text(json.dumps(content))
-    found = History.load(path)
-    assert_same(found, history)
-    assert found.accuracy.shape == found.validation_nfe.shape == ((0,) if members is None else (0, members))
-    assert found.validation_at.shape == (0,)
-    assert found.validation_at.dtype == np.int64
 
 
 @pytest.mark.parametrize("name", ["accuracy", "validation_accuracy", "validation_nfe", "validation_at"])

@@ -17,7 +17,10 @@ def tables(found: Sequence[Found]) -> list[Table]:
 
 
 def comparison(found: Found) -> Table:
-    """A part with one point: time, how many times that of the first row, NFE, and the share of the machine's peak."""
+    """A part with one point: time, how many times that of the first row, NFE, and the share of the machine's peak.
+
+    NFE is that of the first solve, which all sides do with the same weights; the share is that of all solves.
+    """
     rows = found.rows[0]
     first = rows[0]
     peaks = {row.threads: row.gigaflops for row in rows if row.side == "peak"}
@@ -32,7 +35,7 @@ def comparison(found: Found) -> Table:
         for row in rows
         if row.side != "peak"
     ]
-    columns = ["", "time", "against the first", "NFE", "of the peak"]
+    columns = ["", "time", "against the first", "NFE, first solve", "of the peak"]
     if not peaks:
         columns, shown = columns[:-1], [row[:-1] for row in shown]
     return found.part.title, columns, shown

@@ -118,7 +118,7 @@ class Task:
         return self.epochs * -(-len(self.data()) // self.batch)
 
     def operations(self, nfe: float) -> float:
-        """Multiplications and additions of one model, given how often a solve evaluates it.
+        """Multiplications and additions of one model, given how often a solve evaluates it on average.
 
         Twice as many again for a gradient. What is computed a second time is not counted.
         """

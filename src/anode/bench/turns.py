@@ -54,7 +54,8 @@ class Row:
 
     Attributes:
         seconds: Of every turn: for one iteration, or one solve, of one model.
-        nfe: How often a solve at the start evaluates the network.
+        nfe: How often the first solve evaluates the network: with the weights and the batch that all begin with.
+        mean_nfe: The mean over all solves of the task; training changes the weights, and with them the steps.
         megabytes: How far the first time it was done raised the peak of the process's memory, compilation included.
         outcome: The first losses, states or classes.
         gigaflops: What was computed in a second, that is once and again for gradients.
@@ -66,6 +67,7 @@ class Row:
     threads: int
     seconds: list[float] = field(default_factory=list)
     nfe: float = 0.0
+    mean_nfe: float = 0.0
     megabytes: float = 0.0
     outcome: list[float] = field(default_factory=list)
     gigaflops: float = 0.0
@@ -168,7 +170,7 @@ def row(entry: Entry, answer: dict[str, Any]) -> Row:
     made = Row(entry.label, entry.side, entry.threads * entry.processes, **answer)
     if made.failed or not made.seconds:
         return made
-    operations = machine.OPERATIONS if entry.side == "peak" else entry.task.operations(made.nfe)
+    operations = machine.OPERATIONS if entry.side == "peak" else entry.task.operations(made.mean_nfe)
     return replace(made, gigaflops=operations / made.typical / 1e9)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ from rich.text import Text
 import anode
 
 out, err = Console(), Console(stderr=True)
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 
 Root = Annotated[
     Path | None,
@@ -23,6 +26,8 @@ Root = Annotated[
         show_default="the environment variable ANODE_DATA, or else a cache folder",
     ),
 ]
+
+Device = Annotated[str, typer.Option("--device", help="What computes: cpu, cuda, cuda:1, ...")]
 
 
 def commands(about: str, **settings: Any) -> typer.Typer:
@@ -38,24 +43,36 @@ def commands(about: str, **settings: Any) -> typer.Typer:
 
 @contextmanager
 def friendly(interrupted: str) -> Iterator[None]:
-    """Turn a user's mistake into one line and exit code 2, and Ctrl-C into a line that says what is left."""
-    from anode.experiments.workers import WorkerDiedError
+    """Turn a user's mistake into one line and exit code 2, and Ctrl-C into a line that says what is left.
 
+    A mistake in the program itself may look like one of a user. If the environment variable ``ANODE_DEBUG`` is set, to
+    anything but 0 or nothing, errors pass through with their traceback.
+    """
     try:
         yield
-    except (ValueError, TypeError, OSError) as error:
-        message = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-        err.print(Text(f"error: {message}"), soft_wrap=True)
-        raise typer.Exit(2) from None
-    except (WorkerDiedError, anode.SolveError, FloatingPointError) as error:
-        err.print(Text(f"error: {error}"), soft_wrap=True)
-        raise typer.Exit(1) from None
-    except RuntimeError as error:
-        if "alloc" not in str(error):
-            raise
-        reason = str(error).splitlines()[0]
-        err.print(Text(f"error: there is not enough memory for this ({reason}); take less of it"), soft_wrap=True)
-        raise typer.Exit(1) from None
     except KeyboardInterrupt:
         err.print(Text(interrupted), soft_wrap=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(INTERRUPTED) from None
+    except Exception as error:
+        known = explained(error)
+        if known is None or os.environ.get("ANODE_DEBUG", "0") not in ("", "0"):
+            raise
+        line, code = known
+        err.print(Text(f"error: {line}"), soft_wrap=True)
+        raise typer.Exit(code) from None
+
+
+def explained(error: Exception) -> tuple[str, int] | None:
+    """A line and an exit code for an error that a user can do something about; ``None`` for any other."""
+    from anode.experiments.workers import WorkerDiedError
+
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}", 2
+    if isinstance(error, ValueError | TypeError | OSError):
+        return str(error), 2
+    if isinstance(error, WorkerDiedError | anode.SolveError | FloatingPointError):
+        return str(error), 1
+    if isinstance(error, RuntimeError) and "alloc" in str(error):
+        reason = str(error).splitlines()[0]
+        return f"there is not enough memory for this ({reason}); take less of it", 1
+    return None

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 import anode
-from anode.cli.console import Root, friendly, out
+from anode.cli.console import Device, Root, friendly, out
 from anode.data.images import IMAGES
 
 FAILURES_SHOWN = 10
@@ -69,6 +69,7 @@ def train(
     seed: Annotated[int, typer.Option(help="Of the data, the weights and the order of the data.")] = 0,
     folder: Annotated[Path, typer.Option("--out", help="A folder for model and history.")] = Path("run"),
     root: Root = None,
+    device: Device = "cpu",
 ) -> None:
     """Train a model on a dataset; save the model and what happened.
 
@@ -83,6 +84,7 @@ def train(
     - `anode train mnist --augment 5 --minutes 60 --out mnist`
     - `torchrun --nproc-per-node 2 -m anode train mnist --augment 5 --out mnist` for two processes, each half a batch
     """
+    from anode.experiments.runs import Place
     from anode.experiments.single import Single, train_single
     from anode.train.ranks import start
 
@@ -90,7 +92,7 @@ def train(
     with friendly(f"interrupted; what was kept of it, if anything, is in {folder}"), start() as rank:
         single = Single(**arguments)
         single.check()
-        history = train_single(single, folder, minutes, root)
+        history = train_single(single, folder, minutes, Place(root, device))
         if rank != 0:
             return
         out.print(Text(f"{described(single)}\n{history!r}"), soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from anode.cli.console import Root, friendly, out
+from anode.cli.console import Device, Root, friendly, out
 
 COLORS = {"held": "green", "not held": "red", "inconclusive": "yellow"}
 
@@ -36,7 +35,10 @@ def reproduce(
     root: Root = None,
     seed: Annotated[int, typer.Option(help="The first seed; the repeats take those that follow.")] = 0,
     resume: Annotated[bool, typer.Option(help="Use runs that are in the folder; or do them again.")] = True,
-    jobs: Annotated[int | None, typer.Option(help="Runs at a time.", show_default="one a processor")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(help="Runs at a time.", show_default="one a processor, or one on a GPU")
+    ] = None,
+    device: Device = "cpu",
 ) -> None:
     """Re-run the paper: train, draw its figures, check its claims, write a report.
 
@@ -54,16 +56,15 @@ def reproduce(
     from anode.train.progress import Bars
 
     torch.set_num_threads(1)  # the networks are too small to gain from more; runs are done side by side instead
-    if root is not None:
-        os.environ["ANODE_DATA"] = str(root)  # the processes that train are to see it too
     with friendly("interrupted; nothing was begun"):
-        work = planned(Settings(figures or ("toy",), folder, repeats, scale, seed, resume, jobs, root))
+        work = planned(Settings(figures or ("toy",), folder, repeats, scale, seed, resume, jobs, root, device))
     with friendly(f"interrupted; what was finished is kept in {work.out}, and the same command goes on from there"):
         with Bars() as bars:
             content = reproduce(work, bars)
         out.print(claims_table(content["claims"]))
         for failure in content["failures"]:
-            out.print(Text(f"failed: {failure['run']}, repeat {failure['repeat']}: {failure['reason']}"))
+            where = f"{failure['run']}, repeat {failure['repeat']}, from iteration {failure['first']} on"
+            out.print(Text(f"failed: {where}, {failure['times']} times: {failure['reason']}"), soft_wrap=True)
         out.print(Text(f"report: {work.out / 'report.html'}"), soft_wrap=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 
 import torch
 from torch import Tensor
@@ -156,4 +157,4 @@ def require_files(name: str, split: str = "train", root: str | Path | None = Non
 
 def fetch_command(name: str, root: str | Path | None = None) -> str:
     """The command that downloads a dataset to where it is looked for."""
-    return f"anode data fetch {name}" + (f" --root {root}" if root is not None else "")
+    return f"anode data fetch {name}" + (f" --root {quote(str(root))}" if root is not None else "")

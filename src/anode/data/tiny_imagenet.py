@@ -146,6 +146,11 @@ def fingerprint(paths: Sequence[Path], numbers: Sequence[int]) -> Tensor:
     return torch.frombuffer(bytearray(digest.digest()), dtype=torch.uint8)
 
 
+def checksum(images: Tensor) -> Tensor:
+    """One of what decoded images hold."""
+    return torch.frombuffer(bytearray(hashlib.sha256(images.numpy().data).digest()), dtype=torch.uint8)
+
+
 @contextmanager
 def patient_bar(name: str, total: int) -> Iterator[Callable[[int], None]]:
     """A progress bar on standard error that appears only where there is a terminal and if the work takes long."""
@@ -172,15 +177,16 @@ def _recall(path: Path, key: Tensor, count: int) -> Tensor | None:
     except (OSError, DamagedFileError):
         return None  # they can be made again
     images, found = content.get("images"), content.get("key")
-    fits = images is not None and images.shape == (count, 3, SIDE, SIDE) and images.dtype == torch.uint8
-    return images if fits and found is not None and torch.equal(found, key) else None
+    if images is None or found is None or images.shape != (count, 3, SIDE, SIDE) or images.dtype != torch.uint8:
+        return None
+    return images if torch.equal(found, torch.cat([key, checksum(images)])) else None
 
 
 def _keep(path: Path, key: Tensor, images: Tensor) -> None:
     """Keep decoded images for the next time."""
     # Data may lie where nothing can be written, or on a full disk; then they are decoded every time.
     with suppress(OSError, SafetensorError):
-        write_tensors(path, {"images": images, "key": key})
+        write_tensors(path, {"images": images, "key": torch.cat([key, checksum(images)])})
 
 
 def _images(folder: Path) -> list[Path]:

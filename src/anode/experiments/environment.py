@@ -36,11 +36,11 @@ def together(environments: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """One for results of several runs: where they differ, all that there are."""
     keys = dict.fromkeys(key for each in environments for key in each)
     found = {key: list(dict.fromkeys(each.get(key, "not recorded") for each in environments)) for key in keys}
-    return {key: values[0] if len(values) == 1 else ", ".join(map(str, values)) for key, values in found.items()}
+    return {key: values[0] if len(values) == 1 else "; ".join(map(str, values)) for key, values in found.items()}
 
 
 def engine() -> str:
-    """Which engine integrates perceptrons on a CPU, and for which instruction set it was compiled."""
+    """Which engine computes on a CPU, and with which instruction set."""
     sets = native.instruction_sets()
     return f"native, {sets[0]}" if sets else "torch"
 

@@ -1,14 +1,15 @@
 """What a claim is, and when it counts as held.
 
 Every claim is turned into a yes or no for each repeat. If the claim were no better than a coin, so many repeats in
-agreement would be as improbable as the sign test says; below 5 % the claim counts as held, and as not held if so many
-against it are that improbable. A repeat that failed to train speaks against.
+agreement would be as improbable as the sign test says; below 5 % the claim counts as held. It counts as not held if so
+many against it are that improbable; of a claim with several parts, so many against one of them, because several coins
+seldom show heads together. A repeat that failed to train speaks against.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import comb
 
 import numpy as np
@@ -29,37 +30,49 @@ class Finding:
     Attributes:
         votes: For each repeat, whether it agrees.
         numbers: What was measured, as (name, value).
+        parts: The votes on each part of the claim, if it has several.
     """
 
     votes: Votes
     numbers: list[tuple[str, str]]
+    parts: Mapping[str, Votes] = field(default_factory=dict)
 
     @classmethod
     def of_parts(cls, parts: Mapping[str, Votes], numbers: list[tuple[str, str]]) -> Finding:
         """That all parts of a claim are true; in how many repeats each of them is comes before the other numbers."""
         counts = [(name, f"true in {int(votes.sum())} of {len(votes)} repeats") for name, votes in parts.items()]
-        return cls(np.all(list(parts.values()), axis=0), [*counts, *numbers])
+        return cls(np.all(list(parts.values()), axis=0), [*counts, *numbers], parts)
+
+    def among(self, repeats: Votes) -> Finding:
+        """The same, with all but some repeats speaking against."""
+        return replace(self, votes=self.votes & repeats, parts={n: votes & repeats for n, votes in self.parts.items()})
+
+    @property
+    def weakest(self) -> tuple[str, Votes]:
+        """The part that the most repeats speak against."""
+        return min((self.parts or {"it": self.votes}).items(), key=lambda part: part[1].sum())
 
     @property
     def verdict(self) -> str:
         """``"held"``, ``"not held"`` or ``"inconclusive"``."""
-        agreeing, repeats = int(self.votes.sum()), len(self.votes)
-        if at_least(agreeing, repeats) < SIGNIFICANCE:
+        if by_chance(self.votes) < SIGNIFICANCE:
             return "held"
-        return "not held" if at_least(repeats - agreeing, repeats) < SIGNIFICANCE else "inconclusive"
+        return "not held" if by_chance(~self.weakest[1]) < SIGNIFICANCE else "inconclusive"
 
     @property
     def test(self) -> str:
         """The test in words."""
         agreeing, repeats = int(self.votes.sum()), len(self.votes)
+        name, votes = self.weakest
         against = 2 * agreeing < repeats
-        p = at_least(repeats - agreeing if against else agreeing, repeats)
-        side = "against it, " if against else ""
+        p = by_chance(~votes if against else self.votes)
+        side = f"against {name if name == 'it' else repr(name)}, " if against else ""
         return f"true in {agreeing} of {repeats} repeats (sign test, {side}p = {p:.2g})"
 
 
-def at_least(agreeing: int, repeats: int) -> float:
-    """The probability that so many coins of so many, or more, show heads."""
+def by_chance(votes: Votes) -> float:
+    """The probability that of so many coins as many show heads as there are yeses, or more."""
+    agreeing, repeats = int(votes.sum()), len(votes)
     return sum(comb(repeats, k) for k in range(agreeing, repeats + 1)) / 2**repeats
 
 
@@ -91,14 +104,14 @@ class Claim:
         if self.failing_is_part_of_it:
             return finding
         trained = np.all([results[name].trained for name in self.runs], axis=0)
-        return replace(finding, votes=finding.votes & trained)
+        return finding.among(trained)
 
 
-def spread(values: Array, digits: int = 3) -> str:
+def spread(values: Array, form: str = "{:.3g} ± {:.2g}") -> str:
     """Mean and standard deviation over repeats; if not all have a value, in how many of them."""
     values = np.asarray(values, dtype=float)
     finite = values[np.isfinite(values)]
     if not len(finite):
         return f"in none of {len(values)} repeats"
     some = "" if len(finite) == len(values) else f" in {len(finite)} of {len(values)} repeats"
-    return f"{finite.mean():.{digits}g} ± {finite.std():.2g}{some}"
+    return form.format(finite.mean(), finite.std()) + some

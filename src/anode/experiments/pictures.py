@@ -61,8 +61,9 @@ def draw_saved(folders: Sequence[Path], picture: Path | None, reference: float |
 
 
 def _draw_series(ax: Any, runs: Sequence[Saved], name: str) -> None:
-    """Draw a series of all runs that have it; of accuracies also those on the test images, as dots."""
+    """Draw a series of all runs that have it; of accuracies also those on data kept from training, as dots."""
     scale = 100.0 if name == "accuracy" else 1.0
+    dots = []
     for run, color in zip(runs, cycle(curves.OTHER_COLORS), strict=False):
         history = run.history
         if not getattr(history, name).any():
@@ -72,8 +73,12 @@ def _draw_series(ax: Any, runs: Sequence[Saved], name: str) -> None:
         if name == "accuracy" and len(history.validation_accuracy):
             at = history.validation_at / history.batches
             tested = scale * history.validation_accuracy.reshape(len(at), -1).mean(1)
-            ax.plot(at, tested, "o", color=color, markersize=5, label="test images")
-            style.legend(ax)
+            ax.plot(at, tested, "o", color=color, markersize=5)
+            dots.append("test images" if run.single.is_image else "validation")
+    for label in dict.fromkeys(dots):  # once for the dots of all runs, and therefore in the colour of none
+        ax.plot([], [], "o", color=style.MUTED, markersize=5, label=label)
+    if dots:
+        style.legend(ax)
     ax.xaxis.set_major_locator(MaxNLocator(6))
     ax.set(xlabel="epoch", title=SERIES[name])
 

@@ -15,7 +15,7 @@ from typing import Any
 from anode.experiments.environment import together
 from anode.experiments.findings import Claim
 from anode.experiments.halves import HALVES, Half
-from anode.experiments.runs import Result, Run, load, paths
+from anode.experiments.runs import Place, Result, Run, load, paths, usable_device
 from anode.experiments.study import Results, Study
 from anode.experiments.workers import do_runs
 from anode.files import DamagedFileError, locked, read_json, remove_unfinished, write_json
@@ -23,12 +23,8 @@ from anode.ode.inputs import lookup, number, require
 from anode.plots.animate import gif
 from anode.plots.style import save as save_figure
 from anode.report import write_report
+from anode.report.page import FORMAT, MARKER
 from anode.train.progress import Bars
-
-FORMAT = "anode results 1"
-MARKER = "anode-results.json"
-OLD = {"half": "toy", "scale": "paper"}
-"""What results files that do not say so are of."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +38,9 @@ class Settings:
         scale: How much work it is, see :data:`anode.experiments.images.scales.SCALES`.
         seed: The first seed.
         resume: Use the runs that are already in the folder.
-        jobs: How many runs at a time; by default one for each processor.
-        root: Where image datasets lie, if it is not the usual place; that place is read by the runs themselves, from
-            the environment variable ``ANODE_DATA``.
+        jobs: How many runs at a time; by default one for each processor, and one on a GPU.
+        root: Where image datasets lie, if it is not the usual place.
+        device: What computes the image half: a device of torch.
     """
 
     figures: Sequence[str] = ("toy",)
@@ -55,6 +51,7 @@ class Settings:
     resume: bool = True
     jobs: int | None = None
     root: Path | None = None
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ class Work:
     out: Path
     resume: bool
     jobs: int
-    root: Path | None
+    place: Place
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -100,8 +97,9 @@ def planned(settings: Settings) -> Work:
     require(settings.seed + repeats <= 2**40, "seed", settings.seed, "a whole number below 2**40")
     claims = [claim for claim in half.claims if claim.figure in {study.id for study in studies}]
     out = settings.out or Path("results/mine") / half.name
-    jobs = settings.jobs or os.cpu_count() or 1
-    return Work(half, studies, claims, scale, repeats, settings.seed, out, settings.resume, jobs, settings.root)
+    place = Place(settings.root, usable_device(settings.device))
+    jobs = settings.jobs or (os.cpu_count() or 1 if place.device == "cpu" else 1)
+    return Work(half, studies, claims, scale, repeats, settings.seed, out, settings.resume, jobs, place)
 
 
 def chosen(names: Sequence[str]) -> tuple[Half, list[Study]]:
@@ -124,7 +122,7 @@ def reproduce(work: Work, bars: Bars) -> dict[str, Any]:
         raise ValueError(f"out: takes a folder, got the file {work.out}")
     if not work.out.exists():
         for run in work.runs:  # before anything is made
-            run.check(work.root)
+            run.check(work.place.root)
     work.out.mkdir(parents=True, exist_ok=True)
     with locked(work.out, "out"):
         before = earlier(work)
@@ -153,7 +151,7 @@ def earlier(work: Work) -> dict[str, Any] | None:
     content = read_json(marker)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DamagedFileError(f"{marker}: is not a results file of this version; give another folder")
-    theirs = {name: content.get(name, OLD.get(name)) for name in work.identity}
+    theirs = {name: content.get(name) for name in work.identity}
     if work.identity == theirs:
         check_earlier(content, marker, work.half)
         return content
@@ -196,7 +194,7 @@ def trained(work: Work, ours: bool, bars: Bars) -> Results:
         results = {run.name: found for run in work.runs if (found := load(run, folder)) is not None}
     missing = [run for run in work.runs if run.name not in results]
     for run in missing:
-        run.check(work.root)  # before anything is removed
+        run.check(work.place.root)  # before anything is removed
         if ours and work.resume and paths(run, folder)[0].exists():
             what = f"{paths(run, folder)[0]} is of another protocol than this version's"
             raise ValueError(f"out: {what}; give another folder, or --no-resume to do it again")
@@ -211,7 +209,7 @@ def trained(work: Work, ours: bool, bars: Bars) -> Results:
         if run.name in results or not work.resume:
             run.clean(folder)
     missing.sort(key=lambda run: run.cost, reverse=True)
-    do_runs(missing, folder, work.jobs, bars)
+    do_runs(missing, folder, work.jobs, bars, work.place)
     for run in missing:
         found = load(run, folder)
         assert found is not None, run.name
@@ -257,16 +255,27 @@ def summary(work: Work, before: dict[str, Any], results: Results) -> dict[str, A
         "claims": [found[number] for number in sorted(found)],
         "failures": [
             *(failure for failure in before.get("failures", []) if failure["run"] not in results),
-            *(
-                {"run": name, "repeat": failure.member, "iteration": failure.iteration, "reason": failure.reason}
-                for name, result in results.items()
-                for failure in result.history.failures
-            ),
+            *(failure for name, result in results.items() for failure in failures_of(name, result)),
         ],
         "environment": together([entry.get("environment", {}) for entry in timings.values()]),
         "timings": list(timings.values()),
         "seconds": round(sum(entry["seconds"] for entry in timings.values()), 1),
     }
+
+
+def failures_of(name: str, result: Result) -> list[dict[str, Any]]:
+    """What failed in a run, once for each repeat and reason: when it first did, and how often."""
+    found: dict[tuple[int, str], dict[str, Any]] = {}
+    for failure in result.history.failures:
+        first = {
+            "run": name,
+            "repeat": failure.member,
+            "reason": failure.reason,
+            "first": failure.iteration,
+            "times": 0,
+        }
+        found.setdefault((failure.member, failure.reason), first)["times"] += 1
+    return list(found.values())
 
 
 def checked(claim: Claim, results: Results) -> dict[str, Any]:

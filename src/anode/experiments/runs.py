@@ -22,6 +22,33 @@ OMITTED = {*OPTIONAL, *EVALUATED, *MOMENTS} - {"validation"}
 """Series that are not written where there is nothing in them."""
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where runs are done, which makes no other experiment of them.
+
+    Attributes:
+        root: Where image datasets lie; ``None`` for the usual place.
+        device: What computes: a device of torch.
+    """
+
+    root: Path | None = None
+    device: str = "cpu"
+
+
+HERE = Place()
+"""The usual place."""
+
+
+def usable_device(name: str) -> str:
+    """The name of a device of torch that computes here, or ``ValueError``."""
+    try:
+        torch.ones((), device=name).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        takes = "a device that torch can use here, such as cpu, cuda or cuda:1"
+        raise ValueError(f"device: takes {takes}, got {name!r} ({str(error).splitlines()[0]})") from None
+    return name
+
+
 class Run(ABC):
     """The protocol of a training run: everything its result depends on. Subclasses are frozen dataclasses.
 
@@ -78,7 +105,7 @@ class Run(ABC):
         """The protocol in words, for the report."""
 
     @abstractmethod
-    def train(self, tell: Listener | None, folder: Path) -> Result:
+    def train(self, tell: Listener | None, folder: Path, place: Place = HERE) -> Result:
         """Do it; ``KeyboardInterrupt`` if that was interrupted. What was not finished may be kept in the folder."""
 
     def clean(self, folder: Path) -> None:  # noqa: B027, most runs keep nothing

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from anode.data import images, toy
 from anode.data.toy import Dataset
 from anode.experiments.environment import environment
+from anode.experiments.runs import HERE, Place, usable_device
 from anode.files import DamagedFileError, locked, read_json, write_json
 from anode.models.ensemble import from_seed, seeded, unstack
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
@@ -135,12 +137,12 @@ class Prepared:
     options: dict[str, Any]
 
 
-def prepare(single: Single, root: Path | None = None) -> Prepared:
+def prepare(single: Single, place: Place = HERE) -> Prepared:
     """Make model and data, and complain about what does not fit together."""
     single.check()
     seeds = range(single.seed, single.seed + single.repeats)
     model: Any = seeded(single.build, seeds) if single.repeats > 1 else from_seed(single.build, single.seed)
-    data, validation = image_data(single, root) if single.is_image else toy_data(single, seeds)
+    data, validation = image_data(single, place.root) if single.is_image else toy_data(single, seeds)
     size = len(data[0]) if isinstance(data, list | tuple) else len(data)
     usual = 256 if single.is_image else 64
     options = {
@@ -152,7 +154,7 @@ def prepare(single: Single, root: Path | None = None) -> Prepared:
         "on_failure": single.on_failure,
         "seed": single.seed,
     }
-    return Prepared(model, data, validation, options)
+    return Prepared(model.to(place.device), data, validation, options)
 
 
 def image_data(single: Single, root: Path | None) -> tuple[Any, Any]:
@@ -188,19 +190,20 @@ def targets(data: Sequence[Dataset], single: Single) -> Any:
     return data[0].x, data[0].labels
 
 
-def train_single(single: Single, folder: Path, minutes: float | None = None, root: Path | None = None) -> History:
+def train_single(single: Single, folder: Path, minutes: float | None = None, place: Place = HERE) -> History:
     """Train, and save model and history into a folder; go on with what was begun there with the same options.
 
     Args:
         single: What to train. Of the options that a run was begun with, only ``epochs`` may differ.
         folder: A new or empty folder, or that of an earlier call.
         minutes: End after so much time.
-        root: Where image datasets lie.
+        place: Where it is done.
     """
+    usable_device(place.device)
     first = Ranks(torch.device("cpu")).first  # of several processes, one writes
     if first:
         earlier(single, folder)  # a mistake is to be found before the data are read
-    prepared = prepare(single, root)
+    prepared = prepare(single, place)
     train = partial(
         fit,
         prepared.model,
@@ -226,8 +229,9 @@ def train_single(single: Single, folder: Path, minutes: float | None = None, roo
             if not begun and not any((folder / "checkpoint").glob("state-*")):  # nothing was trained
                 (folder / "run.json").unlink()
                 rmtree(folder / "checkpoint", ignore_errors=True)
-                for each in new:
-                    each.rmdir()
+                with suppress(OSError):  # somebody else may have put something there
+                    for each in new:
+                        each.rmdir()
             raise
         checkpoint.save(prepared.model, folder / "model")
         history.save(folder / "history.csv")

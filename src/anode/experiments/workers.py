@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from anode.experiments.runs import Run, save
+from anode.experiments.runs import HERE, Place, Run, save
 from anode.train.progress import Bars, Listener, Patient, Report
 
 Message = tuple[str, Report]
@@ -27,7 +27,7 @@ class WorkerDiedError(RuntimeError):
     """A process that was training was killed."""
 
 
-def do_runs(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars) -> None:
+def do_runs(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars, place: Place = HERE) -> None:
     """Do some runs and save each; those saved before a failure or Ctrl-C stay.
 
     Args:
@@ -35,38 +35,34 @@ def do_runs(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars) -> None:
         folder: Where to save them.
         jobs: How many at a time.
         bars: Shows the progress.
+        place: Where they are done.
     """
     jobs = min(jobs, len(runs))
     if jobs > 1:
-        _in_processes(runs, folder, jobs, bars)
+        _in_processes(runs, folder, jobs, bars, place)
         return
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in a process of its own, so that results do not depend on the number of jobs
     try:
         for run in runs:
-            do_run(run, bars.listen(run.name), folder)
+            do_run(run, bars.listen(run.name), folder, place)
     finally:
         torch.set_num_threads(threads)
 
 
-def do_run(run: Run, tell: Listener, folder: Path) -> None:
+def do_run(run: Run, tell: Listener, folder: Path, place: Place) -> None:
     """Do a run and save it."""
-    save(run.train(tell, folder), folder)
+    save(run.train(tell, folder, place), folder)
     run.clean(folder)
 
 
-def _in_processes(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars) -> None:
+def _in_processes(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars, place: Place) -> None:
     # Started afresh, not forked: a fork would copy torch's threads in whatever state they are.
     context = multiprocessing.get_context("spawn")
     progress, stop = context.Queue(), context.Event()
     with ProcessPoolExecutor(jobs, context, _begin_worker, (progress, stop)) as pool:
-        # Ctrl-C reaches every process of the terminal, but only the parent is to hear it, which says when to stop.
-        # Processes inherit what is blocked, and so are deaf from their first moment.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        futures = [pool.submit(_work, run, folder) for run in runs]
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         try:
-            _follow(futures, progress, bars)
+            _follow(_begin(pool, runs, folder, place), progress, bars)
         except BrokenProcessPool:
             raise WorkerDiedError(
                 "a training process was killed, perhaps for want of memory; finished runs are kept, and the same "
@@ -75,6 +71,17 @@ def _in_processes(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars) -> N
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)
+
+
+def _begin(pool: ProcessPoolExecutor, runs: Sequence[Run], folder: Path, place: Place) -> list[Future[None]]:
+    """Begin the runs, in processes that do not hear Ctrl-C."""
+    # It reaches every process of the terminal, but only the parent is to hear it, which says when to stop.
+    # Processes inherit what is blocked, and so are deaf from their first moment.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        return [pool.submit(_work, run, folder, place) for run in runs]
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _follow(futures: Sequence[Future[None]], progress: Any, bars: Bars) -> None:
@@ -110,9 +117,9 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _work(run: Run, folder: Path) -> None:
+def _work(run: Run, folder: Path, place: Place) -> None:
     try:
-        do_run(run, _listener(run.name, _progress.put, _stop.is_set), folder)
+        do_run(run, _listener(run.name, _progress.put, _stop.is_set), folder, place)
     except KeyboardInterrupt:  # told to stop; there is nobody left to tell
         return
 

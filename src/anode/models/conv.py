@@ -98,12 +98,7 @@ class ConvDerivative(Derivative):
     def compiled(self, y: Tensor) -> Derivative:
         first, last = (weight[..., None, None] for weight in (self._first, self._last))
         parameters = [first, self._middle.weight, last, *self._biases, *self._time_weights]
-        filters, channels = self._first.shape
-        sizes = [(filters, channels, 1, 1), (filters, filters, 3, 3), (channels, filters, 1, 1)]
-        shapes = [*sizes, *((size[0],) for size in sizes), *((size[0], *size[2:]) for size in sizes)]
-        if not native.convolves(y, parameters) or [p.shape for p in parameters] != shapes[: len(parameters)]:
-            return self
-        return CompiledConvDerivative(parameters, self._activation)
+        return CompiledConvDerivative(parameters, self._activation) if native.convolves(y, parameters) else self
 
     def steps_to_keep(self, y: Tensor, stages: int) -> int:
         return BYTES_KEPT // (stages * len(y) * self._bytes_an_image(y))

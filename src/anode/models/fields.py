@@ -148,6 +148,7 @@ class ConvField(Field):
         self.weights = nn.ParameterList(torch.empty(out, into, k, k) for into, out, k in sizes)
         self.biases = nn.ParameterList(torch.empty(out) for _, out, _ in sizes)
         self.time_weights = nn.ParameterList(torch.empty(out, k, k) for _, out, k in sizes if time)
+        self._shapes = [p.shape for p in self.parameters()]
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -177,7 +178,8 @@ class ConvField(Field):
 
     def derivative(self) -> Derivative:
         """A derivative without autograd, where the activation allows it and nobody has changed what the field does."""
-        if self.activation in PULLBACKS and is_plain(self, ConvField, 6 + 3 * self.time):
+        fits = [p.shape for p in self.parameters()] == self._shapes
+        if self.activation in PULLBACKS and fits and is_plain(self, ConvField, 6 + 3 * self.time):
             return ConvDerivative(self.weights, self.biases, self.time_weights, self._act, self.activation)
         return super().derivative()
 

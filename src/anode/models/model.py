@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from anode.ode.solution import Solution
@@ -54,3 +55,14 @@ def checked(outcome: Outcome) -> Outcome:
     if outcome.solution is not None:
         outcome.solution.check()
     return outcome
+
+
+def as_input(x: Tensor, like: Tensor) -> Tensor:
+    """What a model is shown: images of bytes as numbers from 0 to 1, on the model's device.
+
+    Example:
+        >>> as_input(torch.tensor([0, 51, 255], dtype=torch.uint8), torch.empty(()))
+        tensor([0.0000, 0.2000, 1.0000])
+    """
+    x = x.to(like.device)
+    return x.to(like.dtype).div_(255) if x.dtype == torch.uint8 else x

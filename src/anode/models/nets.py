@@ -12,7 +12,7 @@ from anode.models.augment import Zeros
 from anode.models.fields import ConvField, MLPField
 from anode.models.flow import Flow
 from anode.models.layers import Linear, check_state, members_of
-from anode.models.model import Model, Outcome
+from anode.models.model import Model, Outcome, as_input
 from anode.ode.inputs import number, require
 
 
@@ -103,6 +103,8 @@ class ImageNeuralODE(Model):
         torch.Size([4, 10])
         >>> sum(p.numel() for p in model.parameters())
         85462
+        >>> model(torch.zeros(4, 1, 28, 28, dtype=torch.uint8)).shape  # bytes stand for numbers from 0 to 1
+        torch.Size([4, 10])
     """
 
     def __init__(
@@ -152,7 +154,7 @@ class ImageNeuralODE(Model):
             raise ValueError(
                 f"x: takes images of shape [batch, {', '.join(map(str, self.image))}], got {tuple(x.shape)}"
             )
-        flown = self.flow.run(x)
+        flown = self.flow.run(as_input(x, self.head.weight) if x.dtype == torch.uint8 else x)
         seen = self.head.in_features // (self.image[1] * self.image[2])
         return Outcome(self.head(flown.features[:, :seen].flatten(1)), flown.features, flown.solution)
 

@@ -29,6 +29,7 @@ from anode.report.reading import (
 )
 
 FORMAT = "anode results 1"
+MARKER = "anode-results.json"
 PAPER = "https://arxiv.org/abs/1904.01681"
 MARKS = {"held": "✓", "not held": "✗", "inconclusive": "?"}  # a verdict is not told by colour alone
 
@@ -50,7 +51,7 @@ def write_report(folder: Path) -> Path:
 
 def page(folder: Path) -> str:
     """The text of the page: the same for the same results."""
-    results = read(folder / "anode-results.json")
+    results = read(folder / MARKER)
     found = results.text("format")
     require(found == FORMAT, results.where, f"has the format {shortened(found)}; this version reads {FORMAT!r}")
     begun = "is of a run that was not finished; the command that began it goes on from there"
@@ -231,7 +232,7 @@ def scenes(study: Record) -> Markup:
 
 
 def scene(record: Record) -> Markup:
-    """Trajectories in three dimensions, for ``report.js`` to draw."""
+    """Trajectories in three dimensions, for ``page.js`` to draw."""
     title, paths, labels = record.text("title"), record.items("paths"), record.items("labels")
     record.check(bool(paths) and all(map(is_path, paths)), "paths", "lists of points with 3 finite coordinates")
     binary = all(type(value) is int and value in (0, 1) for value in labels)
@@ -282,14 +283,19 @@ def failures_section(results: Record) -> list[Markup]:
     failures = results.records("failures") if "failures" in results.content else []
     if not failures:
         return []
-    columns = ["run", "repeat", "iteration", "reason"]
+    columns = {"run": "run", "repeat": "repeat", "first": "first iteration", "times": "times", "reason": "reason"}
     rows = [[failure.shown(name) for name in columns] for failure in failures]
     text = (
         "In the toy half a repeat is frozen where its solve failed, is left out of means from there on, and speaks "
         "against every claim it belongs to. In the image half the iteration is skipped and training goes on."
     )
     return [
-        element("section", element("h2", "Failed solves"), element("p", text), table("Failed solves", columns, rows))
+        element(
+            "section",
+            element("h2", "Failed solves"),
+            element("p", text),
+            table("Failed solves", list(columns.values()), rows),
+        )
     ]
 
 
@@ -308,7 +314,9 @@ def timings_section(results: Record) -> Markup:
         element("tr", element("th", name, scope="row"), element("td", duration(seconds), bar(seconds / longest)))
         for name, seconds in timings
     ]
-    total = element("tr", element("th", "All", scope="row"), element("td", duration(results.number("seconds"))))
+    total = element(
+        "tr", element("th", "All, added up", scope="row"), element("td", duration(results.number("seconds")))
+    )
     content = element("table", element("tbody", *rows), element("tfoot", total), class_="timings")
     return element("section", element("h2", "Time"), content, id="_timings")
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from anode.models.model import Model
+from anode.models.model import Model, as_input
 from anode.models.randomness import apart
 from anode.train.losses import accuracy, mean
 from anode.train.members import Members
-from anode.train.points import Points, as_input
+from anode.train.points import Points
 from anode.train.ranks import Ranks
 from anode.train.record import EVALUATED, MOMENTS, Snapshot, Table, as_array
 

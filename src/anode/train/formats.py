@@ -49,7 +49,7 @@ def from_json(content: dict[str, Any]) -> dict[str, Any]:
     if content["format"] != FORMAT:
         raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
     losses = _array("loss", content["loss"], np.float32)
-    members = content.get("members", losses.shape[1] if losses.ndim == 2 else None)  # old files do not say
+    members = content["members"]
     _check("members", members, members is None or _is_whole(members, 1), "a whole number above 0 or null")
     width = () if members is None else (members,)
     found: dict[str, Any] = _series_from_json(content, len(losses), width)
@@ -71,7 +71,7 @@ def _series_from_json(content: dict[str, Any], iterations: int, width: tuple[int
     found = {}
     for name, dtype in TYPES.items():
         always = name in SERIES or name in SHARED or name == "validation"
-        values = content[name] if always else content.get(name, [])  # old files do not have the others
+        values = content[name]
         length = evaluations if name in EVALUATED or name in MOMENTS else iterations
         shape = (length if always or len(values) else 0, *(() if name in SHARED or name in MOMENTS else width))
         found[name] = _array(name, values, dtype, shape)

@@ -89,10 +89,20 @@ class History:
         if len(self):
             losses = self.loss[(self.epochs - 1) * self.batches :]
             loss = f"{losses[np.isfinite(losses)].mean():.4g}" if np.isfinite(losses).any() else "not finite"
-            final = f"loss {loss}, nfe {np.mean(self.nfe[-1]):.4g} at the end"
+            final = f"loss {loss}, nfe {np.mean(self.nfe[-1]):.4g} at the end{self._validated}"
         problems = f", {len(self.failures)} failed" if self.failures else ""
         stopped = f", stopped: {self.stopped}" if self.stopped else ""
         return f"History({members}{len(self)} iterations, {final}{problems}{stopped})"
+
+    @property
+    def _validated(self) -> str:
+        """What the last evaluation of the validation data found."""
+        if not len(self.validation):
+            return ""
+        loss = f", validation loss {np.mean(self.validation[-1]):.4g}"
+        return loss + (
+            f", accuracy {np.mean(self.validation_accuracy[-1]):.1%}" if len(self.validation_accuracy) else ""
+        )
 
     @property
     def members(self) -> int | None:

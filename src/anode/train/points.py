@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from anode.models.model import as_input
+
 
 @dataclass(frozen=True)
 class Points:
@@ -45,17 +47,6 @@ class Points:
         """All numbers of points in batches, in their order."""
         numbers = torch.arange(len(self), device="cpu")
         return (numbers if self.members is None else numbers.expand(self.members, -1)).split(batch_size, dim=-1)
-
-
-def as_input(x: Tensor, like: Tensor) -> Tensor:
-    """What a model is shown: images of bytes as numbers from 0 to 1, on the model's device.
-
-    Example:
-        >>> as_input(torch.tensor([0, 51, 255], dtype=torch.uint8), torch.empty(()))
-        tensor([0.0000, 0.2000, 1.0000])
-    """
-    x = x.to(like.device)
-    return x.to(like.dtype).div_(255) if x.dtype == torch.uint8 else x
 
 
 @dataclass(frozen=True)

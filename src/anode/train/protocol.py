@@ -11,12 +11,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from anode.models.model import Model
+from anode.models.model import Model, as_input
 from anode.ode.inputs import finite_rows, lookup, number, require
 from anode.train.evaluation import Snapshots, evaluating
 from anode.train.inputs import Data, per_member, points_of, rate, whole
 from anode.train.losses import LOSSES, Loss, check_targets
-from anode.train.points import Order, Points, as_input
+from anode.train.points import Order, Points
 
 ON_FAILURE = {
     "stop": "a member is frozen as it was, a model by itself stops training",

@@ -32,14 +32,13 @@ class Failure:
         member: Which; 0 for a model by itself.
         iteration: When.
         reason: What failed, and what that means.
-        status: The name of the :class:`anode.Status` of its solve; ``"LOSS"`` or ``"GRADIENT"`` if that was not finite;
-            empty in files of earlier versions.
+        status: The name of the :class:`anode.Status` of its solve; ``"LOSS"`` or ``"GRADIENT"`` if that was not finite.
     """
 
     member: int
     iteration: int
     reason: str
-    status: str = ""
+    status: str
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,12 @@ class Work:
 
     Attributes:
         run: Does it once. Returns what came of it: the losses of training, or the final states.
-        nfe: How often a solve at the start evaluates the network.
+        nfe: Does it once more and counts. Returns how often each solve evaluates the network, [solves] or
+            [solves, members]; 0 where this cannot be told.
     """
 
     run: Callable[[], Array]
-    nfe: Callable[[], float]
+    nfe: Callable[[], Array]
 
 
 SIDES = {

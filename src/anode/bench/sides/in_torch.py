@@ -48,7 +48,7 @@ def work(task: Task, solve: Solve) -> Work:
     model = nn.ModuleList([net, head])
     start = deepcopy(model.state_dict())
 
-    def train() -> Array:
+    def train(solve: Solve) -> Array:
         data = task.data()
         model.load_state_dict(start)
         adam = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -63,27 +63,31 @@ def work(task: Task, solve: Solve) -> Work:
                 losses.append(loss.item())
         return np.array(losses)
 
-    def gradient() -> Array:
+    def gradient(solve: Solve) -> Array:
         net.zero_grad()
         y1 = solve(net, y0)
         y1.sum().backward()
         return y1.detach().numpy()
 
     @torch.no_grad()
-    def forward() -> Array:
+    def forward(solve: Solve) -> Array:
         return solve(net, y0).numpy()
 
     @torch.no_grad()
-    def predict() -> Array:
+    def predict(solve: Solve) -> Array:
         rows = torch.from_numpy(task.rows)
         offset, scale = (torch.from_numpy(part).to(rows) for part in (task.estimator.offset_, task.estimator.scale_))
         x = torch.cat([(rows - offset) / scale, torch.zeros(len(rows), task.zeros)], 1)
         return classes(head(solve(net, x))).numpy()
 
-    return Work(
-        {"train": train, "gradient": gradient, "solve": forward, "predict": predict}[task.kind],
-        lambda: count(net, lambda counted: solve(counted, y0)),
-    )
+    run = {"train": train, "gradient": gradient, "solve": forward, "predict": predict}[task.kind]
+
+    def nfe() -> Array:
+        counts: list[int] = []
+        run(counting(solve, counts))
+        return np.array(counts)
+
+    return Work(lambda: run(solve), nfe)
 
 
 def classes(scores: Tensor) -> Tensor:
@@ -91,10 +95,15 @@ def classes(scores: Tensor) -> Tensor:
     return (scores[:, 0] > 0).long() if scores.shape[1] == 1 else scores.argmax(1)
 
 
-def count(net: nn.Module, run: Callable[[nn.Module], object]) -> float:
-    """How often a module is called."""
-    calls: list[None] = []
-    hook = net.register_forward_hook(lambda *_: calls.append(None))
-    run(net)
-    hook.remove()
-    return len(calls)
+def counting(solve: Solve, counts: list[int]) -> Solve:
+    """The same solver, which appends how often each solve calls the module."""
+
+    def counted(net: nn.Module, y0: Tensor) -> Tensor:
+        calls: list[None] = []
+        hook = net.register_forward_hook(lambda *_: calls.append(None))
+        y1 = solve(net, y0)
+        hook.remove()
+        counts.append(len(calls))
+        return y1
+
+    return counted

@@ -36,7 +36,7 @@ def solving(task: Task) -> Work:
         y1: Any = solution().y1
         return y1.numpy()
 
-    return Work(gradient if task.kind == "gradient" else forward, lambda: float(solution().stats.nfe))
+    return Work(gradient if task.kind == "gradient" else forward, lambda: np.array([solution().stats.nfe]))
 
 
 def training(task: Task) -> Work:
@@ -47,16 +47,15 @@ def training(task: Task) -> Work:
         made = [model(task, member) for member in range(task.members)]
         return made[0] if task.members == 1 else anode.stack(made)
 
-    def run() -> Array:
+    def train() -> anode.History:
         sets = data[0] if task.members == 1 else data
-        history = anode.fit(fresh(), sets, epochs=task.epochs, batch_size=task.batch, seed=0, progress=False)
-        losses = np.asarray(history.loss)
+        return anode.fit(fresh(), sets, epochs=task.epochs, batch_size=task.batch, seed=0, progress=False)
+
+    def run() -> Array:
+        losses = np.asarray(train().loss)
         return losses if task.members == 1 else losses[:, 0]
 
-    def nfe() -> float:
-        return evaluations(model(task, 0), task.state()[:, : task.dim - task.zeros])
-
-    return Work(run, nfe)
+    return Work(run, lambda: np.asarray(train().nfe))
 
 
 def model(task: Task, member: int) -> anode.NeuralODE:
@@ -81,15 +80,10 @@ def predicting(task: Task) -> Work:
     """A fitted estimator, asked for classes."""
     estimator = task.estimator
 
-    def nfe() -> float:
-        return evaluations(estimator.model_, task.state()[:, : task.dim - task.zeros])
+    @torch.no_grad()
+    def nfe() -> Array:
+        rows = torch.tensor(task.state()[:, : task.dim - task.zeros])
+        solution: Any = estimator.model_.run(rows).solution
+        return np.array([solution.stats.nfe.double().mean()])  # every row has steps of its own
 
     return Work(lambda: estimator.predict(task.rows), nfe)
-
-
-def evaluations(model: Any, rows: Array) -> float:
-    """How often a model's field is evaluated for some rows; the mean if they differ."""
-    with torch.no_grad():
-        solution = model.run(torch.tensor(rows)).solution
-    assert solution is not None
-    return float(torch.as_tensor(solution.stats.nfe, dtype=torch.float64).mean())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 from matplotlib.axes import Axes
 
 from anode.experiments.findings import spread
+from anode.experiments.images.scales import equal
 from anode.experiments.runs import Result
 from anode.experiments.study import Results
 from anode.plots import curves
@@ -30,9 +30,9 @@ def final(result: Result, series: str) -> Array:
     return windows(result, series, 10)[1][-1]
 
 
-def pair(results: Results, data: str, augment: int) -> dict[str, Result]:
+def pair(results: Results, data: str) -> dict[str, Result]:
     """The NODE and the ANODE of the same size."""
-    return {"NODE": results[f"{data}-node"], "ANODE": results[f"{data}-p{augment}"]}
+    return {label: results[name] for label, name in equal(data).items()}
 
 
 def colors(labels: Mapping[str, object]) -> dict[str, str]:
@@ -90,8 +90,4 @@ def rows(models: Mapping[str, Result]) -> list[list[str]]:
 
 def percent(shares: Array) -> str:
     """Mean and standard deviation of shares over repeats, in percent; if not all have one, in how many of them."""
-    finite = 100 * shares[np.isfinite(shares)]
-    if not len(finite):
-        return f"in none of {len(shares)} repeats"
-    some = "" if len(finite) == len(shares) else f" in {len(finite)} of {len(shares)} repeats"
-    return f"{finite.mean():.1f} ± {finite.std():.1f} %{some}"
+    return spread(100 * shares, "{:.1f} ± {:.1f} %")

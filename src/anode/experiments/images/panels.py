@@ -49,8 +49,10 @@ def panelled(name: str, title: str, caption: str, grid: Sequence[Sequence[Panel]
         grid: The panels of every row of the figure.
     """
     panels = [panel for row in grid for panel in row]
-    named = {f"{panel.title}, {label}": run for panel in panels for label, run in panel.models.items()}
-    shown = {run: label for label, run in reversed(named.items())}  # a run is listed once, as it is first called
+    shown: dict[str, str] = {}
+    for panel in panels:
+        for label, run in panel.models.items():
+            shown.setdefault(run, f"{panel.title}, {label}")  # a run is listed once, as it is first called
 
     def draw(results: Results) -> Drawing:
         made = figure(3.5 * len(grid[0]), 3.2 * len(grid), rows=len(grid), columns=len(grid[0]))
@@ -58,7 +60,6 @@ def panelled(name: str, title: str, caption: str, grid: Sequence[Sequence[Panel]
             PLOTS[panel.shows](ax, {label: results[run] for label, run in panel.models.items()})
             ax.set_title(panel.title)
         shared_legend(made)
-        listed = {label: results[run] for run, label in reversed(shown.items())}
-        return Drawing(made, COLUMNS, rows(listed))
+        return Drawing(made, COLUMNS, rows({label: results[run] for run, label in shown.items()}))
 
-    return Study(name, title, caption, tuple(dict.fromkeys(named.values())), draw)
+    return Study(name, title, caption, tuple(shown), draw)

@@ -15,11 +15,11 @@ import torch
 from anode.data import images
 from anode.data.images import SPLITS, ImageData
 from anode.experiments.environment import environment
-from anode.experiments.runs import Result, Run
+from anode.experiments.runs import HERE, Place, Result, Run
 from anode.models.ensemble import from_seed
 from anode.models.nets import ImageNeuralODE
 from anode.train.fit import fit
-from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED, Array, History
+from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED, History
 from anode.train.progress import Listener
 
 
@@ -120,26 +120,33 @@ class ImageRun(Run):
     def models(self) -> None:
         return None
 
-    def train(self, tell: Listener | None, folder: Path) -> Result:
+    def train(self, tell: Listener | None, folder: Path, place: Place = HERE) -> Result:
         start = time.perf_counter()
         unfinished = folder / f"{self.name}.part"  # checkpoints of another protocol are refused by fit
-        train, test = (images.load(self.data, split) for split in ("train", "test"))
+        train, test = (images.load(self.data, split, place.root) for split in ("train", "test"))
         test = test.subset(self.test_size).resize(self.side)
-        histories = [
-            self.train_one(seed, train, test, later(tell, i, self.repeats), unfinished / f"seed-{seed}")
-            for i, seed in enumerate(self.seeds)
-        ]
+        histories = []
+        for i, seed in enumerate(self.seeds):
+            model = from_seed(self.build, seed).to(place.device)
+            kept = unfinished / f"seed-{seed}"
+            histories.append(self.train_one(model, seed, train, test, later(tell, i, self.repeats), kept))
         seconds = sum(float(history.seconds.sum()) for history in histories)
         spent = max(time.perf_counter() - start, seconds)  # more than this call's, if there was another before it
-        return Result(self, None, side_by_side(histories, self.epochs * self.batches), spent, environment())
+        return Result(self, None, side_by_side(histories), spent, environment())
 
     def train_one(
-        self, seed: int, train: ImageData, test: ImageData, tell: Listener | None, checkpoint: Path
+        self,
+        model: ImageNeuralODE,
+        seed: int,
+        train: ImageData,
+        test: ImageData,
+        tell: Listener | None,
+        checkpoint: Path,
     ) -> History:
         """Train one repeat, or go on with it."""
         data = train.subset(self.train_size, seed).resize(self.side)
         history = fit(
-            from_seed(self.build, seed),
+            model,
             data,
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -168,18 +175,11 @@ def later(tell: Listener | None, repeat: int, repeats: int) -> Listener | None:
     return lambda report: tell(replace(report, done=repeat * report.total + report.done, total=repeats * report.total))
 
 
-def side_by_side(histories: Sequence[History], iterations: int) -> History:
-    """The histories of single models as that of a stack; what one that ended early does not have is NaN, or 0."""
-    evaluations = max(len(history.validation) for history in histories)
-
-    def column(name: str, dtype: Any, length: int) -> Array:
-        empty = np.nan if np.dtype(dtype).kind == "f" else 0
-        parts = [np.asarray(getattr(history, name), dtype) for history in histories]
-        return np.stack([np.pad(part, (0, length - len(part)), constant_values=empty) for part in parts], 1)
-
-    series: dict[str, Any] = {name: column(name, dtype, iterations) for name, dtype in {**SERIES, **OPTIONAL}.items()}
-    series |= {name: column(name, dtype, evaluations) for name, dtype in EVALUATED.items()}
-    series |= {name: np.nansum(column(name, dtype, iterations), 1) for name, dtype in SHARED.items()}
-    series |= {name: column(name, dtype, evaluations).max(1) for name, dtype in MOMENTS.items()}
+def side_by_side(histories: Sequence[History]) -> History:
+    """The histories of single models, all of them trained to the end, as that of a stack."""
+    names = [*SERIES, *OPTIONAL, *EVALUATED]
+    series: dict[str, Any] = {name: np.stack([getattr(history, name) for history in histories], 1) for name in names}
+    series |= {name: sum(getattr(history, name) for history in histories) for name in SHARED}
+    series |= {name: getattr(histories[0], name) for name in MOMENTS}
     failures = [replace(failure, member=i) for i, history in enumerate(histories) for failure in history.failures]
     return History(**series, batches=histories[0].batches, failures=failures)

@@ -122,6 +122,11 @@ SCALES: dict[str, Scale] = {
 }
 
 
+def equal(data: str) -> dict[str, str]:
+    """The runs of a NODE and an ANODE of the same size."""
+    return {"NODE": f"{data}-node", "ANODE": f"{data}-p{CHOSEN[data]}"}
+
+
 def runs(scale: Scale) -> dict[str, ImageRun]:
     """All runs at a scale, by their names."""
     made = [run(scale, f"{data}-p{p}", data, augment=p) for data in ("mnist", "cifar10", "svhn") for p in AUGMENTS]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from anode.experiments.images.claims import TABLE1
 from anode.experiments.images.curves import COLUMNS, TITLES, pair, rows
 from anode.experiments.images.panels import Panel, panelled
-from anode.experiments.images.scales import AUGMENTS, CHOSEN, TOO_MANY
+from anode.experiments.images.scales import AUGMENTS, TOO_MANY, equal
 from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study
 from anode.plots.curves import compared
@@ -18,11 +18,6 @@ THREE = ("mnist", "cifar10", "svhn")
 def augmented(data: str) -> dict[str, str]:
     """Runs with more and more added channels."""
     return {f"p = {p}": f"{data}-p{p}" for p in AUGMENTS}
-
-
-def equal(data: str) -> dict[str, str]:
-    """A NODE and an ANODE of the same size."""
-    return {"NODE": f"{data}-node", "ANODE": f"{data}-p{CHOSEN[data]}"}
 
 
 def row(models: dict[str, str], title: str, *shows: str) -> list[Panel]:
@@ -61,8 +56,8 @@ FIGURES = (
     ),
     panelled(
         "fig14",
-        "ImageNet with 64 by 64 pixels",
-        "Training accuracy and loss on Tiny ImageNet's 200 classes. The paper's two models have the same number of "
+        "Training on Tiny ImageNet",
+        "Training accuracy and loss on its 200 classes. The paper's two models have the same number of "
         f"parameters only if these are counted for ten classes; the table has the counts as they are. {MEANS}",
         [row(equal("tiny_imagenet"), TITLES["tiny_imagenet"], "accuracy", "loss")],
     ),
@@ -110,7 +105,7 @@ FIGURES = (
     ),
     panelled(
         "fig24",
-        "Function evaluations on ImageNet",
+        "Function evaluations on Tiny ImageNet",
         f"As figure 14: evaluations of a solve, and loss and accuracy against them. {MEANS}",
         [row(equal("tiny_imagenet"), TITLES["tiny_imagenet"], "NFE", "loss against NFE", "accuracy against NFE")],
     ),
@@ -153,7 +148,7 @@ def draw_table(results: Results) -> Drawing:
     reported: dict[str, dict[str, float]] = {}
     listed: dict[str, Result] = {}
     for data, paper in TABLE1.items():
-        models = pair(results, data, CHOSEN[data])
+        models = pair(results, data)
         found[TITLES[data]] = {m: 100 * r.history.validation_accuracy[-1] for m, r in models.items()}
         reported[TITLES[data]] = {m: float(value.split()[0]) for m, value in zip(models, paper, strict=True)}
         listed |= {f"{TITLES[data]}, {label}": result for label, result in models.items()}

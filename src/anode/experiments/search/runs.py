@@ -15,7 +15,7 @@ from sklearn.model_selection import KFold
 
 from anode.data import toy
 from anode.experiments.environment import environment
-from anode.experiments.runs import Result, Run
+from anode.experiments.runs import HERE, Place, Result, Run
 from anode.experiments.search.spaces import Setting
 from anode.models.ensemble import seeded
 from anode.models.model import Model
@@ -140,7 +140,7 @@ class SearchRun(Run):
             return ResNet(self.cross.dim, 1, one.hidden, one.layers)
         return NeuralODE(self.cross.dim, 1, one.hidden, augment=one.augment)
 
-    def train(self, tell: Listener | None, folder: Path) -> Result:
+    def train(self, tell: Listener | None, folder: Path, place: Place = HERE) -> Result:
         start = time.perf_counter()
         model, parts = self.models(), self.cross.parts()
         batches = -(-len(parts[0][0][0]) // self.settings[0].batch_size)

@@ -56,13 +56,13 @@ def cannot_swap(results: Results) -> Finding:
     swapped, same = ends(results["map-g"]), ends(results["map-identity"])
     near_zero = np.abs(swapped).max(1)
     off = np.abs(same - [-1.0, 1.0]).max(1)
-    votes = (near_zero < 0.1) & (off < 0.1)
+    parts = {"g: both points are mapped near 0": near_zero < 0.1, "identity: learned": off < 0.1}
     numbers = [
         ("g: largest |φ(±1)|", spread(near_zero)),
         ("g: final loss (0 is perfect, 1 is φ = 0)", spread(results["map-g"].final_loss)),
         ("identity: largest |φ(x) - x|", spread(off)),
     ]
-    return Finding(votes, numbers)
+    return Finding.of_parts(parts, numbers)
 
 
 def euler(flow: Flow, x: Tensor, steps: int) -> Tensor:
@@ -84,11 +84,8 @@ def do_not_cross(results: Results) -> Finding:
     exact = (paths.diff(dim=-2) > 0).all(-1).all(-1).all(0).numpy()  # what was not solved is NaN, and not in order
     crossing = [(euler(flow, x, n).diff(dim=-2) < 0).any(-1).any(-1).any(0).numpy() * n for n in range(1, 9)]
     coarse = np.max(crossing, axis=0)
-    numbers = [
-        ("repeats in which 41 trajectories stay in order", f"{exact.sum()} of {len(exact)}"),
-        ("most Euler steps that still cross (of 1 to 8)", spread(coarse)),
-    ]
-    return Finding(exact & (coarse > 0), numbers)
+    parts = {"41 trajectories stay in order": exact, "Euler steps cross": coarse > 0}
+    return Finding.of_parts(parts, [("most Euler steps that still cross (of 1 to 8)", spread(coarse))])
 
 
 # ------------------------------------------------------------------------------------------------------------- losses
@@ -97,10 +94,8 @@ def do_not_cross(results: Results) -> Finding:
 def only_resnet_fits(results: Results) -> Finding:
     """Claim 3."""
     resnet, node = results["g-d1-resnet"].final_loss, results["g-d1-node"].final_loss
-    return Finding(
-        (resnet < FITTED) & ~(node < FITTED),
-        [("ResNet, final loss", spread(resnet)), ("NODE, final loss", spread(node))],
-    )
+    parts = {"ResNet fits": resnet < FITTED, "NODE does not": ~(node < FITTED)}
+    return Finding.of_parts(parts, [("ResNet, final loss", spread(resnet)), ("NODE, final loss", spread(node))])
 
 
 def node_fits_later(results: Results) -> Finding:
@@ -111,7 +106,8 @@ def node_fits_later(results: Results) -> Finding:
         (f"NODE, epochs to a loss below {FITTED:.3f}", spread(node)),
         ("NODE, final loss", spread(results["g-d2-node"].final_loss)),
     ]
-    return Finding((results["g-d2-node"].final_loss < FITTED) & (node > resnet), numbers)
+    parts = {"NODE fits": results["g-d2-node"].final_loss < FITTED, "later than the ResNet": node > resnet}
+    return Finding.of_parts(parts, numbers)
 
 
 def mean_gap(results: Results, data: str) -> Array:
@@ -129,18 +125,19 @@ def gap_is_smaller_if_separable(results: Results) -> Finding:
 
 def augmented_is_lower_and_sooner(results: Results) -> Finding:
     """Claim 7."""
-    votes, numbers = [], []
+    parts, numbers = {}, []
     for d in (1, 2):
         node, anode = results[f"g-d{d}-node"], results[f"g-d{d}-anode"]
         level = np.nextafter(node.final_loss, np.inf)  # at it, or below
         needed = {name: epochs_to(result, level) for name, result in (("NODE", node), ("ANODE", anode))}
-        votes += [anode.final_loss < node.final_loss, needed["ANODE"] < needed["NODE"]]
+        parts[f"d = {d}: lower loss"] = anode.final_loss < node.final_loss
+        parts[f"d = {d}: sooner"] = needed["ANODE"] < needed["NODE"]
         numbers += [
             (f"d = {d}: NODE, final loss", spread(node.final_loss)),
             (f"d = {d}: ANODE, final loss", spread(anode.final_loss)),
             *((f"d = {d}: {name}, epochs to the final loss of the NODE", spread(n)) for name, n in needed.items()),
         ]
-    return Finding(np.all(votes, axis=0), numbers)
+    return Finding.of_parts(parts, numbers)
 
 
 # ---------------------------------------------------------------------------------------------------------------- NFE
@@ -168,7 +165,7 @@ def augmented_nfe_hardly_grows(results: Results) -> Finding:
         ("NODE, NFE in the last epoch", spread(last["node"])),
         ("ANODE, NFE in the last epoch", spread(last["anode"])),
     ]
-    return Finding((node > 1.75) & (anode < 1.25), numbers)
+    return Finding.of_parts({"NODE: nearly doubles": node > 1.75, "ANODE: hardly grows": anode < 1.25}, numbers)
 
 
 # ------------------------------------------------------------------------------------------- generalisation, topology
@@ -189,7 +186,7 @@ def augmented_generalises(results: Results) -> Finding:
         ("ANODE: validation loss", spread(anode.validation[-1])),
         ("ANODE: gap to training loss", spread(anode_gap)),
     ]
-    return Finding((anode_gap < LARGE) & (node_gap > LARGE), numbers)
+    return Finding.of_parts({"NODE: large gap": node_gap > LARGE, "ANODE: no such gap": anode_gap < LARGE}, numbers)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ import torch
 from anode.data import toy
 from anode.data.toy import Dataset
 from anode.experiments.environment import environment
-from anode.experiments.runs import Result, Run
+from anode.experiments.runs import HERE, Place, Result, Run
 from anode.models.ensemble import seeded
 from anode.models.fields import MLPField
 from anode.models.flow import Flow
@@ -107,7 +107,7 @@ class ToyRun(Run):
     def models(self) -> Model:
         return seeded(lambda: MODELS[self.model](self), self.seeds)
 
-    def train(self, tell: Listener | None, folder: Path) -> Result:
+    def train(self, tell: Listener | None, folder: Path, place: Place = HERE) -> Result:
         start = time.perf_counter()
         data, validation = self.datasets()
         model = self.models()
