@@ -88,6 +88,15 @@ def test_a_device_that_cannot_compute_is_refused_in_a_line_and_nothing_is_made(t
     assert not any(tmp_path.iterdir())
 
 
+def test_images_kept_from_training_are_looked_at_in_place_of_the_test_images(tmp_path):
+    options = ("--epochs", 3, "--train-size", 128, "--filters", 2, "--validation", 0.25, "--patience", 1, "--lr", 1.0)
+    train(tmp_path / "run", "digits", *options)
+    history = load_saved(tmp_path / "run").history
+    assert history.batches == 1  # 96 of 128 images
+    assert history.settings["patience"] == 1
+    assert 1 <= len(history.validation) <= 3
+
+
 # What is written and said
 
 
@@ -167,7 +176,7 @@ def test_the_same_command_elsewhere_gives_the_same_bits(whole, tmp_path):
         (["digits", "--dim", "2"], ["dim: has no meaning for digits, which has images; leave it out"]),
         (["digits", "--model", "resnet"], ["model: has no meaning for digits, which has images; leave it out"]),
         (["digits", "--loss", "mse"], ["loss: has no meaning for digits, which has images; leave it out"]),
-        (["digits", "--validation", "0.2"], ["validation: has no meaning for digits, which has images; leave it out"]),
+        (["digits", "--patience", "2"], ["patience: takes nothing without --validation"]),
         (["digits", "--repeats", "2"], ["repeats: has no meaning for digits, which has images; leave it out"]),
         (["moons", "--filters", "8"], ["filters: has no meaning for moons, which has no images; leave it out"]),
         (["moons", "--side", "8"], ["side: has no meaning for moons, which has no images; leave it out"]),

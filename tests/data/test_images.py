@@ -76,6 +76,19 @@ def test_tiny_imagenet_has_labels_in_the_order_of_wnids_and_grey_images_in_colou
     assert test.images[1, 0].float().mean() > 190
 
 
+def test_a_split_shares_the_images_out():
+    digits = load("digits")
+    one, other = digits.split(0.9, seed=3)
+    assert (len(one), len(other)) == (1298, 144)
+    both = torch.cat([one.images, other.images]).flatten(1).double()
+    assert torch.equal(both.sum(0), digits.images.flatten(1).double().sum(0))
+    assert torch.equal(other.images, digits.split(0.9, seed=3)[1].images)
+    assert not torch.equal(other.images, digits.split(0.9, seed=4)[1].images)
+    for wrong in (0.0, 1.0, 1e-9, -0.5, 1, "0.5"):
+        with pytest.raises(ValueError, match="fraction: takes a number between 0 and 1 that leaves some"):
+            digits.split(wrong)
+
+
 def test_decoded_images_are_kept_until_the_tree_changes(tmp_path, monkeypatch):
     tree = write_tiny(tmp_path / "tiny_imagenet")
     decoded = []

@@ -152,6 +152,7 @@ def test_validation_points_are_kept_from_training(tmp_path, monkeypatch):
         ({"batch_size": 1001}, "batch_size: takes at most the 1000 points"),
         ({"validation": 0.8}, "batch_size: takes at most the 200 points"),
         ({"validation": 1.0}, "validation: takes a fraction"),
+        ({"patience": 3}, "patience: takes nothing without --validation"),
         ({"validation": -0.1}, "validation: takes a fraction"),
         ({"lr": 0.0}, "lr: takes a number above 0"),
         ({"weight_decay": -1.0}, "weight_decay: takes a number from 0"),

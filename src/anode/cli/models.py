@@ -59,10 +59,16 @@ def train(
         typer.Option(help="huber, mse or cross_entropy.", show_default="huber; cross_entropy, always, for images"),
     ] = None,
     validation: Annotated[
-        float, typer.Option(help="Fraction of the points kept for validation; images have a test set.")
+        float, typer.Option(help="Fraction kept from training for validation; of images in place of the test images.")
     ] = 0.0,
     evaluate_every: Annotated[
         int | None, typer.Option(help="Iterations between validations.", show_default="one an epoch")
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(
+            help="End after so many validations without a lower loss, with the best model.", show_default="never"
+        ),
     ] = None,
     on_failure: Annotated[str, typer.Option(help="What to do when a solve fails: stop, skip or raise.")] = "stop",
     repeats: Annotated[int, typer.Option(help="Models trained together, from different seeds.")] = 1,

@@ -82,10 +82,29 @@ class ImageData:
         """
         number("size", size, whole=True)
         require(size <= len(self), "size", size, f"at most the {len(self)} images that there are")
+        return self._chosen(self._order(seed)[:size])
+
+    def split(self, fraction: float, seed: int = 0) -> tuple[ImageData, ImageData]:
+        """Split at random: a fraction of the images, and the rest, both in the order they were in.
+
+        Example:
+            >>> train, kept = load("digits").split(0.9)
+            >>> len(train), len(kept)
+            (1298, 144)
+        """
+        size = round(fraction * len(self)) if isinstance(fraction, float) and 0 < fraction < 1 else 0
+        takes = f"a number between 0 and 1 that leaves some of the {len(self)} images on either side"
+        require(0 < size < len(self), "fraction", fraction, takes)
+        order = self._order(seed)
+        return self._chosen(order[:size]), self._chosen(order[size:])
+
+    def _order(self, seed: int) -> Tensor:
         whole = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**64
         require(whole, "seed", seed, "a whole number from 0 to 2**64 - 1")
-        generator = torch.Generator("cpu").manual_seed(seed)
-        chosen = torch.randperm(len(self), generator=generator, device="cpu")[:size].sort().values
+        return torch.randperm(len(self), generator=torch.Generator("cpu").manual_seed(seed), device="cpu")
+
+    def _chosen(self, numbers: Tensor) -> ImageData:
+        chosen = numbers.sort().values
         images, labels = self.images[chosen.to(self.images.device)], self.labels[chosen.to(self.labels.device)]
         return replace(self, images=images, labels=labels)
 

@@ -74,7 +74,8 @@ def _draw_series(ax: Any, runs: Sequence[Saved], name: str) -> None:
             at = history.validation_at / history.batches
             tested = scale * history.validation_accuracy.reshape(len(at), -1).mean(1)
             ax.plot(at, tested, "o", color=color, markersize=5)
-            dots.append("test images" if run.single.is_image else "validation")
+            tests = run.single.is_image and not run.single.validation
+            dots.append("test images" if tests else "validation")
     for label in dict.fromkeys(dots):  # once for the dots of all runs, and therefore in the colour of none
         ax.plot([], [], "o", color=style.MUTED, markersize=5, label=label)
     if dots:

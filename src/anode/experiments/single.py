@@ -29,7 +29,7 @@ from anode.train.ranks import Ranks
 
 FORMAT = "anode train 1"
 DATASETS = (*toy.DATASETS, *images.IMAGES)
-TOY_ONLY = ("model", "hidden", "layers", "dim", "loss", "validation", "repeats")
+TOY_ONLY = ("model", "hidden", "layers", "dim", "loss", "repeats")
 IMAGE_ONLY = ("filters", "side", "train_size", "head_channels")
 SOLVER = ("method", "rtol", "atol", "step_size", "max_steps")
 
@@ -62,6 +62,7 @@ class Single:
     loss: str | None = None
     validation: float = 0.0
     evaluate_every: int | None = None
+    patience: int | None = None
     on_failure: str = "stop"
     repeats: int = 1
     seed: int = 0
@@ -91,6 +92,9 @@ class Single:
         for name in TOY_ONLY if self.is_image else IMAGE_ONLY:
             self.only_default(name, f"{self.data}, which {'has' if self.is_image else 'has no'} images")
         lookup("loss", self.chosen_loss, LOSSES)
+        require(0 <= self.validation < 1, "validation", self.validation, "a fraction from 0 to below 1")
+        takes = "nothing without --validation, as what it looks at has chosen the model and can no longer judge it"
+        require(self.patience is None or self.validation > 0, "patience", self.patience, takes)
         if not self.is_image and not lookup("model", self.model, {"node": True, "resnet": False}):
             for name in ("augment", "time", *SOLVER):
                 self.only_default(name, "a resnet, which has no flow")
@@ -151,6 +155,7 @@ def prepare(single: Single, place: Place = HERE) -> Prepared:
         "weight_decay": single.weight_decay,
         "loss": single.chosen_loss,
         "evaluate_every": single.evaluate_every,
+        "patience": single.patience,
         "on_failure": single.on_failure,
         "seed": single.seed,
     }
@@ -158,15 +163,24 @@ def prepare(single: Single, place: Place = HERE) -> Prepared:
 
 
 def image_data(single: Single, root: Path | None) -> tuple[Any, Any]:
-    """Training and test images."""
+    """Training images, and those to look at on the way: the test images, or some kept from training."""
     train, test = (images.load(single.data, split, root) for split in ("train", "test"))
     if single.train_size is not None:
         takes = f"at most the {len(train)} images that there are"
         require(single.train_size <= len(train), "train_size", single.train_size, takes)
         train = train.subset(single.train_size, single.seed)
+    if single.validation:
+        train, test = train.split(1 - checked_share(single, len(train)), single.seed)
     if single.side is not None:
         train, test = train.resize(single.side), test.resize(single.side)
     return train, test
+
+
+def checked_share(single: Single, size: int) -> float:
+    """The fraction of so many points or images that is kept from training."""
+    takes = f"a fraction that leaves some of {size} on either side"
+    require(0 < round(single.validation * size) < size, "validation", single.validation, takes)
+    return single.validation
 
 
 def toy_data(single: Single, seeds: Sequence[int]) -> tuple[Any, Any]:
@@ -174,11 +188,8 @@ def toy_data(single: Single, seeds: Sequence[int]) -> tuple[Any, Any]:
     whole = [single.dataset(seed) for seed in seeds]
     if not single.validation:
         return targets(whole, single), None
-    require(0 <= single.validation < 1, "validation", single.validation, "a fraction from 0 to below 1")
-    kept, size = round(single.validation * len(whole[0])), len(whole[0])
-    takes = f"a fraction that leaves some of {size} points on either side"
-    require(0 < kept < size, "validation", single.validation, takes)
-    parts = [each.split(1 - single.validation, seed) for each, seed in zip(whole, seeds, strict=True)]
+    share = checked_share(single, len(whole[0]))
+    parts = [each.split(1 - share, seed) for each, seed in zip(whole, seeds, strict=True)]
     return targets([part[0] for part in parts], single), targets([part[1] for part in parts], single)
 
 
