@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import anode
 from anode.cli import app
+from anode.cli.console import show_warning
 from anode.experiments import workers
 from anode.experiments.reproduce import Settings, planned
 from anode.experiments.runs import Place
@@ -400,3 +401,8 @@ def test_ctrl_c_ends_training_early_and_saves_what_there_is(tmp_path):
     found = load_saved(folder)
     assert len(found.history) > 0
     assert found.history.stopped == "interrupted"
+
+
+def test_a_warning_is_one_line_without_the_program_it_comes_from(capsys):
+    show_warning(UserWarning("state-6 is damaged"), UserWarning, "resume.py", 44)
+    assert capsys.readouterr().err == "warning: state-6 is damaged\n"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated
 
 import typer
 
 import anode
 from anode.cli.bench import bench_app
-from anode.cli.console import commands, out
+from anode.cli.console import commands, out, show_warning
 from anode.cli.data import data_app
 from anode.cli.models import plot, train
 from anode.cli.paper import report, reproduce, search
@@ -64,4 +65,5 @@ app.add_typer(bench_app, name="bench")
 
 def run() -> None:
     """The command ``anode``."""
+    warnings.showwarning = show_warning
     app()

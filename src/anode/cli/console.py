@@ -30,6 +30,11 @@ Root = Annotated[
 Device = Annotated[str, typer.Option("--device", help="What computes: cpu, cuda, cuda:1, ...")]
 
 
+def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning as one line, without the line of the program that it comes from."""
+    err.print(Text(f"warning: {message}"), soft_wrap=True)
+
+
 def commands(about: str, **settings: Any) -> typer.Typer:
     """An empty group of commands."""
     return typer.Typer(

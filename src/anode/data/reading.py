@@ -24,7 +24,7 @@ def damaged(where: Path | str, takes: str, got: str) -> DamagedFileError:
 def find(folder: Path, name: str) -> Path | None:
     """A file of a dataset, or ``None``; one that ends in .gz may also have been decompressed."""
     candidates = [folder / name, folder / name.removesuffix(".gz")]
-    return next((path for path in candidates if path.exists()), None)
+    return next((path for path in candidates if path.is_file() or path.is_dir()), None)
 
 
 def located(folder: Path, name: str) -> Path:
