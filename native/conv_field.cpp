@@ -8,7 +8,7 @@
 namespace anode {
 namespace {
 
-constexpr long kStrands = 8;              // of sums, which so do not depend on the number of threads
+constexpr long kStrands = 16;             // of sums, which so do not depend on the number of threads
 constexpr int kKinds = 16;                // of pixels: whether they are in the first or last line and column
 constexpr long kRowsAtOnce = 48;          // of a product whose result is then worked on in the nearest cache
 constexpr long kBytesAtOnce = 256 << 10;  // of an activation: it, its cotangent and the weights stay in the second one
