@@ -1,0 +1,39 @@
+"""The results that are committed, and what the documentation says of them."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = " ".join((ROOT / "docs" / "reproduce.md").read_text().split())
+
+
+def claims_of(half: str) -> dict[int, dict]:
+    content = json.loads((ROOT / "results" / half / "anode-results.json").read_text())
+    return {claim["number"]: claim for claim in content["claims"]}
+
+
+def test_the_documentation_says_what_came_of_the_toy_half():
+    claims = claims_of("toy")
+    assert {claim["verdict"] for claim in claims.values()} == {"held"}
+    assert f"all {['nine', 'ten', 'eleven'][len(claims) - 9]} claims held" in DOCS
+    counts = {number: claim["test"].split()[2] for number, claim in claims.items()}
+    numbers = [number for number, agreeing in counts.items() if agreeing != "20"]
+    *first, last = (f"{number}" for number in numbers)
+    *before, end = (counts[number] for number in numbers)
+    listed = f"claims {', '.join(first)} and {last} not in every repeat but in {', '.join(before)} and {end} of 20"
+    assert listed in DOCS
+
+
+def test_the_documentation_says_what_came_of_the_image_half():
+    found = Counter(claim["verdict"] for claim in claims_of("images").values())
+    said = ", ".join(f"{found[verdict]} {verdict}" for verdict in ("held", "not held", "inconclusive"))
+    assert f"Its {found.total()} claims: {said}." in DOCS
+
+
+@pytest.mark.parametrize(("data", "name"), [("MNIST", "MNIST"), ("CIFAR10", "CIFAR-10"), ("SVHN", "SVHN")])
+def test_the_documentations_accuracies_are_those_of_the_image_half(data, name):
+    numbers = {entry["name"].split(" (")[0]: entry["value"] for entry in claims_of("images")[14]["numbers"]}
+    assert f"| {name} | {numbers[f'{data}, NODE']} | {numbers[f'{data}, ANODE']} |" in DOCS
