@@ -90,11 +90,18 @@ def test_a_device_that_cannot_compute_is_refused_in_a_line_and_nothing_is_made(t
 
 def test_images_kept_from_training_are_looked_at_in_place_of_the_test_images(tmp_path):
     options = ("--epochs", 3, "--train-size", 128, "--filters", 2, "--validation", 0.25, "--patience", 1, "--lr", 1.0)
+    options = (*options, "--batch-size", 96)
     train(tmp_path / "run", "digits", *options)
     history = load_saved(tmp_path / "run").history
     assert history.batches == 1  # 96 of 128 images
     assert history.settings["patience"] == 1
     assert 1 <= len(history.validation) <= 3
+
+
+def test_the_toy_half_refuses_a_device_that_it_would_not_use(tmp_path):
+    result = CliRunner().invoke(app, ["reproduce", "fig03", "--device", "cuda", "--out", str(tmp_path / "out")])
+    refused(result, "device: takes cpu for the toy half", "got 'cuda'")
+    assert not any(tmp_path.iterdir())
 
 
 # What is written and said

@@ -5,6 +5,7 @@ from torch import nn
 import anode
 from anode.models import conv
 from anode.models.backprop import PULLBACKS
+from anode.models.compiled_conv import CompiledConvDerivative
 from anode.models.conv import ConvDerivative, time_map
 from anode.models.fields import ACTIVATIONS
 from anode.ode import native
@@ -208,7 +209,7 @@ def compiled_and_exact(field, instructions=""):
     exact = anode.ConvField(field.channels, field.filters, time=field.time, activation=field.activation).double()
     exact.load_state_dict(field.state_dict())
     parameters = [p.detach() for p in field.parameters()]
-    return conv.CompiledConvDerivative(parameters, field.activation, instructions), exact.derivative()
+    return CompiledConvDerivative(parameters, field.activation, instructions), exact.derivative()
 
 
 def differ_by_rounding(found, expected) -> bool:
@@ -265,6 +266,16 @@ def test_a_solve_by_the_compiled_field_takes_the_same_steps_to_the_same_gradient
     assert all(differ_by_rounding(*pair) for pair in zip(gradients, expected, strict=True))
 
 
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("control", [2, 3])
+@each_time
+def test_channels_and_pixels_cannot_have_times_of_their_own(engine, grad, control, time):
+    field, y0 = anode.ConvField(3, 8, time=time), normal(4, 3, 5, 5, dtype=torch.float32)
+    with torch.set_grad_enabled(grad), pytest.raises(ValueError, match='control: takes "joint" or 1 for images'):
+        anode.solve(field, y0, (0.0, 1.0), control=control, engine=engine)
+
+
 @needs_engine
 def test_the_compiled_field_does_not_depend_on_the_number_of_threads():
     torch.manual_seed(0)
@@ -286,7 +297,7 @@ def test_the_compiled_field_does_not_depend_on_the_number_of_threads():
 @needs_engine
 def test_what_the_engine_has_no_convolutions_for_is_left_to_torch():
     field, y = anode.ConvField(3, 8), torch.rand(2, 3, 4, 4)
-    assert isinstance(field.derivative().compiled(y), conv.CompiledConvDerivative)
+    assert isinstance(field.derivative().compiled(y), CompiledConvDerivative)
     double = anode.ConvField(3, 8).double()
     modes = torch.autograd.forward_ad
     with modes.dual_level():

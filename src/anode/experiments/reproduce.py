@@ -97,6 +97,8 @@ def planned(settings: Settings) -> Work:
     require(settings.seed + repeats <= 2**40, "seed", settings.seed, "a whole number below 2**40")
     claims = [claim for claim in half.claims if claim.figure in {study.id for study in studies}]
     out = settings.out or Path("results/mine") / half.name
+    takes = "cpu for the toy half, whose models are trained by the compiled engine"
+    require(half.name == "images" or settings.device == "cpu", "device", settings.device, takes)
     place = Place(settings.root, usable_device(settings.device))
     jobs = settings.jobs or (os.cpu_count() or 1 if place.device == "cpu" else 1)
     return Work(half, studies, claims, scale, repeats, settings.seed, out, settings.resume, jobs, place)

@@ -1,4 +1,4 @@
-"""Backpropagation through the convolutional field, by hand: on torch's operations, and by the compiled engine.
+"""Backpropagation through the convolutional field, by hand, on torch's operations.
 
 A batch is worked off in slices of a few images, small enough that what a slice needs stays in the processor's cache:
 written to memory and read again, activations cost more than the arithmetic. Everything here has its channels last,
@@ -19,11 +19,9 @@ from torch.nn import functional as F
 from torch.nn.grad import conv2d_weight
 
 from anode.models.backprop import IN_PLACE, PULLBACKS
+from anode.models.compiled_conv import BYTES_KEPT, CompiledConvDerivative, channels_first, channels_last, times_of
 from anode.ode import native
 from anode.ode.field import Derivative
-
-BYTES_KEPT = 2**30
-"""How much may be held for a backward pass: 20 evaluations of 256 images of MNIST with 64 filters."""
 
 BYTES_IN_SLICE = 2**22
 """How large an activation of a slice may be: a training iteration on MNIST took 8.5 s with this, 9.4 s with twice
@@ -43,16 +41,6 @@ def time_map(weight: Tensor, height: int, width: int) -> Tensor:
     """
     ones = weight.new_ones(1, 1, height, width)
     return F.conv2d(ones, weight.unsqueeze(1), padding=weight.shape[-1] // 2)[0]
-
-
-def channels_last(y: Tensor) -> Tensor:
-    """Images [n, channels, height, width] as [n, height, width, channels], without a copy if they lie so in memory."""
-    return y.permute(0, 2, 3, 1).contiguous()
-
-
-def channels_first(x: Tensor) -> Tensor:
-    """The same memory, described the other way."""
-    return x.permute(0, 3, 1, 2)
 
 
 def rows(x: Tensor) -> Tensor:
@@ -114,6 +102,7 @@ class ConvDerivative(Derivative):
 
     def _evaluate(self, t: Tensor, y: Tensor, keep: list[Tensor] | None) -> Tensor:
         self._make_time_maps(y)
+        t = times_of(t, y)
         x = channels_last(y)
         slope = torch.empty_like(x)
         for part in self._slices(y):
@@ -268,86 +257,3 @@ def of_time(cotangent: Tensor, weight: Tensor) -> Tensor:
     at_output = cotangent.permute(2, 0, 1).unsqueeze(0)
     shape = (filters, 1, *weight.shape[1:])
     return conv2d_weight(ones, shape, at_output, padding=weight.shape[-1] // 2).squeeze(1)
-
-
-class CompiledConvDerivative(Derivative):
-    """The same by the compiled engine, the 3x3 convolution with a quarter of the multiplications.
-
-    Rounding errors of these are about 30 times as large, 5e-6 of the largest output, and far below any tolerance of a
-    solve.
-
-    Args:
-        parameters: Weights, biases and, if there are any, weights of time, for which
-            :func:`anode.ode.native.convolves`.
-        activation: The name of the activation.
-        instructions: The instruction set; the best there is if it is empty.
-    """
-
-    def __init__(self, parameters: Sequence[Tensor], activation: str, instructions: str = "") -> None:
-        self._parameters = [p.contiguous() for p in parameters]
-        filters, channels = parameters[0].shape[:2]
-        self._engine = native.extension.ConvField(
-            channels=channels,
-            filters=filters,
-            activation=native.ACTIVATIONS.index(activation),
-            time=len(parameters) > 6,
-            parameters=[p.data_ptr() for p in self._parameters],
-            instructions=instructions,
-        )
-
-    def steps_to_keep(self, y: Tensor, stages: int) -> int:
-        return BYTES_KEPT // (stages * self._kept_elements(y) * y.element_size())
-
-    def rate(self, t: Tensor, y: Tensor) -> Tensor:
-        return self._evaluate(t, y, None)
-
-    def evaluate(self, t: Tensor, y: Tensor) -> Tensor:
-        kept = y.new_empty(self._kept_elements(y))
-        slope = self._evaluate(t, y, kept)
-        slope.tape = (t, y, kept)  # type: ignore[attr-defined]
-        return slope
-
-    def _kept_elements(self, y: Tensor) -> int:
-        return len(y) * y.shape[-2] * y.shape[-1] * self._engine.stride
-
-    def _evaluate(self, t: Tensor, y: Tensor, kept: Tensor | None) -> Tensor:
-        x = channels_last(y.resolve_neg())
-        slope = torch.empty_like(x)
-        times = flat_times(t)
-        self._engine.evaluate(
-            times.data_ptr(),
-            t.ndim > 0,
-            x.data_ptr(),
-            *x.shape[:3],
-            slope.data_ptr(),
-            0 if kept is None else kept.data_ptr(),
-            torch.get_num_threads(),
-        )
-        return channels_first(slope)
-
-    def pull(self, slope: Tensor, cotangent: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        t, y, kept = slope.tape  # type: ignore[attr-defined]
-        x, g = (channels_last(each.resolve_neg()) for each in (y, cotangent))
-        pulled = torch.empty_like(x)
-        times = flat_times(t)
-        self._engine.pull(
-            times.data_ptr(),
-            t.ndim > 0,
-            x.data_ptr(),
-            *x.shape[:3],
-            kept.data_ptr(),
-            g.data_ptr(),
-            pulled.data_ptr(),
-            torch.get_num_threads(),
-        )
-        return channels_first(pulled), None
-
-    def take_gradients(self) -> Sequence[Tensor]:
-        gradients = [torch.empty_like(p) for p in self._parameters]
-        self._engine.take([g.data_ptr() for g in gradients])
-        return gradients
-
-
-def flat_times(t: Tensor) -> Tensor:
-    """The time, or that of each image, as the engine reads it."""
-    return t.reshape(-1).to(torch.float32).contiguous()
