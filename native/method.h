@@ -62,14 +62,16 @@ struct Method {
 struct Controller {
   double p, i, d, safety, min_factor, max_factor;
 
-  double factor(double now, double before, double long_before, int order, double smallest) const {
-    if (!std::isfinite(now)) return smallest;
-    constexpr double tiny = 1e-30, smallest_remembered = 1e-4;
+  /// The size of the next step divided by the size of this one.
+  double factor(double now, double before, double long_before, int order, bool accepted) const {
+    if (!std::isfinite(now)) return min_factor;
+    constexpr double tiny = 1e-30, floor = 1e-4;
     const double q = p / order, r = i / order, s = d / order;
     double factor = safety * std::pow(std::max(now, tiny), -(q + r + s));
-    if (q + 2 * s != 0) factor *= std::pow(std::max(before, smallest_remembered), q + 2 * s);
-    if (s != 0) factor *= std::pow(std::max(long_before, smallest_remembered), -s);
-    return std::max(std::min(factor, max_factor), smallest);
+    if (!accepted) return factor < 1 ? std::max(factor, min_factor) : 0.5;
+    if (q + 2 * s != 0) factor *= std::pow(std::max(before, floor), q + 2 * s);
+    if (s != 0) factor *= std::pow(std::max(long_before, floor), -s);
+    return std::max(std::min(factor, max_factor), 1.0);
   }
 };
 
@@ -141,14 +143,11 @@ struct Clock {
       if (!kept) stop(kNonFinite);
     } else {
       last_error = ratio;
-      kept = ratio <= 1;
-      if (!kept && h <= task.min_step) {
-        kept = std::isfinite(ratio);
-        if (!kept) stop(kNonFinite);
-      }
-      h *= task.controller.factor(ratio, error, error_before, method.order,
-                                  kept ? 1.0 : task.controller.min_factor);
-      if (kept) {
+      const bool good = ratio <= 1;
+      kept = good || (h <= task.min_step && std::isfinite(ratio));
+      if (!kept && h <= task.min_step) stop(kNonFinite);
+      h *= task.controller.factor(ratio, error, error_before, method.order, good);
+      if (good) {
         error_before = error;
         error = ratio;
       }

@@ -9,7 +9,7 @@ from anode.models.fields import ConvField, MLPField
 from anode.models.flow import Flow
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.ode.compat import odeint, odeint_adjoint, odeint_dense, odeint_event
-from anode.ode.control import PID
+from anode.ode.control import PID, Controller
 from anode.ode.field import Field
 from anode.ode.gradients import Continuous
 from anode.ode.solution import Solution, SolveError, Stats, Status
@@ -33,6 +33,7 @@ __all__ = [
     "ANODEClassifier",
     "ANODERegressor",
     "Continuous",
+    "Controller",
     "ConvField",
     "Field",
     "Flow",

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anode.ode.control import Number
+from anode.ode.control import Number, checked_factor
 from anode.ode.field import Rate
 from anode.ode.inputs import is_finite
 from anode.ode.plan import Emission, Interval, Plan, as_float, spread
@@ -76,7 +76,7 @@ class JointClock:
         self.running = plan.times[0] != plan.times[-1]
         self._h: Number = plan.first_step
         self._start: int | None = 0
-        self._errors = (1.0, 1.0)
+        self._memory = plan.controller.start(plan.tableau.order)
         self._last_error = 0.0
         self._pending = [i for i in plan.wanted if plan.times[i] != self.t]
         self._landings = [t for t in plan.step_at if (t - self.t) * plan.direction > 0]
@@ -138,15 +138,12 @@ class JointClock:
         else:
             ratio = plan.error_ratio(error, y, y1).item() * self._h * abs(plan.tableau.error_row.scale)
             self._last_error = ratio
-            accepted = ratio <= 1
+            accepted, factor, self._memory = plan.controller.decide(ratio, self._memory)
             if not accepted and self._h <= plan.min_step:
                 accepted = math.isfinite(ratio)
                 if not accepted:
                     self._stop(Status.NON_FINITE)
-            smallest = 1.0 if accepted else plan.controller.min_factor
-            self._h *= plan.controller.factor((ratio, *self._errors), plan.tableau.order, smallest)
-            if accepted:
-                self._errors = (ratio, self._errors[0])
+            self._h *= checked_factor(accepted, factor)
         if not accepted:
             self.stats.rejected += 1
             return None
@@ -203,7 +200,7 @@ class GroupClock:
         self.stats = Stats(nfe=full(0, torch.int64), accepted=full(0, torch.int64), rejected=full(0, torch.int64))
         self._active = self._moved = full(self.running, torch.bool)
         self._h: Number = None if plan.first_step is None else full(plan.first_step)
-        self._errors = (full(1.0), full(1.0))
+        self._memory = plan.controller.start(plan.tableau.order)
         self._last_error = full(0.0)
         self._attempts = 0
         self._wanted_times = [plan.times[i] * plan.direction for i in plan.wanted]
@@ -268,16 +265,12 @@ class GroupClock:
         else:
             ratio = plan.error_ratio(error, y, y1).to(self.t.dtype) * self._h * abs(plan.tableau.error_row.scale)
             smallest_size = self._h <= plan.min_step
-            accepted = self._active & ((ratio <= 1) | (smallest_size & ratio.isfinite()))
+            good, factor, self._memory = plan.controller.decide(ratio, self._memory)
+            accepted = self._active & (good | (smallest_size & ratio.isfinite()))
             rejected = self._active & ~accepted
             self._stop(rejected & smallest_size, Status.NON_FINITE)
-            smallest = torch.where(accepted, 1.0, plan.controller.min_factor)
-            self._h = self._h * plan.controller.factor((ratio, *self._errors), plan.tableau.order, smallest)
+            self._h = self._h * checked_factor(accepted, factor)
             self._last_error = ratio
-            self._errors = (
-                torch.where(accepted, ratio, self._errors[0]),
-                torch.where(accepted, self._errors[0], self._errors[1]),
-            )
         self._moved = accepted
         self.stats.accepted += accepted
         self.stats.rejected += rejected

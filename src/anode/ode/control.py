@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,17 +18,59 @@ Number = Any
 """A float or a tensor: times and step sizes are either, see the two clocks."""
 
 
+Memory = Any
+"""What a controller remembers from step to step."""
+
+
+class Controller(ABC):
+    """Decides which steps to keep, and how large the next one is.
+
+    The solver calls :meth:`start` once per solve and :meth:`decide` once per step. With one step size for the whole
+    state the error ratio is a float. With one per group it is a tensor with one entry per group, and so is everything
+    that :meth:`decide` returns. The solver enforces one rule: if a step is rejected and its factor is not below 1, the
+    next step is half as large.
+
+    Example:
+        >>> import torch, anode
+        >>> class Halving(anode.Controller):
+        ...     def start(self, order):
+        ...         return None
+        ...     def decide(self, ratio, memory):
+        ...         accept = ratio <= 1
+        ...         return accept, 0.5 + 0.5 * accept, memory
+        >>> anode.solve(lambda t, y: -y, torch.ones(2), (0.0, 1.0), controller=Halving()).success
+        True
+    """
+
+    @abstractmethod
+    def start(self, order: int) -> Memory:
+        """Return the memory at the start of a solve with a method of this order."""
+
+    @abstractmethod
+    def decide(self, ratio: Number, memory: Memory) -> tuple[Any, Number, Memory]:
+        """Judge a step.
+
+        Args:
+            ratio: The step's error divided by what the tolerances allow; may be NaN or infinite.
+            memory: What the previous call returned, or :meth:`start`.
+
+        Returns:
+            Whether to keep the step, the size of the next step divided by the size of this one, and the new memory.
+        """
+
+
 @dataclass(frozen=True)
-class PID:
+class PID(Controller):
     r"""A step-size controller that remembers up to two earlier errors.
 
-    With :math:`r_n` the error of step n over its tolerance and k the order of the method, an accepted step is
-    followed by one larger by
+    With :math:`r_n` the error ratio of step n and k the order of the method, the step after an accepted one is larger
+    by the factor
 
     .. math:: 0.9\; r_n^{-(p + i + d)/k}\; r_{n-1}^{(p + 2d)/k}\; r_{n-2}^{-d/k}
 
-    kept between 1 and ``max_factor``; a rejected step is tried again smaller, by at least ``min_factor``.
-    The default, i = 1, is the integral controller, which decides as torchdiffeq does.
+    limited to the range from 1 to ``max_factor``. After a rejection the factor is :math:`0.9\; r_n^{-(p + i + d)/k}`, at least
+    ``min_factor``: remembered errors say nothing about a step that failed. The default, i = 1, is the integral
+    controller, which decides as torchdiffeq does.
 
     References:
         Soderlind, *Digital filters in adaptive time-stepping*, ACM TOMS 29 (2003); Hairer and Wanner, section IV.2.
@@ -52,40 +95,49 @@ class PID:
         """All of it, in the order of its fields."""
         return self.p, self.i, self.d, self.safety, self.min_factor, self.max_factor
 
-    def exponents(self, order: int) -> tuple[float, float, float]:
-        """The exponents of the current error and of the two before it."""
+    def start(self, order: int) -> Memory:
+        """The method's order, and the error ratios of the last two accepted steps."""
+        return order, 1.0, 1.0
+
+    def decide(self, ratio: Number, memory: Memory) -> tuple[Any, Number, Memory]:
+        """Accept a step whose error is within the tolerances."""
+        order, last, before = memory
+        if isinstance(ratio, Tensor):
+            accept = ratio <= 1
+            last, before = (torch.as_tensor(x, dtype=ratio.dtype, device=ratio.device) for x in (last, before))
+            grown = self._scaled(ratio.clamp_min(_TINY), (last, before), order).clamp(1.0, self.max_factor)
+            # A NaN makes the step shrink as far as allowed.
+            shrunk = self._scaled(ratio, (), order).nan_to_num(nan=0.0).clamp_min(self.min_factor)
+            memory = order, torch.where(accept, ratio, last), torch.where(accept, last, before)
+            return accept, torch.where(accept, grown, shrunk), memory
+        if ratio <= 1:
+            factor = self._scaled(max(ratio, _TINY), (last, before), order)
+            return True, max(min(factor, self.max_factor), 1.0), (order, ratio, last)
+        shrunk = self._scaled(ratio, (), order) if math.isfinite(ratio) else 0.0
+        return False, max(shrunk, self.min_factor), memory
+
+    def _scaled(self, ratio: Number, remembered: tuple[Number, ...], order: int) -> Number:
+        """The factor without its bounds."""
         p, i, d = self.p / order, self.i / order, self.d / order
-        return -(p + i + d), p + 2 * d, -d
-
-    def factor(self, errors: tuple[Number, Number, Number], order: int, smallest: Number) -> Number:
-        """The ratio of the next step to this one, given this error and the two before it, newest first.
-
-        Args:
-            errors: Error ratios, floats or tensors; not finite means a step that must shrink as far as allowed.
-            order: The method's order.
-            smallest: Lower bound: 1 after an accepted step, ``min_factor`` after a rejected one.
-        """
-        # A ratio of zero asks for the largest factor; the floor avoids dividing by zero on the way there.
-        now, *before = self.exponents(order)
-        if isinstance(errors[0], Tensor):
-            factor = self.safety * errors[0].clamp_min(_TINY) ** now
-            for error, exponent in zip(errors[1:], before, strict=True):
-                if exponent:
-                    factor = factor * error.clamp_min(_SMALLEST_REMEMBERED) ** exponent
-            return factor.nan_to_num(nan=0.0, posinf=self.max_factor).clamp_max(self.max_factor).maximum(smallest)
-        if not math.isfinite(errors[0]):
-            return smallest
-        factor = self.safety * max(errors[0], _TINY) ** now
-        for error, exponent in zip(errors[1:], before, strict=True):
+        factor = self.safety * ratio ** -(p + i + d)
+        for error, exponent in zip(remembered, (p + 2 * d, -d), strict=False):
             if exponent:
-                factor *= max(error, _SMALLEST_REMEMBERED) ** exponent
-        return max(min(factor, self.max_factor), smallest)
+                floored = error.clamp_min(_FLOOR) if isinstance(error, Tensor) else max(error, _FLOOR)
+                factor = factor * floored**exponent
+        return factor
+
+
+def checked_factor(accept: Any, factor: Number) -> Number:
+    """A controller's factor, or 1/2 where a step was rejected and would not become smaller."""
+    if isinstance(factor, Tensor):
+        return torch.where(accept | (factor < 1), factor, 0.5)
+    return factor if accept or factor < 1 else 0.5
 
 
 _TINY = 1e-30
 
-_SMALLEST_REMEMBERED = 1e-4
-"""Smaller errors are often rounding errors, on which later steps should not depend; as in Hairer's dopri5."""
+_FLOOR = 1e-4
+"""Remembered errors below this count as this: they are often rounding errors. Hairer's dopri5 does the same."""
 
 CONTROLLERS = {"integral": PID(), "pi": PID(p=0.4, i=0.3), "pid": PID(p=0.2, i=0.4, d=0.1)}
 """Controllers by name. PI with Gustafsson's coefficients, PID with diffrax's suggestion for mildly stiff problems."""

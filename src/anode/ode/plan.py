@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anode.ode.control import PID, Norm, Number
+from anode.ode.control import Controller, Norm, Number
 from anode.ode.tableaus import Tableau
 
 
@@ -42,7 +42,7 @@ class Plan:
     atol: float | Tensor
     norm: Norm
     max_steps: int
-    controller: PID
+    controller: Controller
     own_norm: bool = False
     group_dims: int = 0
     first_step: float | None = None

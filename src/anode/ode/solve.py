@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from anode.ode import inputs
-from anode.ode.control import CONTROLLERS, PID
+from anode.ode.control import CONTROLLERS, Controller
 from anode.ode.gradients import GRADIENTS, Gradient
 from anode.ode.native import ENGINES
 from anode.ode.packing import Packing
@@ -33,7 +33,7 @@ def solve(
     save_at: Sequence[Time] | Tensor | None = None,
     dense: bool = False,
     control: str | int = "joint",
-    controller: str | PID = "integral",
+    controller: str | Controller = "integral",
     gradient: str | Gradient = "discrete",
     params: Iterable[Tensor] | None = None,
     max_steps: int = 10_000,
@@ -63,7 +63,8 @@ def solve(
             has its own. ``"sample"``: each sample has its own, y0 being ``[batch, features]`` or ``[batch, channels,
             height, width]``, or either with a dimension of members in front. A number n: each index of the first n
             dimensions has its own.
-        controller: ``"integral"`` (torchdiffeq's decisions), ``"pi"``, ``"pid"`` or an :class:`anode.PID`.
+        controller: ``"integral"`` (torchdiffeq's decisions), ``"pi"``, ``"pid"``, an :class:`anode.PID`, or a
+            :class:`anode.Controller` of your own.
         gradient: ``"discrete"``, ``"stored"``, ``"continuous"``, or an object from :mod:`anode.ode.gradients`. What was
             done is in ``Solution.gradient``: ``"stored"`` takes the place of ``"discrete"`` with ``dense``, and where f
             uses tensors computed from others that need a gradient, unless ``params`` names them.
@@ -134,7 +135,9 @@ def solve(
         norm=packing.norm() if norm is None else (lambda error: norm(packing.unpack(error))),
         own_norm=norm is not None,
         max_steps=max_steps,
-        controller=controller if isinstance(controller, PID) else inputs.lookup("controller", controller, CONTROLLERS),
+        controller=controller
+        if isinstance(controller, Controller)
+        else inputs.lookup("controller", controller, CONTROLLERS),
         group_dims=group_dims,
         first_step=first_step,
         min_step=min_step,
