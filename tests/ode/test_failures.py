@@ -466,3 +466,42 @@ def test_a_tolerance_for_each_component_of_a_tuple_is_a_tuple():
     y0 = (torch.ones(2), torch.ones(3))
     with pytest.raises(ValueError, match=r"rtol: takes a number, or a tuple with .* each component"):
         anode.solve(lambda t, y: y, y0, (0.0, 1.0), rtol=torch.tensor([1e-3, 1e-5]))
+
+
+@pytest.mark.parametrize("gradient", ["discrete", "stored"])
+@pytest.mark.parametrize("method", ["dopri5", "bosh3", "heun2", "rk4"])
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_a_failed_group_leaves_the_gradients_of_its_neighbours_exact_and_has_none_itself(gradient, method, broken):
+    y0 = torch.tensor([[1.0, 2.0], [3.0, 4.0], [0.5, 0.1]], dtype=torch.float64)
+    rates = torch.tensor([[1.0], [broken], [2.0]], dtype=torch.float64)
+    given = {"method": method, "control": "sample", "gradient": gradient, "save_at": [0.3, 1.0]}
+    if method in ("heun2", "rk4"):
+        given["step_size"] = 0.1
+
+    def gradients(rows):
+        x, k = (part[rows].clone().requires_grad_() for part in (y0, rates))
+        solution = anode.solve(lambda t, y: -k * y, x, (0.0, 1.0), **given)
+        healthy = [i for i, row in enumerate(rows) if row != 1]
+        (solution.ys[:, healthy].pow(2).sum() + solution.y1[healthy].sum()).backward()
+        return solution.status, x.grad, k.grad
+
+    status, at_start, at_rates = gradients([0, 1, 2])
+    assert status.tolist() == [Status.SUCCESS, Status.NON_FINITE, Status.SUCCESS]
+    _, start_alone, rates_alone = gradients([0, 2])
+    torch.testing.assert_close(at_start[[0, 2]], start_alone, rtol=1e-12, atol=0)
+    torch.testing.assert_close(at_rates[[0, 2]], rates_alone, rtol=1e-12, atol=0)
+    assert at_start[1].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("gradient", ["discrete", "stored"])
+def test_a_group_that_fails_on_the_way_keeps_the_gradient_of_what_it_solved(gradient):
+    blowing_up = torch.tensor([[0.1], [2.0]], dtype=torch.float64, requires_grad=True)
+
+    def f(t, y):  # no slope beyond 3, which only the second sample reaches
+        return torch.where(y < 3, y, torch.nan)
+
+    solution = anode.solve(f, blowing_up, (0.0, 1.0), control="sample", gradient=gradient, method="heun2", step_size=0.05)
+    assert solution.status.tolist() == [Status.SUCCESS, Status.NON_FINITE]
+    first, second = torch.autograd.grad(solution.y1.sum(), blowing_up)[0].flatten().tolist()
+    assert first == pytest.approx(math.e, rel=1e-3)
+    assert second == pytest.approx(solution.y1[1].item() / 2.0, rel=1e-9)

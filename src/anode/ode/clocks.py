@@ -248,7 +248,7 @@ class GroupClock:
 
     def fail_without_slope(self, slope: Tensor) -> Tensor | None:
         """Give up the groups whose slope is not finite where they are; which, or ``None`` if there are none."""
-        unusable = self._active & ~slope.isfinite().reshape(*self.plan.groups, -1).all(-1)
+        unusable = ~slope.isfinite().reshape(*self.plan.groups, -1).all(-1)
         if not unusable.any():
             return None
         self._stop(unusable, Status.NON_FINITE)

@@ -219,7 +219,7 @@ class Sweep:
                 continue
             at_state, at_time = self.derivative.pull(slopes[i], weighted_sum(parts, h))
             if at_state is not None:
-                pulled[i] = at_state
+                pulled[i] = _without(step.failed, at_state)
             if self.times is not None:
                 self._times_of_stage(step, i, at_time, weighted_sum(parts), slopes[i])
         if self.times is not None:
@@ -236,8 +236,10 @@ class Sweep:
                 self.stats.nfe_backward += 1
             return step.slopes
         slopes = [evaluate(interval.at(0.0), step.y)]
+        usable = [_without(step.failed, slopes[0])]
         for c, row in self.tableau.stages[: count - 1]:
-            slopes.append(evaluate(interval.at(c), interval.move(step.y, combine(row, slopes), row.scale)))
+            slopes.append(evaluate(interval.at(c), interval.move(step.y, combine(row, usable), row.scale)))
+            usable.append(_without(step.failed, slopes[-1]))
         self.stats.nfe_backward += count
         return slopes
 
@@ -279,6 +281,11 @@ def _laid_out(cotangent: Tensor, y: Tensor) -> Tensor:
 
 def _masked(cotangent: Tensor, groups: Tensor | None) -> Tensor:
     return cotangent if groups is None else cotangent.masked_fill(~groups, 0.0)
+
+
+def _without(failed: Tensor | None, x: Tensor) -> Tensor:
+    """x, with zeros for the groups that had failed before the step: theirs may be NaN, and they stand still."""
+    return x if failed is None else x.masked_fill(failed, 0.0)
 
 
 def plain_sum(parts: Sequence[Tensor]) -> Tensor:

@@ -97,6 +97,7 @@ class Step:
 
     Attributes:
         pieced: Whether the first slope was put together from two evaluations, because some groups rejected a step.
+        failed: The groups that had been set aside, shaped to broadcast against the state; ``None`` if there are none.
     """
 
     interval: Interval
@@ -104,6 +105,7 @@ class Step:
     emissions: list[Emission]
     slopes: list[Tensor] | None = None
     pieced: bool = False
+    failed: Tensor | None = None
 
 
 @dataclass
@@ -160,6 +162,7 @@ class Integration:
         self.slope_is_pieced = False
         self.steps: list[Step] = []
         self.set_aside: list[tuple[Tensor, Tensor]] = []
+        self.failed: Tensor | None = None
         start = plan.times[0]
         self.outputs = {i: y.clone() if plan.times[i] == start else torch.full_like(y, torch.nan) for i in plan.wanted}
 
@@ -175,9 +178,9 @@ class Integration:
         while clock.running:
             if self.slope is None:
                 clock.charge_first_slope()
-                self._check_slope(self.f(clock.now(), self.y))
+                self._check_slope(self._evaluate(clock.now(), self.y))
                 continue
-            clock.begin(self.f, self.y, self.slope)
+            clock.begin(self._evaluate, self.y, self.slope)
             step = clock.propose()
             if step is not None:
                 self._try(step, self.slope)
@@ -189,15 +192,21 @@ class Integration:
         unusable = self.clock.fail_without_slope(slope)
         if unusable is not None:
             self.set_aside.append((unusable, self.y))
+            self.failed = unusable if self.failed is None else self.failed | unusable
             self.y = _stand_in(unusable, self.y)
-            self.slope = self.f(self.clock.now(), self.y)
+            self.slope = self._evaluate(self.clock.now(), self.y)
             self.clock.stats.calls += 1
+
+    def _evaluate(self, t: Tensor, y: Tensor) -> Tensor:
+        """f(t, y), with zeros for the groups that were set aside: their own parameters may be what is not finite."""
+        slope = self.f(t, y)
+        return slope if self.failed is None else slope.masked_fill(self.failed, 0.0)
 
     def _try(self, step: Interval, slope: Tensor) -> None:
         """Take a step, and keep it if it is good enough."""
         tableau, clock = self.plan.tableau, self.clock
         self._tell("try", step)
-        y1, slopes = take_step(self.f, tableau, step, self.y, slope)
+        y1, slopes = take_step(self._evaluate, tableau, step, self.y, slope)
         clock.charge(len(slopes) - 1)
         with torch.no_grad():
             error = combine(tableau.error_row, slopes) if self.plan.knots is None else None
@@ -209,7 +218,7 @@ class Integration:
         whole = kept is step  # groups that are done have stood still by themselves; did others have to be held back?
         if not whole and torch.is_grad_enabled() and not y1.isfinite().all():
             # Autograd would multiply a rejected group's infinities by zero and get NaN: take the step without it.
-            y1, slopes = take_step(self.f, tableau, kept, self.y, slope)
+            y1, slopes = take_step(self._evaluate, tableau, kept, self.y, slope)
             clock.stats.calls += len(slopes) - 1
         self._emit(kept, accepted, y1, slopes, whole)
         has_end_slope = len(slopes) > len(tableau.b) and not self.plan.is_jump(kept.t1)
@@ -227,7 +236,7 @@ class Integration:
         happened = self.event is not None and self.event.has_happened(step.at(1.0), y1)
         inside = self.dense or happened or any(emission.fraction is not None for emission in emissions)
         if inside and tableau.dense_needs_end_slope and not tableau.fsal:
-            slopes.append(self.f(step.at(1.0), y1))
+            slopes.append(self._evaluate(step.at(1.0), y1))
             self.clock.charge(1, accepted)
         if self.event is not None and happened:
             when = self.event.locate(step, partial(state_inside, tableau, step, self.y, slopes))
@@ -241,8 +250,9 @@ class Integration:
                 value = torch.where(emission.groups, value, self.outputs[emission.index])
             self.outputs[emission.index] = value
         if self.keep_steps:
-            keep_slopes = self.dense or (whole and len(self.steps) < self.keep_slopes)
-            self.steps.append(Step(step, self.y, emissions, slopes if keep_slopes else None, self.slope_is_pieced))
+            keep_slopes = self.dense or (whole and self.failed is None and len(self.steps) < self.keep_slopes)
+            kept = slopes if keep_slopes else None
+            self.steps.append(Step(step, self.y, emissions, kept, self.slope_is_pieced, self.failed))
 
     def _tell(self, what: str, step: Interval) -> None:
         if self.watch is not None:
@@ -259,9 +269,9 @@ class Integration:
 
 
 def _stand_in(groups: Tensor, x: Tensor) -> Tensor:
-    """Give some groups the values of another, so that f stays finite and autograd is not fed NaN for them."""
+    """Give some groups the values of another, so that f stays finite for them; no gradient flows to those values."""
     healthy = (~groups.flatten()).nonzero().flatten()
     if len(healthy) == 0:
         return x
     each = x.reshape(groups.numel(), -1)
-    return torch.where(groups.reshape(-1, 1), each[healthy[0]], each).reshape(x.shape)
+    return torch.where(groups.reshape(-1, 1), each[healthy[0]].detach(), each).reshape(x.shape)
