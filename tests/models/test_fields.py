@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 import anode
 from anode.models.fields import ACTIVATIONS
@@ -372,3 +373,100 @@ def test_a_state_of_the_wrong_shape_for_a_stack_is_an_error_that_names_h(shape, 
     stacked, h = anode.stack(fields_of()), normal(*shape)
     with pytest.raises(ValueError, match=r"h: takes (shape \[members, batch, features\]|3 features)"):
         anode.solve(stacked, h, (0.0, 1.0)) if solved else stacked(torch.tensor(0.0), h)
+
+
+def conv_field() -> anode.ConvField:
+    torch.manual_seed(0)
+    return anode.ConvField(2, filters=5)
+
+
+def gradients_by_name(field, y0, **settings) -> dict[str, torch.Tensor]:
+    field.zero_grad()
+    anode.solve(field, y0, (0.0, 1.0), rtol=1e-6, atol=1e-6, **settings).y1.pow(2).sum().backward()
+    return {name: parameter.grad.clone() for name, parameter in field.named_parameters()}
+
+
+def pruned(field):
+    """A field some of whose parameters were pruned for good, so that they now come last among its parameters."""
+    for name in ("0", "1"):
+        prune.random_unstructured(field.weights, name, amount=0.3)
+        prune.remove(field.weights, name)
+    prune.random_unstructured(field.biases, "0", amount=0.3)
+    return field
+
+
+FIELDS = {"mlp": (lambda: field_of(dtype=torch.float32), (5, 3)), "conv": (conv_field, (3, 2, 6, 6))}
+each_field = pytest.mark.parametrize(("make", "shape"), FIELDS.values(), ids=FIELDS)
+each_engine = pytest.mark.parametrize("engine", ["auto", "torch"])
+
+
+@each_field
+@each_engine
+def test_gradients_go_to_the_parameters_they_belong_to_in_whatever_order_these_are(make, shape, engine):
+    field, y0 = pruned(make()), normal(*shape, dtype=torch.float32)
+    found = gradients_by_name(field, y0, engine=engine)
+    assert "biases.0_orig" in found
+
+    field = pruned(make())
+    expected = gradients_by_name(field, y0, gradient="stored", engine="torch")
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=2e-3, atol=2e-4)
+
+
+@each_engine
+def test_tied_weights_get_the_sum_of_their_gradients(engine):
+    def tied():
+        field = field_of(layers=3)
+        field.weights[2] = field.weights[1]
+        return field
+
+    y0 = normal(5, 3)
+    found = gradients_by_name(tied(), y0, engine=engine)
+    expected = gradients_by_name(tied(), y0, gradient="stored", engine="torch")
+    assert len(found) == 8
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=1e-12)
+
+
+@each_field
+@each_engine
+def test_frozen_parameters_get_no_gradient_and_the_others_theirs(make, shape, engine):
+    y0 = normal(*shape, dtype=torch.float32)
+    everything = gradients_by_name(make(), y0, engine=engine)
+    field = make()
+    field.weights[1].requires_grad_(False)
+    anode.solve(field, y0, (0.0, 1.0), rtol=1e-6, atol=1e-6, engine=engine).y1.pow(2).sum().backward()
+    assert field.weights[1].grad is None
+    for name, parameter in field.named_parameters():
+        if parameter.requires_grad:
+            torch.testing.assert_close(parameter.grad, everything[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "register", [nn.modules.module.register_module_forward_hook, nn.modules.module.register_module_forward_pre_hook]
+)
+@pytest.mark.parametrize(
+    "make", [lambda: field_of(), lambda: nn.Sequential(nn.Linear(3, 3), nn.Tanh()).double()], ids=["field", "layers"]
+)
+def test_hooks_of_all_modules_are_called_with_every_evaluation(make, register):
+    field, calls = make(), []
+    handle = register(lambda module, *_: calls.append(module))
+    try:
+        solution = anode.solve(field, normal(5, 3), (0.0, 1.0))
+    finally:
+        handle.remove()
+    assert calls.count(field) == solution.stats.nfe
+
+
+@each_field
+def test_an_activation_that_is_changed_changes_the_field_and_its_solves_alike(make, shape):
+    field, y0 = make(), normal(*shape, dtype=torch.float32)
+    before = anode.solve(field, y0, (0.0, 1.0)).y1
+    field.activation = "softplus"
+    for engine in ("auto", "torch"):
+        changed = anode.solve(field, y0, (0.0, 1.0), engine=engine).y1
+        expected = anode.solve(lambda t, y: field(t, y), y0, (0.0, 1.0)).y1
+        torch.testing.assert_close(changed, expected, rtol=1e-4, atol=1e-5)
+        assert not torch.allclose(changed, before, rtol=1e-3)
+    with pytest.raises(ValueError, match=r"activation: takes one of .*, got 'cube'"):
+        field.activation = "cube"

@@ -203,3 +203,18 @@ def test_a_controllers_own_bounds_are_kept():
     assert factor(controller, (1e-9, 1.0, 1.0)) == 2.0
     assert factor(controller, (1e9, 1.0, 1.0)) == 0.4
     assert factor(controller, (0.25, 1.0, 1.0), 1) == pytest.approx(2.0)
+
+
+def test_rms_is_the_root_mean_square_of_everything_or_of_each_group():
+    x = torch.arange(24, dtype=DOUBLE).reshape(2, 3, 4)
+    assert rms(0, 24)(x).item() == pytest.approx(x.pow(2).mean().sqrt().item())
+    torch.testing.assert_close(rms(1, 12)(x), x.pow(2).mean((1, 2)).sqrt())
+    torch.testing.assert_close(rms(2, 4)(x), x.pow(2).mean(2).sqrt())
+
+
+@pytest.mark.parametrize("dims", [0, 1])
+def test_largest_rms_is_that_of_the_worst_component(dims):
+    x = torch.arange(10, dtype=DOUBLE).reshape(2, 5)[: 1 + dims]
+    x = x if dims else x[0]
+    parts = [part.pow(2).mean(-1).sqrt() for part in x.split([2, 3], -1)]
+    torch.testing.assert_close(largest_rms(dims, [2, 3])(x), torch.stack(parts).amax(0))

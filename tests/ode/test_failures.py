@@ -500,7 +500,8 @@ def test_a_group_that_fails_on_the_way_keeps_the_gradient_of_what_it_solved(grad
     def f(t, y):  # no slope beyond 3, which only the second sample reaches
         return torch.where(y < 3, y, torch.nan)
 
-    solution = anode.solve(f, blowing_up, (0.0, 1.0), control="sample", gradient=gradient, method="heun2", step_size=0.05)
+    given = {"control": "sample", "gradient": gradient, "method": "heun2", "step_size": 0.05}
+    solution = anode.solve(f, blowing_up, (0.0, 1.0), **given)
     assert solution.status.tolist() == [Status.SUCCESS, Status.NON_FINITE]
     first, second = torch.autograd.grad(solution.y1.sum(), blowing_up)[0].flatten().tolist()
     assert first == pytest.approx(math.e, rel=1e-3)

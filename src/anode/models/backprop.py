@@ -48,6 +48,8 @@ class MLPDerivative(Derivative):
         act: Callable[[Tensor], Tensor],
         activation: str,
     ) -> None:
+        weights, biases = list(weights), list(biases)
+        self.parameters = (*(() if time_weight is None else (time_weight,)), *weights, *biases)
         self._weights = [weight.detach() for weight in weights]
         biases = [bias.detach() for bias in biases]
         self._time_weight = None if time_weight is None else as_row(time_weight.detach())

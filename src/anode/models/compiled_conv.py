@@ -46,7 +46,8 @@ class CompiledConvDerivative(Derivative):
     """
 
     def __init__(self, parameters: Sequence[Tensor], activation: str, instructions: str = "") -> None:
-        self._parameters = [p.contiguous() for p in parameters]
+        self.parameters = tuple(parameters)
+        self._parameters = [p.detach().contiguous() for p in parameters]
         filters, channels = parameters[0].shape[:2]
         self._engine = native.extension.ConvField(
             channels=channels,

@@ -72,6 +72,7 @@ class ConvDerivative(Derivative):
         act: Callable[[Tensor], Tensor],
         activation: str,
     ) -> None:
+        self.parameters = (*weights, *biases, *time_weights)
         first, middle, last = (weight.detach() for weight in weights)
         self._middle = Middle(middle)
         self._first, self._last = first.flatten(1), last.flatten(1)  # [filters, channels], [channels, filters]
@@ -84,9 +85,8 @@ class ConvDerivative(Derivative):
         self._sums: Sums | None = None
 
     def compiled(self, y: Tensor) -> Derivative:
-        first, last = (weight[..., None, None] for weight in (self._first, self._last))
-        parameters = [first, self._middle.weight, last, *self._biases, *self._time_weights]
-        return CompiledConvDerivative(parameters, self._activation) if native.convolves(y, parameters) else self
+        convolves = native.convolves(y, self.parameters)
+        return CompiledConvDerivative(self.parameters, self._activation) if convolves else self
 
     def steps_to_keep(self, y: Tensor, stages: int) -> int:
         return BYTES_KEPT // (stages * len(y) * self._bytes_an_image(y))

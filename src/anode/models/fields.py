@@ -25,7 +25,21 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """Activation functions by name."""
 
 
-class MLPField(Field):
+class Network(Field):
+    """What the fields below share: an activation that may be changed at any time."""
+
+    @property
+    def activation(self) -> str:
+        """The name of the activation function."""
+        return self._activation
+
+    @activation.setter
+    def activation(self, name: str) -> None:
+        lookup("activation", name, ACTIVATIONS)
+        self._activation = name
+
+
+class MLPField(Network):
     """A multilayer perceptron f(t, h) on the last dimension of h.
 
     The paper's field for vectors: ``dim + 1 -> hidden -> hidden -> dim``, time appended once, at the input. Fields of
@@ -51,14 +65,18 @@ class MLPField(Field):
         super().__init__()
         for name, size in (("dim", dim), ("hidden", hidden), ("layers", layers)):
             require(isinstance(size, int) and size > 0, name, size, "a whole number above 0")
-        self.dim, self.hidden, self.layers, self.time, self.activation = dim, hidden, layers, time, activation
-        self._act = lookup("activation", activation, ACTIVATIONS)
+        self.dim, self.hidden, self.layers, self.activation = dim, hidden, layers, activation
         sizes = [dim, *[hidden] * layers, dim]
         self.weights = nn.ParameterList(torch.empty(n, m) for m, n in pairwise(sizes))
         self.biases = nn.ParameterList(torch.empty(n) for n in sizes[1:])
         # A column of ones times t, appended to the input, is a bias that moves with t.
         self.time_weight = nn.Parameter(torch.empty(hidden)) if time else None
         self.reset_parameters()
+
+    @property
+    def time(self) -> bool:
+        """Whether f depends on t."""
+        return self.time_weight is not None
 
     def reset_parameters(self) -> None:
         """Draw new parameters, as ``nn.Linear`` does."""
@@ -87,7 +105,7 @@ class MLPField(Field):
             bias = as_row(self.biases[i])
             if i == 0 and self.time_weight is not None:
                 bias = bias + as_row(self.time_weight) * t
-            h = self._act(h @ weight.mT + bias)
+            h = ACTIVATIONS[self.activation](h @ weight.mT + bias)
         return h @ last.mT + as_row(self.biases[-1])
 
     def check(self, h: Tensor) -> None:
@@ -113,11 +131,12 @@ class MLPField(Field):
     def derivative(self) -> Derivative:
         """A derivative without autograd, where the activation allows it and nobody has changed what the field does."""
         if self.activation in PULLBACKS and self._is_plain:
-            return MLPDerivative(self.weights, self.biases, self.time_weight, self._act, self.activation)
+            act = ACTIVATIONS[self.activation]
+            return MLPDerivative(self.weights, self.biases, self.time_weight, act, self.activation)
         return super().derivative()
 
 
-class ConvField(Field):
+class ConvField(Network):
     """The paper's field for images: convolutions 1x1, 3x3 and 1x1 with activations between them.
 
     Time is appended as a channel before each of the three. A channel that is the same everywhere only adds to the
@@ -142,14 +161,18 @@ class ConvField(Field):
         super().__init__()
         for name, size in (("channels", channels), ("filters", filters)):
             require(isinstance(size, int) and size > 0, name, size, "a whole number above 0")
-        self.channels, self.filters, self.time, self.activation = channels, filters, time, activation
-        self._act = lookup("activation", activation, ACTIVATIONS)
+        self.channels, self.filters, self.activation = channels, filters, activation
         sizes = [(channels, filters, 1), (filters, filters, 3), (filters, channels, 1)]
         self.weights = nn.ParameterList(torch.empty(out, into, k, k) for into, out, k in sizes)
         self.biases = nn.ParameterList(torch.empty(out) for _, out, _ in sizes)
         self.time_weights = nn.ParameterList(torch.empty(out, k, k) for _, out, k in sizes if time)
-        self._shapes = [p.shape for p in self.parameters()]
+        self._shapes = [p.shape for p in (*self.weights, *self.biases, *self.time_weights)]
         self.reset_parameters()
+
+    @property
+    def time(self) -> bool:
+        """Whether f depends on t."""
+        return len(self.time_weights) > 0
 
     def reset_parameters(self) -> None:
         """Draw new parameters, as ``nn.Conv2d`` does."""
@@ -168,7 +191,7 @@ class ConvField(Field):
             h = nn.functional.conv2d(h, weight, bias, padding=weight.shape[-1] // 2)
             if self.time:
                 h = h + time_map(self.time_weights[i], *h.shape[-2:]) * t
-            h = self._act(h) if i < 2 else h
+            h = ACTIVATIONS[self.activation](h) if i < 2 else h
         return h
 
     def check(self, h: Tensor) -> None:
@@ -178,9 +201,10 @@ class ConvField(Field):
 
     def derivative(self) -> Derivative:
         """A derivative without autograd, where the activation allows it and nobody has changed what the field does."""
-        fits = [p.shape for p in self.parameters()] == self._shapes
+        fits = [p.shape for p in (*self.weights, *self.biases, *self.time_weights)] == self._shapes
         if self.activation in PULLBACKS and fits and is_plain(self, ConvField, 6 + 3 * self.time):
-            return ConvDerivative(self.weights, self.biases, self.time_weights, self._act, self.activation)
+            act = ACTIVATIONS[self.activation]
+            return ConvDerivative(self.weights, self.biases, self.time_weights, act, self.activation)
         return super().derivative()
 
 

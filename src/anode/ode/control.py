@@ -68,9 +68,9 @@ class PID(Controller):
 
     .. math:: 0.9\; r_n^{-(p + i + d)/k}\; r_{n-1}^{(p + 2d)/k}\; r_{n-2}^{-d/k}
 
-    limited to the range from 1 to ``max_factor``. After a rejection the factor is :math:`0.9\; r_n^{-(p + i + d)/k}`, at least
-    ``min_factor``: remembered errors say nothing about a step that failed. The default, i = 1, is the integral
-    controller, which decides as torchdiffeq does.
+    limited to the range from 1 to ``max_factor``. After a rejection the factor is :math:`0.9\; r_n^{-(p + i + d)/k}`,
+    at least ``min_factor``: remembered errors say nothing about a step that failed. The default, i = 1, is the
+    integral controller, which decides as torchdiffeq does.
 
     References:
         Soderlind, *Digital filters in adaptive time-stepping*, ACM TOMS 29 (2003); Hairer and Wanner, section IV.2.

@@ -47,7 +47,13 @@ class Derivative(ABC):
 
     An evaluation hangs what pulling it back will need onto the slope it returns, as ``slope.tape``, so that it lives
     and dies with the slope. Gradients with respect to parameters add up until they are taken.
+
+    Attributes:
+        parameters: The tensors whose gradients :meth:`take_gradients` returns, in that order; a tied one may be there
+            twice.
     """
+
+    parameters: tuple[Tensor, ...]
 
     def compiled(self, y: Tensor) -> Derivative:
         """The same by the compiled engine, if it has it for such states as y."""
@@ -67,7 +73,7 @@ class Derivative(ABC):
 
     @abstractmethod
     def take_gradients(self) -> Sequence[Tensor]:
-        """The sums over all that was pulled since the last call, one for each parameter."""
+        """The sums over all that was pulled since the last call, one for each of ``parameters``."""
 
     def steps_to_keep(self, y: Tensor, stages: int) -> int:
         """How many steps' evaluations take so little memory that they are better kept than made again."""
@@ -91,7 +97,7 @@ class AutogradDerivative(Derivative):
     """
 
     def __init__(self, f: Rate, params: Sequence[Tensor], time: bool = False, again: bool = False) -> None:
-        self._f, self._params, self._time, self._again = f, tuple(params), time, again
+        self._f, self.parameters, self._time, self._again = f, tuple(params), time, again
         self._sums: list[Tensor] = []
 
     def rate(self, t: Tensor, y: Tensor) -> Tensor:
@@ -110,8 +116,8 @@ class AutogradDerivative(Derivative):
         t, y, recorded = slope.tape  # type: ignore[attr-defined]
         if not recorded.requires_grad:
             return None, None
-        live = [i for i, p in enumerate(self._params) if p.requires_grad]  # some may have been frozen since
-        inputs = (y, *((t,) if self._time else ()), *(self._params[i] for i in live))
+        live = [i for i, p in enumerate(self.parameters) if p.requires_grad]  # some may have been frozen since
+        inputs = (y, *((t,) if self._time else ()), *(self.parameters[i] for i in live))
         grads = torch.autograd.grad(recorded, inputs, cotangent, allow_unused=True, retain_graph=self._again)
         self._sums = self._sums or self._zeros()
         for i, grad in zip(live, grads[1 + self._time :], strict=True):
@@ -120,7 +126,7 @@ class AutogradDerivative(Derivative):
         return grads[0], grads[1] if self._time else None
 
     def _zeros(self) -> list[Tensor]:
-        return [torch.zeros_like(p) for p in self._params]
+        return [torch.zeros_like(p) for p in self.parameters]
 
     def take_gradients(self) -> Sequence[Tensor]:
         sums, self._sums = self._sums or self._zeros(), []
@@ -150,14 +156,25 @@ class Field(nn.Module):
         return None
 
     def derivative(self) -> Derivative:
-        """The derivative with respect to y and to every parameter, in the order of ``parameters()``."""
+        """The derivative with respect to y and to every parameter."""
         return AutogradDerivative(self, tuple(self.parameters()))
 
 
 def is_hooked(module: nn.Module) -> bool:
     """Whether calling a module does more than its ``forward``, or something else."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(hooks) or "forward" in module.__dict__
+    return any(hooks) or has_global_hooks() or "forward" in module.__dict__
+
+
+def has_global_hooks() -> bool:
+    """Whether something is called with every call of every module."""
+    module = nn.modules.module
+    return bool(
+        module._global_forward_hooks
+        or module._global_forward_pre_hooks
+        or module._global_backward_hooks
+        or module._global_backward_pre_hooks
+    )
 
 
 def captured_tensors(f: Rate, t: Tensor, y: Tensor, known: Sequence[Tensor]) -> tuple[list[Tensor], bool, Tensor]:

@@ -140,6 +140,7 @@ def run(problem: Problem, keep: bool) -> tuple[Trace, Any]:
     """A solve by the engine, and what it needs for the backward pass if that is to be kept."""
     plan, field = problem.plan, problem.perceptron
     assert field is not None
+    assert isinstance(plan.controller, PID)
     y0 = problem.y0.detach().resolve_neg().contiguous()
     params = [p.detach().resolve_neg().contiguous() for p in field.parameters]
     dim, members = y0.shape[-1], field.members or 1

@@ -64,12 +64,9 @@ class Problem:
     def __post_init__(self) -> None:
         self.f = as_function(self.f)
         self.rate = self.packing.rate(self.f)
-        self.field: Field | None = None  # f, if it brings a derivative of its own
         self.perceptron: Perceptron | None = None
         if isinstance(self.f, Field) and not self.packing.is_tuple:
             self.f.check(self.y0)
-            if type(self.f).derivative is not Field.derivative:
-                self.field = self.f
             self.perceptron = self.f.perceptron() if self.engine != "torch" else None
 
     def solve(self, gradient: Gradient, params: tuple[Tensor, ...] | None, dense: bool) -> Solution:
@@ -91,7 +88,7 @@ class Problem:
         if params is None:
             params, computed, slope = self.dependencies()
         params = tuple(p for p in params if p.requires_grad)
-        if found and not computed and not isinstance(self.f, Field):
+        if found and not computed and self.own_derivative is None:
             self.rate = refuse_others(self.rate, params)
         if not (params or computed or self.y0.requires_grad or self.times is not None):
             with torch.no_grad():
@@ -120,9 +117,9 @@ class Problem:
 
     def dependencies(self) -> tuple[tuple[Tensor, ...], bool, Tensor | None]:
         """What f depends on: its tensors, whether some could not be named, and f at the start if it was evaluated."""
+        if self.own_derivative is not None:
+            return self.own_derivative.parameters, False, None
         known = self.module_parameters
-        if isinstance(self.f, Field):
-            return known, False, None
         now = clock_for(replace(self.plan, moving_times=self.times)).now()
         leaves, computed, slope = captured_tensors(self.rate, now, self.y0, known)
         return (*known, *leaves), computed, slope
@@ -136,21 +133,27 @@ class Problem:
             event = Event(lambda t, y: fn(t, unpack(y)), tol, clock_for(self.plan).now(), y0)
         if rate is None:
             rate = self.rate
-            if self.field is not None and not (torch.is_grad_enabled() or self.is_traced):
-                rate = self.own_derivative(self.field).rate
+            if self.own_derivative is not None and not (torch.is_grad_enabled() or self.is_traced):
+                rate = self.own_derivative.rate
         return Integration(rate, y0, self.plan, event=event, watch=self.watch, **keep).run()
 
     def derivative(self, params: tuple[Tensor, ...]) -> Derivative:
         """The derivative that f brings, if it is the one that is wanted; otherwise autograd's."""
-        if self.field is not None and self.times is None:
-            own = self.module_parameters
-            if len(own) == len(params) and all(a is b for a, b in zip(own, params, strict=True)):
-                return self.own_derivative(self.field)
+        own = self.own_derivative
+        if own is not None and self.times is None:
+            wanted = {id(p) for p in params}
+            if {id(p) for p in own.parameters if p.requires_grad} == wanted:
+                return own
         return AutogradDerivative(self.rate, params, time=self.times is not None)
 
-    def own_derivative(self, field: Field) -> Derivative:
-        """The derivative that f brings."""
-        derivative = field.derivative()
+    @cached_property
+    def own_derivative(self) -> Derivative | None:
+        """The derivative that f brings; ``None`` if it brings none that is faster than autograd's."""
+        if not isinstance(self.f, Field) or self.packing.is_tuple:
+            return None
+        derivative = self.f.derivative()
+        if isinstance(derivative, AutogradDerivative):
+            return None
         return derivative if self.engine == "torch" else derivative.compiled(self.y0)
 
     def solve_plain(self, gradient: str, dense: bool, slope: Tensor | None = None) -> Solution:
@@ -175,7 +178,7 @@ class Problem:
             return self.integrate(y0, rate=rate, slope=slope, keep_steps=True, keep_slopes=kept)
 
         *outputs, last = DiscreteSolve.apply(  # type: ignore[no-untyped-call]
-            run, derivative, self.plan, report, self.y0, self.times, *params
+            run, derivative, self.plan, report, self.y0, self.times, *derivative.parameters
         )
         return self.solution(report[0], outputs, last, "discrete")
 
