@@ -702,3 +702,16 @@ def test_arguments_that_make_no_sense_are_refused_by_name(options, name):
 def test_an_endless_span_without_an_event_is_refused():
     with pytest.raises(ValueError, match="finite"):
         anode.solve(decay, double(2), (0.0, math.inf))
+
+
+def test_a_span_for_each_sample_is_refused_by_name():
+    x = torch.ones(8, 1)
+    with pytest.raises(ValueError, match=r"t_span, save_at: take one number per time.*got a tensor of shape \(8,\)"):
+        anode.solve(lambda t, y: -y, x, (torch.zeros(8), torch.ones(8)), control="sample")
+
+
+@pytest.mark.parametrize("name", ["first_step", "step_size"])
+@pytest.mark.parametrize("value", [math.inf, math.nan, 0.0, -1.0])
+def test_a_step_that_is_no_finite_number_is_refused_by_name(name, value):
+    with pytest.raises(ValueError, match=f"{name}: takes a "):
+        anode.solve(lambda t, y: -y, torch.ones(1), (0.0, 1.0), **{name: value})

@@ -20,8 +20,10 @@ from anode.ode.options import CALLBACKS, adjoint_norm, problem_from
 from anode.ode.packing import Packing
 from anode.ode.sequential import as_function
 from anode.ode.solution import Solution, State, Stats
+from anode.ode.tools import outside_graphs
 
 
+@outside_graphs
 def odeint(
     func: Callable[[Tensor, Any], Any],
     y0: State,
@@ -61,6 +63,7 @@ def odeint(
     return solution.ys if event_fn is None else (torch.tensor(solution.t1, dtype=torch.float64).to(t), solution.ys)
 
 
+@outside_graphs
 def odeint_adjoint(
     func: Callable[[Tensor, Any], Any],
     y0: State,
@@ -140,6 +143,7 @@ def odeint_adjoint(
     return event_time, problem.packing.unpack(ys)
 
 
+@outside_graphs
 def odeint_event(
     func: Callable[[Tensor, Any], Any],
     y0: State,
@@ -192,6 +196,7 @@ def _row(ys: State, i: int) -> State:
     return tuple(y[i] for y in ys) if isinstance(ys, tuple) else ys[i]
 
 
+@outside_graphs
 def odeint_dense(
     func: Callable[[Tensor, Any], Any],
     y0: State,

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from anode.ode.packing import describe
 from anode.ode.solution import State
+from anode.ode.tools import refuse_vmap
 
 T = TypeVar("T")
 
@@ -44,6 +45,7 @@ def state(y0: Any) -> State:
             raise TypeError(f"y0: takes a tensor or a tuple of tensors, got {describe(component)}")
         if not (component.is_floating_point() or component.is_complex()):
             raise TypeError(f"y0: takes floating point values, got {describe(component)}; convert it with .float()")
+        refuse_vmap(component)
         if component.dtype != components[0].dtype or component.device != components[0].device:
             raise ValueError(
                 f"y0: takes tensors of one dtype and device, got {component.dtype} on {component.device} "
@@ -117,6 +119,12 @@ def number(name: str, value: Any, *, whole: bool = False, optional: bool = False
     require(right_type and (value >= 0 if zero else value > 0), name, value, takes)
 
 
+def finite(name: str, value: float | None) -> None:
+    """Check a number above zero that is not infinite, or ``None``."""
+    number(name, value, optional=True)
+    require(value is None or math.isfinite(value), name, value, "a finite number above 0")
+
+
 def times(
     t_span: Any, save_at: Any, device: torch.device, has_event: bool
 ) -> tuple[Tensor | None, list[float], list[int]]:
@@ -133,6 +141,9 @@ def times(
     if len(t_span) != 2:
         raise ValueError(f"t_span: takes a start and an end time, got {len(t_span)} values")
     given = [t_span[0], *([] if save_at is None else save_at), t_span[1]]
+    for t in given:
+        if isinstance(t, Tensor) and t.numel() != 1:
+            raise ValueError(f"t_span, save_at: take one number per time, the same for all samples, got {describe(t)}")
     values = [float(t.detach()) if isinstance(t, Tensor) else float(t) for t in given]
     if not all(math.isfinite(t) for t in values[:-1]) or math.isnan(values[-1]):
         raise ValueError(f"t_span, save_at: take finite times, got {values}")

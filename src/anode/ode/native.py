@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from anode.ode.control import PID
 from anode.ode.gradients import Discrete, is_last_pass, only_once, prepare
 from anode.ode.integrate import Trace
 from anode.ode.solution import Stats, Status
 from anode.ode.tableaus import Tableau
+from anode.ode.tools import is_followed
 
 if TYPE_CHECKING:
     from anode.ode.gradients import Gradient
@@ -61,7 +61,7 @@ def instruction_sets() -> list[str]:
 
 def convolves(y: Tensor, parameters: Sequence[Tensor]) -> bool:
     """Whether the engine can convolve images y, with these parameters of convolutions."""
-    if extension is None or torch.compiler.is_compiling() or is_traced(y, *parameters):
+    if extension is None or torch.compiler.is_compiling() or is_followed(y, *parameters):
         return False
     return all(x.device.type == "cpu" and x.dtype == torch.float32 for x in (y, *parameters))
 
@@ -73,7 +73,7 @@ def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | 
     checks = (
         (extension is None, MISSING),
         (torch.compiler.is_compiling(), "torch compiles what it is called from"),
-        (is_traced(y0, *(() if field is None else field.parameters)), "a transform of torch follows the computation"),
+        (is_followed(y0, *(() if field is None else field.parameters)), "a transform of torch follows the computation"),
         (field is None, "f is no MLPField or nn.Sequential of Linear and activations, or one that was changed"),
         (field is not None and y0.shape[-1:] != (field.sizes[0],), "the state has not as many features as f takes"),
         (torch.is_autocast_enabled("cpu"), "autocast is on"),
@@ -98,12 +98,6 @@ def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | 
     if not why and field is not None and [p.shape for p in field.parameters] != field.shapes:
         why = "the field's parameters have other shapes than its layers"
     return why
-
-
-def is_traced(*tensors: Tensor) -> bool:
-    """Whether forward-mode derivatives are wanted, or ``torch.func`` is at work."""
-    has_tangent = any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
-    return has_tangent or torch._C._are_functorch_transforms_active()
 
 
 class NativeSolve(torch.autograd.Function):

@@ -33,6 +33,7 @@ from anode.ode.plan import Plan
 from anode.ode.sequential import as_function
 from anode.ode.solution import Solution, Status
 from anode.ode.tableaus import TABLEAUS
+from anode.ode.tools import in_functorch, is_followed
 
 
 @dataclass
@@ -79,10 +80,10 @@ class Problem:
                 raise ValueError(f'engine: takes "auto" or "torch" here, got "native", and {obstacle}')
         if not torch.is_grad_enabled():
             return self.solve_plain("none", dense)
-        if isinstance(gradient, Stored):
+        if isinstance(gradient, Stored) or (not isinstance(gradient, Continuous) and (dense or in_functorch())):
             return self.solve_plain("stored", dense)
-        if dense and not isinstance(gradient, Continuous):
-            return self.solve_plain("stored", dense)
+        if in_functorch():
+            raise ValueError('gradient: takes "stored" or "discrete" within torch.func, got "continuous"')
         inputs.require(not dense, "dense", dense, 'False beside gradient="continuous", which keeps no steps')
         slope, computed, found = None, False, params is None
         if params is None:
@@ -113,7 +114,7 @@ class Problem:
     @property
     def is_traced(self) -> bool:
         """Whether something follows the computation that derivatives of our own know nothing of."""
-        return native.is_traced(self.y0, *self.module_parameters)
+        return is_followed(self.y0, *self.module_parameters)
 
     def dependencies(self) -> tuple[tuple[Tensor, ...], bool, Tensor | None]:
         """What f depends on: its tensors, whether some could not be named, and f at the start if it was evaluated."""

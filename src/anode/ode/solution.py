@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anode.ode.tools import outside_graphs
+
 State = Tensor | tuple[Tensor, ...]
 """A state is a tensor or a tuple of tensors."""
 
@@ -142,8 +144,11 @@ class Solution:
     @property
     def success(self) -> bool:
         """Whether every group reached its end."""
-        return bool(torch.as_tensor(self.status == Status.SUCCESS).all())
+        if isinstance(self.status, Status):
+            return self.status is Status.SUCCESS
+        return bool((self.status == Status.SUCCESS).all())
 
+    @outside_graphs
     def check(self) -> Solution:
         """Return the solution itself, or raise :class:`SolveError` if any part of it failed."""
         if self.success:

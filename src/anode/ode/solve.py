@@ -17,11 +17,13 @@ from anode.ode.plan import Plan
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution, State
 from anode.ode.tableaus import TABLEAUS
+from anode.ode.tools import outside_graphs
 
 Time = float | Tensor
 Tolerance = float | Tensor | tuple[float | Tensor, ...]
 
 
+@outside_graphs
 def solve(
     f: Callable[[Tensor, Any], Any],
     y0: State,
@@ -66,8 +68,9 @@ def solve(
         controller: ``"integral"`` (torchdiffeq's decisions), ``"pi"``, ``"pid"``, an :class:`anode.PID`, or a
             :class:`anode.Controller` of your own.
         gradient: ``"discrete"``, ``"stored"``, ``"continuous"``, or an object from :mod:`anode.ode.gradients`. What was
-            done is in ``Solution.gradient``: ``"stored"`` takes the place of ``"discrete"`` with ``dense``, and where f
-            uses tensors computed from others that need a gradient, unless ``params`` names them.
+            done is in ``Solution.gradient``: ``"stored"`` takes the place of ``"discrete"`` with ``dense``, within
+            ``torch.func``, and where f uses tensors computed from others that need a gradient, unless ``params`` names
+            them.
         params: The tensors, besides y0 and the times, whose gradients are wanted; by default all that f depends on.
         max_steps: How many steps, rejected ones included, the whole solve may try.
         first_step: Size of the first step; chosen by Hairer's rule if not given.
@@ -105,12 +108,11 @@ def solve(
     inputs.tolerance("rtol", rtol, y0)
     inputs.tolerance("atol", atol, y0)
     inputs.number("max_steps", max_steps, whole=True)
-    inputs.number("first_step", first_step, optional=True)
+    inputs.finite("first_step", first_step)
     inputs.number("max_step", max_step)
     inputs.number("min_step", min_step, zero=True)
     inputs.require(min_step <= max_step, "min_step", min_step, f"at most max_step = {max_step}")
-    inputs.number("step_size", step_size, optional=True)
-    inputs.require(step_size is None or math.isfinite(step_size), "step_size", step_size, "a finite number")
+    inputs.finite("step_size", step_size)
     if step_size is None and not tableau.adaptive:
         raise ValueError(
             f"step_size: method {method!r} has no error estimate to choose its steps by; pass step_size=..."
