@@ -45,7 +45,8 @@ struct Solve<T>::Workspace {
 
 template <class T>
 long Solve<T>::backward(const std::vector<const T*>& of_outputs, const T* of_last, T* at_y0,
-                        const Parameters<T>& gradients) {
+                        const Parameters<T>& gradients, const std::function<bool()>& is_stopped) {
+  is_stopped_ = is_stopped;
   std::vector<Sums<T>> sums;
   std::vector<typename Arena::Mark> marks;  // to begin there again if this is done once more
   for (Strand<T>& strand : strands_) {
@@ -81,7 +82,7 @@ long Solve<T>::back(Cohort<T>& cohort, const std::vector<const T*>& of_outputs, 
     };
     if (of_last) load(of_last, block.adjoint = buffer);
     std::vector<T*> spare{buffer, workspace.sum};
-    for (std::size_t n = cohort.steps.size(); n-- > 0;) {
+    for (std::size_t n = cohort.steps.size(); n-- > 0 && !is_stopped_();) {
       workspace.sum = block.adjoint == spare[0] ? spare[1] : spare[0];
       back_over(cohort.steps[n], block, n, of_outputs, workspace, sums[block.strand]);
     }
@@ -255,8 +256,9 @@ void Solve<T>::back_over(const Step& step, Block<T>& block, std::size_t n, const
   block.adjoint = work.sum;
 }
 
-template long Solve<float>::backward(const std::vector<const float*>&, const float*, float*, const Parameters<float>&);
+template long Solve<float>::backward(const std::vector<const float*>&, const float*, float*, const Parameters<float>&,
+                                     const std::function<bool()>&);
 template long Solve<double>::backward(const std::vector<const double*>&, const double*, double*,
-                                      const Parameters<double>&);
+                                      const Parameters<double>&, const std::function<bool()>&);
 
 }  // namespace anode

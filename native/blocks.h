@@ -4,11 +4,10 @@
 
 #include <vector>
 
+#include "kernels.h"
 #include "method.h"
 
 namespace anode {
-
-constexpr int kMostSlopes = 32;
 
 /// Rows [rows][dim] as a block; what is over is filled with copies of the last row, which is as finite as that is.
 template <class T>

@@ -179,14 +179,16 @@ void sums(int outputs, int inputs, int count, const T* const* cotangents, const 
 template <class T>
 void combine(int count, const T* weights, const T* const* k, const T* y, const T* h, long features, long width,
              T* out) {
-  for (long i = 0; i < features; ++i)
-    for (long b = 0; b < width; b += kLanes<T>) {
+  for (long b = 0; b < width; b += kLanes<T>) {
+    V<T> sizes[kMostSlopes];  // h comes first, because weights above 1 make sums of large slopes overflow
+    for (int s = 0; s < count; ++s) sizes[s] = weights[s] * load(h + b);
+    for (long i = 0; i < features; ++i) {
       const long at = i * width + b;
-      V<T> sum = weights[0] * load(k[0] + at);
-      for (int s = 1; s < count; ++s) sum += weights[s] * load(k[s] + at);
-      sum *= load(h + b);
+      V<T> sum = sizes[0] * load(k[0] + at);
+      for (int s = 1; s < count; ++s) sum += sizes[s] * load(k[s] + at);
       store(out + at, y ? load(y + at) + sum : sum);
     }
+  }
 }
 
 template <class T>

@@ -15,6 +15,8 @@ constexpr bool keeps_derivative(Activation act) {
   return act == Activation::softplus || act == Activation::silu || act == Activation::gelu;
 }
 
+constexpr int kMostSlopes = 32;
+
 /// How many rows of a matrix a kernel computes at once.
 constexpr int kTile = 4;
 

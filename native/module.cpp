@@ -136,11 +136,15 @@ class AnySolve {
   }
 
   long backward(const Addresses& of_outputs, Address of_last, Address at_y0, const Addresses& gradients) {
-    if (is_double_)
-      return for_double_->backward(at<const double>(of_outputs), at<const double>(of_last), at<double>(at_y0),
-                                   parameters<double>(shape_, gradients));
-    return for_float_->backward(at<const float>(of_outputs), at<const float>(of_last), at<float>(at_y0),
-                                parameters<float>(shape_, gradients));
+    Interrupt interrupt;
+    const auto is_stopped = [&] { return interrupt(); };
+    const long calls =
+        is_double_ ? for_double_->backward(at<const double>(of_outputs), at<const double>(of_last), at<double>(at_y0),
+                                           parameters<double>(shape_, gradients), is_stopped)
+                   : for_float_->backward(at<const float>(of_outputs), at<const float>(of_last), at<float>(at_y0),
+                                          parameters<float>(shape_, gradients), is_stopped);
+    interrupt.raise();
+    return calls;
   }
 
  private:

@@ -99,9 +99,10 @@ class Solve {
            const std::function<bool()>& is_stopped);
 
   /// Gradients for y0 and, added to what is there, for the parameters, from the cotangents of the outputs and of the
-  /// last state, each null for zero; returns how often the field was evaluated again.
-  long backward(const std::vector<const T*>& of_outputs, const T* of_last, T* at_y0,
-                const Parameters<T>& gradients);
+  /// last state, each null for zero; returns how often the field was evaluated again. Asked before every step whether
+  /// to stop, as run is.
+  long backward(const std::vector<const T*>& of_outputs, const T* of_last, T* at_y0, const Parameters<T>& gradients,
+                const std::function<bool()>& is_stopped);
 
  private:
   void cut();

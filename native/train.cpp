@@ -33,8 +33,8 @@ class Learner {
     std::int64_t status, nfe, accepted, rejected;
     features_.resize(rows * dim_);
     last_.resize(rows * dim_);
-    solve.run(state_.data(), {features_.data()}, last_.data(), {&t, &status, &nfe, &accepted, &rejected},
-              [] { return false; });
+    const auto never = [] { return false; };  // Python looks for a Ctrl-C between stretches of iterations
+    solve.run(state_.data(), {features_.data()}, last_.data(), {&t, &status, &nfe, &accepted, &rejected}, never);
     log.nfe[at] = nfe;
     log.accepted[at] = accepted;
     log.rejected[at] = rejected;
@@ -44,7 +44,7 @@ class Learner {
     if (!std::isfinite(T(log.loss[at]))) return kLoss;
     for (auto& gradient : gradients_) std::fill(gradient.begin(), gradient.end(), T(0));
     pull_head(rows);
-    log.nfe_backward[at] = solve.backward({at_features_.data()}, nullptr, last_.data(), field_gradients());
+    log.nfe_backward[at] = solve.backward({at_features_.data()}, nullptr, last_.data(), field_gradients(), never);
     if (!finite()) return kGradient;
     move(step);
     return 0;

@@ -537,6 +537,31 @@ def test_ctrl_c_ends_a_solve():
             one.kill()
 
 
+LONG_BACKWARD = """
+import os, signal, threading, time, torch, anode
+signal.signal(signal.SIGINT, signal.default_int_handler)
+torch.set_num_threads(1)
+torch.manual_seed(0)
+field, y0 = anode.MLPField(4, 32), torch.rand(2048, 4)
+y1 = anode.solve(field, y0, (0.0, 1.0), method="rk4", step_size=1e-3, engine="native").y1
+def backward():
+    start = time.perf_counter()
+    try:
+        y1.sum().backward(retain_graph=True)
+    except KeyboardInterrupt:
+        print("interrupted", end=" ")
+    return time.perf_counter() - start
+whole = backward()
+threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+print(backward() < 0.6 * whole or whole)
+"""
+
+
+def test_ctrl_c_ends_a_backward_pass():
+    ended = subprocess.run([sys.executable, "-c", LONG_BACKWARD], capture_output=True, text=True, check=True)
+    assert ended.stdout == "interrupted True\n"
+
+
 @pytest.mark.parametrize("engine", ["native", "torch"])
 def test_two_threads_may_walk_back_over_one_graph(engine):
     field, y0 = field_of(3, 32), start(64, 3)

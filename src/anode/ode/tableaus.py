@@ -30,7 +30,10 @@ Weights = tuple[tuple[int, float], ...]
 
 
 class Row(NamedTuple):
-    """A sum of slopes, ``scale * (k_first + sum of weight * k)``: so written, it takes one operation less."""
+    """A sum of slopes, ``scale * (k_first + sum of weight * k)``: so written, it takes one operation less.
+
+    The first has the largest weight, so that the others are at most 1 and sums of large slopes do not overflow.
+    """
 
     scale: float
     first: int
@@ -120,8 +123,9 @@ def _sparse(weights: Sequence[float]) -> Weights:
 
 
 def _row(weights: Sequence[float]) -> Row:
-    (first, scale), *rest = _sparse(weights)
-    return Row(scale, first, tuple((i, w / scale) for i, w in rest))
+    first = max(range(len(weights)), key=lambda i: abs(weights[i]))
+    scale = weights[first]
+    return Row(scale, first, tuple((i, w / scale) for i, w in _sparse(weights) if i != first))
 
 
 def _hermite(b: tuple[float, ...]) -> tuple[Polynomial, ...]:
