@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import anode
-from anode.files import read_described, read_json, write_described
+from anode.files import read_described, write_described
 from anode.train.checkpoint import build, description, files, loadable
 from anode.train.formats import from_json, to_json
 from anode.train.history import History
@@ -44,8 +44,7 @@ def save(estimator: Any, path: str | Path) -> Path:
 def load(kind: type[Any], path: str | Path) -> Any:
     """Read an estimator of a class that :func:`save` wrote; :class:`anode.files.DamagedFileError` if it is damaged."""
     described, weights = files(path)
-    content = read_json(described)
-    tensors = read_described(content, weights)
+    content, tensors = read_described(described, weights)
     with loadable(described, f"an {kind.__name__}"):
         if content["format"] != FORMAT:
             raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")

@@ -17,7 +17,7 @@ from anode.data import images, toy
 from anode.data.toy import Dataset
 from anode.experiments.environment import environment
 from anode.experiments.runs import HERE, Place, usable_device
-from anode.files import DamagedFileError, locked, read_json, write_json
+from anode.files import DamagedFileError, locked, make_folder, read_json, write_json
 from anode.models.ensemble import from_seed, seeded, unstack
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.ode.inputs import lookup, number, require
@@ -228,7 +228,7 @@ def train_single(single: Single, folder: Path, minutes: float | None = None, pla
     if not first:
         return train()
     new = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)  # before the work: if it cannot be made, nothing is lost
+    make_folder(folder)  # before the work: if it cannot be made, nothing is lost
     with locked(folder, "out"):
         begun = earlier(single, folder)  # by another process meanwhile, perhaps
         if not begun:

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 import anode
-from anode.files import DamagedFileError, read_described, read_json, write_described
+from anode.files import DamagedFileError, read_described, write_described
 from anode.models.ensemble import stack
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.models.randomness import apart
@@ -79,8 +79,7 @@ def load(path: str | Path) -> Savable:
         True
     """
     described, weights = files(path)
-    content = read_json(described)
-    tensors = read_described(content, weights)
+    content, tensors = read_described(described, weights)
     with loadable(described, "a model"):
         return build(content, tensors)
 

@@ -13,6 +13,7 @@ from anode.experiments.search.grid import Judged, best, ranked, search, shown, w
 from anode.experiments.search.runs import Cross
 from anode.experiments.search.spaces import PAPER, Space, read
 from anode.experiments.search.tpe import found_in, optimise
+from anode.files import make_folder
 from anode.ode.inputs import lookup, number, require
 from anode.plots import style
 from anode.train.progress import Bars
@@ -93,7 +94,7 @@ def by_optuna(wanted: Search, spaces: Mapping[str, Space], crosses: Sequence[Cro
     """Let Optuna search, for every model in every dimension; what all processes have found by now."""
     takes = "nothing beside --sampler tpe: start it several times with one --storage instead"
     require(wanted.jobs is None, "jobs", wanted.jobs, takes)
-    wanted.folder.mkdir(parents=True, exist_ok=True)
+    make_folder(wanted.folder)
     trials = TRIALS if wanted.trials is None else wanted.trials
     storage = wanted.storage
     seed = None if storage else wanted.seed  # with a storage of its own, a search can be repeated
