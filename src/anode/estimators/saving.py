@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,10 @@ def load(kind: type[Any], path: str | Path) -> Any:
 def check_learned(estimator: Any) -> None:
     """Raise ``ValueError`` unless everything that predictions need is there, and of the size it should have."""
     columns, outputs = estimator.n_features_in_, estimator.model_.head.bias.shape[-1]
+    settings = estimator.model_.settings
+    seen = math.prod(settings["image"]) if "image" in settings else settings["in_features"]
+    if columns != seen:
+        raise ValueError(f"its n_features_in_ is {columns!r}, its model takes {seen}")
     sizes = {"offset_": columns, "scale_": columns, "classes_": outputs}
     sizes |= {"target_offset_": outputs, "target_scale_": outputs}
     of_kind = ("classes_",) if hasattr(type(estimator), "predict_proba") else ("target_offset_", "target_scale_")
@@ -144,6 +149,8 @@ def _learned(name: str, value: dict[str, Any], tensors: dict[str, Tensor]) -> An
     if "history" in value:
         return History(**from_json(value["history"]))
     if "array" in value:
+        if np.dtype(value["array"]).kind not in "biuf":  # texts can have any length
+            raise ValueError(f"{name}: takes an array of numbers, got {value['array']!r}")
         return tensors[name].numpy().astype(value["array"])
     if "texts" in value:
         return np.array(value["texts"], dtype=object if value["dtype"] == "object" else str)
