@@ -31,7 +31,7 @@ def lookup(name: str, key: Any, table: dict[str, T]) -> T:
     """An entry of a table by its name, or ``ValueError`` with the nearest names."""
     if isinstance(key, str) and key in table:
         return table[key]
-    near = get_close_matches(str(key), table, n=1)
+    near = get_close_matches(str(key), table, n=1, cutoff=0.65)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"{name}: takes one of {', '.join(table)}, got {key!r}{hint}")
 

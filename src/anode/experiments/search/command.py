@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from anode.data import toy
 from anode.experiments.search.figures import grid_figure
-from anode.experiments.search.grid import Judged, best, ranked, search, shown, write
+from anode.experiments.search.grid import Judged, best, ranked, search, write
 from anode.experiments.search.runs import Cross
 from anode.experiments.search.spaces import PAPER, Space, read
 from anode.experiments.search.tpe import found_in, optimise
@@ -70,8 +70,8 @@ class Search:
         return [Cross(self.data, dim, self.folds, self.epochs, self.repeats, self.seed) for dim in dims]
 
 
-def run_search(wanted: Search, bars: Bars) -> list[list[str]]:
-    """Search, and write what was found; returns the best settings as rows of a table."""
+def run_search(wanted: Search, bars: Bars) -> list[Judged]:
+    """Search, and write what was found; returns the best setting of every model in every dimension."""
     name = lookup("sampler", wanted.sampler, FILES)
     spaces, crosses = wanted.spaces(), wanted.crosses()
     rows = min(len(cross.parts()[0][0][0]) for cross in crosses)
@@ -87,7 +87,7 @@ def run_search(wanted: Search, bars: Bars) -> list[list[str]]:
     write(found, crosses, wanted.folder / name)
     for dim in dict.fromkeys(each.dim for each in found):
         style.save(grid_figure(found, dim), wanted.folder / f"{name}-d{dim}")
-    return [[str(ours.dim), ours.setting.model, str(ours.setting), shown(ours)] for ours, _ in best(found)]
+    return [ours for ours, _ in best(found)]
 
 
 def by_optuna(wanted: Search, spaces: Mapping[str, Space], crosses: Sequence[Cross], bars: Bars) -> list[Judged]:

@@ -43,6 +43,11 @@ class Judged:
         return float(np.mean(self.losses))
 
     @property
+    def failed(self) -> bool:
+        """Whether training failed in a fold or from a seed."""
+        return bool(np.isnan(self.mean))
+
+    @property
     def std(self) -> float:
         """The standard deviation of the losses."""
         return float(np.std(self.losses))
