@@ -269,12 +269,17 @@ def test_an_image_model_is_trained_on_image_data_without_further_ado():
             {"loss": "huber"},
             r"as loss is 'huber', got \(16,\); class numbers go with loss=\"cross_e",
         ),
-        (1, torch.ones(16, 1).long(), {}, "class numbers from 0 to 0, .* and loss is 'cross_entropy', got 1; integers"),
+        (
+            1,
+            torch.ones(16, 1).long(),
+            {},
+            "class numbers from 0 to 0, .* got 1; with loss 'cross_entropy' integers are",
+        ),
         (
             3,
             torch.ones(16, 3).long(),
             {},
-            "one class number a point, .* as loss is 'cross_entropy', got .*; integers that",
+            "one class number a point, .* got .*; with loss 'cross_entropy' integers are",
         ),
         (
             3,

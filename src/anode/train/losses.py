@@ -30,7 +30,9 @@ def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     return each.reshape(target.shape)
 
 
-VALUES_INSTEAD = "integers that are values, not classes, need floating point numbers or another loss"
+VALUES_INSTEAD = (
+    "with loss 'cross_entropy' integers are classes; pass values as floating point numbers, or another loss"
+)
 """What to do about targets that were taken for class numbers."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -70,10 +72,10 @@ def check_targets(name: str, loss: str, prediction: Tensor, target: Tensor, dims
         )
     if got not in (shape[:-1], (*shape[:-1], 1)):
         takes = f"one class number a point, shape {shape[:-1]}"
-        raise ValueError(f"{name}: takes {takes}, as loss is {loss!r}, got {got}; {VALUES_INSTEAD}")
+        raise ValueError(f"{name}: takes {takes}, got {got}; {VALUES_INSTEAD}")
     least, most = int(target.min()), int(target.max())
     if least < 0 or most >= shape[-1]:
-        takes = f"class numbers from 0 to {shape[-1] - 1}, as the model has {shape[-1]} outputs and loss is {loss!r}"
+        takes = f"class numbers from 0 to {shape[-1] - 1}, as the model has {shape[-1]} outputs"
         raise ValueError(f"{name}: takes {takes}, got {least if least < 0 else most}; {VALUES_INSTEAD}")
 
 
