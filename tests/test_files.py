@@ -1,7 +1,11 @@
+import contextlib
 import errno
 import json
 import os
 import pickle
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,7 @@ from hypothesis import strategies as st
 from anode.files import (
     DamagedFileError,
     locked,
+    make_folder,
     read_described,
     read_json,
     read_tensors,
@@ -42,6 +47,16 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
+
+
+def remove_deep(file: Path, top: Path) -> None:
+    """Remove a file and the folders it lies in below another; pytest, which removes folders recursively, could not."""
+    file.unlink(missing_ok=True)
+    for folder in file.parents:
+        if folder == top:
+            break
+        if folder.exists():
+            folder.rmdir()
 
 
 def names_in(folder: Path) -> list[str]:
@@ -120,12 +135,67 @@ def test_an_error_of_the_system_names_the_file_that_could_not_be_written(tmp_pat
 
 
 def test_only_what_a_killed_process_left_of_such_files_is_removed(tmp_path):
-    left = [".state-1-0123abcd.json", ".state-22-ffffffff.safetensors", ".state-1-0123abcd"]
-    others = [".state-1.json", "state-1-0123abcd.json", ".other-0123abcd.json", "state-1.json"]
+    left = [temporary(tmp_path / name).name for name in ("state-1.json", "state-22.safetensors", "state-1")]
+    others = [".state-1.json", "state-1-0123abcd.json", temporary(tmp_path / "other.json").name, "state-1.json"]
     for name in (*left, *others):
         (tmp_path / name).write_text("")
     remove_unfinished(tmp_path, "state-")
     assert names_in(tmp_path) == sorted(others)
+
+
+@pytest.mark.parametrize("stem", ["", "state-"])
+def test_hidden_files_and_folders_of_the_user_are_left_alone(tmp_path, stem):
+    digits = "0123456789abcdef" * 2
+    names = [
+        ".notes-20251231.txt",
+        ".backup-20260101",
+        ".state-1-0123abcd.json",  # as an earlier version called what it was writing
+        f".state-1-{digits}.json",
+        f".{digits}",
+        ".anode-unfinished-notes.txt",
+        f"anode-unfinished-state-1-{digits}.json",
+        f".anode-unfinished-state-1-{digits}.json.orig",
+        f".my.anode-unfinished-state-1-{digits}.json",
+    ]
+    files, folders = tmp_path / "files", tmp_path / "folders"
+    for name in names:
+        write_text(files / name, "mine")
+        write_text(folders / name / "kept", "mine")
+    for folder in (files, folders):
+        remove_unfinished(folder, stem)
+        assert names_in(folder) == sorted(names)
+    assert all((folders / name / "kept").read_text() == "mine" for name in names)
+
+
+def test_what_a_link_leads_to_is_left_alone(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "kept").write_text("mine")
+    temporary(tmp_path / "unpacking").symlink_to(tmp_path / "mine", target_is_directory=True)
+    remove_unfinished(tmp_path)
+    assert names_in(tmp_path) == ["mine"]
+    assert names_in(tmp_path / "mine") == ["kept"]
+
+
+@pytest.mark.parametrize("name", ["a" * 250 + ".txt", "ü" * 120 + ".json", "a." + "b" * 250])
+def test_a_file_whose_name_is_as_long_as_the_system_takes_can_be_written(tmp_path, name):
+    write_text(tmp_path / name, "content")
+    assert names_in(tmp_path) == [name]
+    temporary(tmp_path / name).write_text("half")
+    remove_unfinished(tmp_path)
+    assert names_in(tmp_path) == [name]
+
+
+def test_a_file_a_thousand_folders_deep_can_be_written(tmp_path):
+    deep = tmp_path / ("a/" * 1000)
+    assert len(str(deep)) < 4096
+    try:
+        assert make_folder(deep) == deep
+        assert write_text(deep / "b" / "note.txt", "deep").read_text() == "deep"
+        assert make_folder(deep).is_dir()
+        with pytest.raises(FileExistsError):
+            make_folder(deep / "b" / "note.txt")
+    finally:
+        remove_deep(deep / "b" / "note.txt", tmp_path)
 
 
 def test_an_unfinished_folder_is_removed_with_all_that_is_in_it(tmp_path):
@@ -353,9 +423,9 @@ def test_of_files_that_belong_together_both_are_written_or_none(tmp_path, monkey
     with pytest.raises(OSError, match="No space left"):
         write_described(described, {"n": 2}, path, {"a": torch.zeros(3)})
     monkeypatch.undo()
-    content = read_json(described)
+    content, tensors = read_described(described, path)
     assert content["n"] == 1
-    assert torch.equal(read_described(content, path)["a"], torch.ones(3))
+    assert torch.equal(tensors["a"], torch.ones(3))
     assert names_in(tmp_path) == ["t.json", "t.safetensors"]
 
 
@@ -364,8 +434,107 @@ def test_tensors_that_belong_to_another_description_are_refused(tmp_path):
     write_described(described, {}, path, {"a": torch.ones(3)})
     write_tensors(path, {"a": torch.zeros(3)})
     with pytest.raises(DamagedFileError, match=r"t\.safetensors: is damaged, or does not belong"):
-        read_described(read_json(described), path)
-    assert torch.equal(read_described({}, path)["a"], torch.zeros(3))  # which does not say what belongs to it
+        read_described(described, path)
+    write_json(described, {"n": 1})  # which does not say what belongs to it
+    content, tensors = read_described(described, path)
+    assert content == {"n": 1}
+    assert torch.equal(tensors["a"], torch.zeros(3))
+
+
+class Killed(BaseException):
+    """The end of a process, for a test that goes on."""
+
+
+@pytest.mark.parametrize("renames", range(4))
+def test_a_process_killed_between_two_names_leaves_the_old_pair_or_the_new_one(tmp_path, monkeypatch, renames):
+    described, path = tmp_path / "t.json", tmp_path / "t.safetensors"
+    write_described(described, {"n": 1}, path, {"a": torch.ones(3)})
+    replace, left = Path.replace, [renames]
+
+    def killed(self, target):
+        if left[0] == 0:
+            raise Killed
+        left[0] -= 1
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", killed)
+    monkeypatch.setattr(Path, "unlink", lambda *_, **__: None)  # nobody cleans up
+    with pytest.raises(Killed) if renames < 3 else contextlib.nullcontext():
+        write_described(described, {"n": 2}, path, {"a": torch.full((3,), 2.0)})
+    monkeypatch.undo()
+    content, tensors = read_described(described, path)
+    assert content["n"] == (1 if renames < 2 else 2)
+    assert torch.equal(tensors["a"], torch.full((3,), float(content["n"])))
+    remove_unfinished(tmp_path)
+    assert read_described(described, path)[0]["n"] == content["n"]  # it is not taken for something unfinished
+    write_described(described, {"n": 3}, path, {"a": torch.full((3,), 3.0)})
+    assert torch.equal(read_described(described, path)[1]["a"], torch.full((3,), 3.0))
+    assert names_in(tmp_path) == ["t.json", "t.safetensors"]
+
+
+SAVES = """
+import sys
+import torch
+from pathlib import Path
+from anode.files import write_described
+
+folder, first = Path(sys.argv[1]), int(sys.argv[2])
+print("saving", flush=True)
+for n in range(first, 10**9):
+    write_described(folder / "t.json", {"n": n}, folder / "t.safetensors", {"a": torch.full((2000,), float(n))})
+"""
+
+
+@pytest.mark.parametrize("writers", [1, 2])
+def test_what_is_read_while_other_processes_save_belongs_together(tmp_path, writers):
+    described, path = tmp_path / "t.json", tmp_path / "t.safetensors"
+    write_described(described, {"n": 0}, path, {"a": torch.zeros(2000)})
+    commands = [[sys.executable, "-c", SAVES, str(tmp_path), str(i * 10**6)] for i in range(writers)]
+    saving = [subprocess.Popen(command, stdout=subprocess.PIPE) for command in commands]
+    try:
+        for process in saving:
+            process.stdout.readline()
+        seen, end = set(), time.monotonic() + 4
+        while time.monotonic() < end:
+            content, tensors = read_described(described, path)
+            assert torch.equal(tensors["a"], torch.full((2000,), float(content["n"])))
+            seen.add(content["n"])
+    finally:
+        for process in saving:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+    assert len(seen) > 20
+    content, tensors = read_described(described, path)
+    assert torch.equal(tensors["a"], torch.full((2000,), float(content["n"])))
+
+
+def test_tensors_that_were_read_survive_that_their_file_is_overwritten_in_place(tmp_path):
+    program = """
+import sys
+from pathlib import Path
+from anode.files import read_tensors
+
+path = Path(sys.argv[1])
+tensors = read_tensors(path)
+with path.open("wb"):
+    pass  # what was mapped is no longer there: whoever looks at it gets a bus error
+print(tensors["a"].sum().item())
+"""
+    path = write_tensors(tmp_path / "t.safetensors", {"a": torch.ones(10**6)})
+    done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "1000000.0"), done.stderr
+
+
+def test_on_a_read_only_disk_the_error_names_the_file_that_was_asked_for(tmp_path, monkeypatch):
+    def read_only(self, *_, **__):
+        raise OSError(errno.EROFS, "Read-only file system", str(self))
+
+    for name in ("open", "write_text", "unlink"):  # a system says so also of a file that is not there
+        monkeypatch.setattr(Path, name, read_only)
+    with pytest.raises(OSError, match="Read-only file system") as caught:
+        write_text(tmp_path / "note.txt", "content")
+    assert caught.value.filename == str(tmp_path / "note.txt")
 
 
 def test_a_folder_is_kept_for_one_process_until_it_is_done(tmp_path):

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from anode.data import images
 from anode.data import toy as datasets
+from anode.models.augment import Augment
 from anode.models.ensemble import seeded, stack, unstack
 from anode.models.fields import ConvField, MLPField
 from anode.models.flow import Flow
@@ -32,6 +33,7 @@ __all__ = [
     "PID",
     "ANODEClassifier",
     "ANODERegressor",
+    "Augment",
     "Continuous",
     "Controller",
     "ConvField",

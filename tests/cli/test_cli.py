@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -93,7 +94,7 @@ def test_the_help_of_train_has_every_option_with_its_default_the_datasets_and_an
     for name in (
         *anode.datasets.DATASETS,
         "--no-time",
-        "[default: run]",
+        "[default: (named after data and model, such as moons-node or moons-anode5)]",
         "anode train g --augment 5",
         "anode plot run",
     ):
@@ -124,7 +125,7 @@ def test_the_defaults_of_the_command_are_those_of_the_library(invoke, tmp_path, 
     monkeypatch.setattr("anode.experiments.reproduce.reproduce", lambda work, _: seen.append(work) or 1 / 0)
     invoke("train", "g")
     invoke("reproduce")
-    assert seen == [(Single("g"), Path("run"), None, Place()), planned(Settings())]
+    assert seen == [(Single("g"), Path("g-node"), None, Place()), planned(Settings())]
     assert seen[1].out == Path("results/mine/toy")
 
 
@@ -406,3 +407,90 @@ def test_ctrl_c_ends_training_early_and_saves_what_there_is(tmp_path):
 def test_a_warning_is_one_line_without_the_program_it_comes_from(capsys):
     show_warning(UserWarning("state-6 is damaged"), UserWarning, "resume.py", 44)
     assert capsys.readouterr().err == "warning: state-6 is damaged\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--rtol", "inf"], ["rtol: takes a finite number, got inf"]),
+        (["--atol", "inf"], ["atol: takes a finite number, got inf"]),
+        (["--step-size", "inf"], ["step_size: takes a finite number, got inf"]),
+        (["--lr", "inf"], ["lr: takes a finite number, got inf"]),
+        (["--weight-decay", "inf"], ["weight_decay: takes a finite number, got inf"]),
+        (["--max-steps", "0"], ["error: max_steps: takes a whole number above 0, got 0"]),
+        (["--model", "resnet", "--hidden", "0"], ["error: hidden: takes a whole number above 0, got 0"]),
+        (["--augment", "-1"], ["error: augment: takes a whole number from 0, got -1"]),
+    ],
+)
+def test_a_number_that_training_cannot_have_is_refused_by_the_name_of_its_option(invoke, tmp_path, arguments, words):
+    refused(invoke("train", "moons", *arguments, "--out", tmp_path / "run"), *words)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("data", ["iris", "wine", "penguins"])
+def test_data_that_is_not_there_is_named_with_what_there_is(invoke, tmp_path, data):
+    result = invoke("train", data, "--out", tmp_path / "run")
+    refused(result, "data: takes one of g_1d", "digits, mnist", f"got '{data}'; for a table", "anode.ANODEClassifier")
+    assert "did you mean" not in result.stderr
+
+
+def test_without_a_folder_every_data_and_model_has_one_of_its_own(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["moons"], ["moons", "--augment", "1"], ["moons", "--model", "resnet"], ["circles"]):
+        result = invoke("train", *arguments, *QUICK)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert f"saved: {Single(arguments[0]).data}-" in result.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "circles-node",
+        "moons-anode1",
+        "moons-node",
+        "moons-resnet",
+    ]
+    assert invoke("train", "moons", "--augment", "1", *QUICK, "--out", "run").exit_code == 0  # as README has it
+
+
+def test_a_folder_a_thousand_levels_deep_is_a_folder_like_any_other(invoke, tmp_path):
+    folder = tmp_path / ("a/" * 1000)
+    try:
+        result = invoke("train", "moons", *QUICK, "--out", folder)
+        assert (result.exit_code, result.stderr) == (0, "")
+        assert (folder / "model.json").exists()
+    finally:
+        subprocess.run(["rm", "-rf", str(tmp_path / "a")], check=True)  # pytest, which works recursively, could not
+
+
+def test_a_path_that_is_too_long_is_one_line(invoke, tmp_path):
+    refused(invoke("train", "moons", *QUICK, "--out", tmp_path / ("a" * 300)), "File name too long")
+    refused(invoke("train", "moons", *QUICK, "--out", tmp_path / ("a/" * 3000)), "File name too long")
+    assert not any(tmp_path.iterdir())
+
+
+def test_without_a_compiled_engine_info_says_how_to_build_one(invoke, monkeypatch):
+    monkeypatch.setattr("anode.ode.native.extension", None)
+    result = invoke("info")
+    assert result.exit_code == 0
+    assert "pip install --no-cache-dir --force-reinstall --no-deps ." in result.stdout
+
+
+@pytest.mark.parametrize("module", ["torch", "numpy", "typer", "anode.cli.models"])
+def test_ctrl_c_during_the_imports_ends_the_command_quietly(module):
+    program = f"""
+import os, signal, sys
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupting())
+from anode_command import run
+sys.argv = ["anode", "info"]
+run()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_the_installed_command_begins_where_ctrl_c_is_quiet():
+    (entry,) = entry_points(group="console_scripts", name="anode")
+    assert entry.value == "anode_command:run"

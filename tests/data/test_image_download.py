@@ -1,3 +1,4 @@
+import errno
 import gzip
 import hashlib
 import io
@@ -374,6 +375,25 @@ def test_fetching_removes_what_a_killed_process_left(official):
     (temporary(official / "cifar10" / "unpacking") / CIFAR).mkdir(parents=True)
     fetch("cifar10", official)
     assert names_in(official / "cifar10") == [CIFAR]
+
+
+def test_fetching_leaves_hidden_files_of_the_user_alone(official):
+    mine = [official / "cifar10" / ".backup-20260101" / "kept", official / "cifar10" / ".notes-20251231.txt"]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    fetch("cifar10", official)
+    assert all(path.read_text() == "mine" for path in mine)
+
+
+def test_an_archive_that_cannot_be_unpacked_is_an_error_that_names_the_folder(official, monkeypatch):
+    def full(self, member, path, **_):
+        raise OSError(errno.ENOSPC, "No space left on device", f"{path}/{member.name}")
+
+    monkeypatch.setattr(tarfile.TarFile, "extract", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        fetch("cifar10", official)
+    assert caught.value.filename == str(official / "cifar10" / CIFAR)
 
 
 def test_a_dataset_is_fetched_by_one_process_at_a_time(official, server):

@@ -541,3 +541,44 @@ def test_a_file_with_too_many_classes_is_damaged(tmp_path):
     path.write_text(json.dumps(content))
     with pytest.raises(DamagedFileError, match="classes_ has not 3 values"):
         ANODEClassifier.load(path)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.bool_, np.float16, np.float32])
+@pytest.mark.parametrize("frame", [False, True])
+def test_numbers_of_few_bits_are_computed_in_single_precision(kind, frame):
+    values = np.random.default_rng(0).integers(0, 2, (40, 16)).astype(kind)
+    X, y = pd.DataFrame(values) if frame else values, np.arange(40) % 2
+    for model in (anode.ANODEClassifier(epochs=1, image=(1, 4, 4), filters=4), anode.ANODERegressor(epochs=1)):
+        model.fit(X, y)
+        assert next(model.model_.parameters()).dtype == torch.float32
+        assert model.transform(X).dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64, np.float64])
+def test_numbers_of_many_bits_are_computed_in_double_precision(kind):
+    X, y = np.random.default_rng(0).integers(0, 255, (40, 16)).astype(kind), np.arange(40) % 2
+    model = anode.ANODEClassifier(epochs=1, image=(1, 4, 4), filters=4).fit(X, y)
+    assert next(model.model_.parameters()).dtype == torch.float64
+
+
+@pytest.mark.parametrize("dtype", ["S1000000000", "U100000000", "O", "M8[s]", "V1000000000"])
+def test_an_array_of_something_else_than_numbers_is_refused(dtype, tmp_path):
+    path = anode.ANODEClassifier(epochs=0).fit(np.eye(4), [0, 1, 0, 1]).save(tmp_path / "model")
+    content = json.loads(path.read_text())
+    content["fitted"]["offset_"]["array"] = dtype
+    path.write_text(json.dumps(content))
+    with pytest.raises(DamagedFileError, match=r"model\.json: is not an ANODEClassifier that can be loaded"):
+        anode.ANODEClassifier.load(path)
+
+
+@pytest.mark.parametrize("where", [("fitted", "model_", "model", "members"), ("fitted", "n_features_in_", "value")])
+def test_numbers_that_the_weights_do_not_have_are_refused(where, tmp_path):
+    path = anode.ANODEClassifier(epochs=0).fit(np.eye(4), [0, 1, 0, 1]).save(tmp_path / "model")
+    content = json.loads(path.read_text())
+    inner = content
+    for name in where[:-1]:
+        inner = inner[name]
+    inner[where[-1]] = 10**9
+    path.write_text(json.dumps(content))
+    with pytest.raises(DamagedFileError, match=r"model\.json: is not an ANODEClassifier that can be loaded"):
+        anode.ANODEClassifier.load(path)

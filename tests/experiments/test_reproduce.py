@@ -268,6 +268,16 @@ def test_what_a_killed_process_left_is_removed(tmp_path):
     assert not list(tmp_path.rglob(".*"))
 
 
+def test_hidden_files_of_the_user_stay(tmp_path):
+    mine = [tmp_path / ".backup-20260101" / "kept", tmp_path / ".notes-20251231.txt", tmp_path / "runs" / ".a-00000000"]
+    for again_ in (mine[:2], mine):
+        for path in again_:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("mine")
+        again(tmp_path, "fig03")
+        assert all(path.read_text() == "mine" for path in again_)
+
+
 def test_failures_of_earlier_figures_are_kept(tmp_path, monkeypatch):
     real = ToyRun.train
 

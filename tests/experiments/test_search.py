@@ -401,6 +401,16 @@ def test_batches_larger_than_the_folds_are_found_before_the_work(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_search_leaves_hidden_files_of_the_user_alone(tmp_path):
+    mine = tmp_path / "runs" / ".notes-20251231.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    options = ["NODE", "--dim", "1", "--epochs", "1", "--jobs", "1", "--out", str(tmp_path)]
+    (tmp_path / "grid.json").write_text(json.dumps({"NODE": SMALL}))
+    assert run(*options, "--grid", tmp_path / "grid.json").exit_code == 0
+    assert mine.read_text() == "mine"
+
+
 def test_results_that_would_be_lost_are_left_alone(tmp_path):
     out, grid = tmp_path / "out", tmp_path / "grid.json"
     small = {"batch_size": [128], "hidden": [4], "lr": [1e-2]}
@@ -429,3 +439,14 @@ def test_a_folder_of_any_name_holds_its_study(tmp_path):
     options = ["--dim", "1", "--epochs", "1", "--sampler", "tpe", "--trials", "1", "--out", str(out)]
     assert CliRunner().invoke(app, ["search", "NODE", *options]).exit_code == 0
     assert (out / "study.db").exists()
+
+
+@pytest.mark.parametrize("sampler", [["--jobs", "1"], ["--sampler", "tpe", "--trials", "2"]])
+def test_a_search_in_which_everything_failed_does_not_end_well(tmp_path, sampler):
+    (tmp_path / "grid.json").write_text(json.dumps({"NODE": {**SMALL, "lr": [1e30, 1e31]}}))
+    options = ["--dim", 1, "--epochs", 2, "--grid", tmp_path / "grid.json", "--out", tmp_path / "out", *sampler]
+    result = run(*options)
+    assert result.exit_code == 1
+    assert "failed" in result.stdout
+    assert "error: training failed with every setting; try lower learning rates" in result.stderr.replace("\n", " ")
+    assert (tmp_path / "out" / ("tpe.json" if "tpe" in sampler else "search.json")).exists()

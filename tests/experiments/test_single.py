@@ -1,5 +1,6 @@
 import json
 import math
+import time
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -361,3 +362,41 @@ def test_a_run_whose_first_solve_fails_leaves_nothing_if_that_is_an_error(tmp_pa
     with pytest.raises(anode.SolveError):
         train_single(hopeless, tmp_path / "new" / "run")
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["layers", "hidden", "augment", "dim", "repeats"])
+def test_options_that_ask_for_more_than_the_model_is_are_refused_at_once(copy, name):
+    path = copy / "run.json"
+    content = json.loads(path.read_text())
+    content["options"][name] = 10**9
+    if name == "dim":
+        content["options"]["data"] = "g"
+    path.write_text(json.dumps(content))
+    begin = time.monotonic()
+    if name == "repeats":  # of which the first is loaded
+        assert load_saved(copy).single.repeats == 10**9
+    else:
+        with pytest.raises(DamagedFileError, match=r"run\.json: its options do not belong to the model beside it"):
+            load_saved(copy)
+    assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize(
+    ("single", "name"),
+    [
+        (Single("moons"), "moons-node"),
+        (Single("moons", augment=5), "moons-anode5"),
+        (Single("g", model="resnet"), "g-resnet"),
+        (Single("mnist", augment=1), "mnist-anode1"),
+    ],
+)
+def test_a_run_has_a_name_of_its_data_and_model(single, name):
+    assert single.name == name
+
+
+@pytest.mark.parametrize(
+    "single", [Single("moons", augment=2), Single("g", model="resnet", dim=3), Single("digits", side=4, augment=1)]
+)
+def test_a_model_has_the_settings_that_the_options_say(single):
+    model = single.build()
+    assert model.settings == single.settings(getattr(model, "in_features", 0))

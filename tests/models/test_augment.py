@@ -1,9 +1,11 @@
 import math
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 import anode
 from anode.models.augment import Augment, Zeros
@@ -121,3 +123,59 @@ def test_a_dimension_counted_from_the_front_is_right_or_refused(dim):
 def test_an_augmentation_is_abstract():
     with pytest.raises(TypeError, match="abstract"):
         Augment()
+
+
+class Learned(Augment):
+    """Appends two values that are learned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values = nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return torch.cat([x, self.values.expand(*x.shape[:-1], 2)], -1)
+
+    def remove(self, h):
+        return h[..., :-2]
+
+
+class MoreChannels(Augment):
+    """Appends a channel of ones."""
+
+    def forward(self, x):
+        return torch.cat([x, torch.ones_like(x[:, :1])], 1)
+
+    def remove(self, h):
+        return h[:, :-1]
+
+
+@pytest.mark.parametrize("build", [partial(anode.Flow, anode.MLPField(3)), partial(anode.NeuralODE, 2, 1)])
+def test_a_module_that_is_no_augment_is_an_error_that_says_what_to_derive_from(build):
+    said = (
+        r"augment: takes a whole number from 0, or an anode\.Augment, got Linear.*; derive the module from anode\.Aug"
+    )
+    with pytest.raises(ValueError, match=said):
+        build(augment=nn.Linear(2, 3))
+
+
+def test_a_model_takes_an_augmentation_and_trains_it():
+    model = anode.NeuralODE(2, 1, augment=Learned())
+    x, y = torch.rand(16, 2), torch.rand(16, 1)
+    assert model(x).shape == (16, 1)
+    assert model.features(x).shape == (16, 4)
+    assert (model.flow.inverse(model.features(x)) - x).abs().max() < 0.01
+    anode.fit(model, (x, y), epochs=1, progress=False)
+    assert not torch.equal(model.flow.augment.values, torch.ones(2))
+    with pytest.raises(TypeError, match=r"model: takes settings that are text or numbers to be saved, got Learned"):
+        anode.save(model, "nowhere")
+
+
+def test_an_image_model_takes_an_augmentation():
+    model = anode.ImageNeuralODE((1, 4, 4), 3, 4, augment=MoreChannels())
+    assert model(torch.rand(2, 1, 4, 4)).shape == (2, 3)
+    assert model.features(torch.rand(2, 1, 4, 4)).shape == (2, 2, 4, 4)
+
+
+def test_an_augmentation_that_changes_other_dimensions_is_refused():
+    with pytest.raises(ValueError, match=r"augment: takes an Augment that changes only the size of dimension -3"):
+        anode.ImageNeuralODE((1, 4, 4), 3, 4, augment=Learned())

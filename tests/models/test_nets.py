@@ -1,6 +1,8 @@
 import math
+from functools import partial
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -348,3 +350,66 @@ def test_an_input_of_another_shape_for_a_stack_is_an_error_that_names_x(build, s
     model = anode.seeded(lambda: build(2, 1), range(3))
     with pytest.raises(ValueError, match=r"x: takes shape \[members, batch, features\] = \[3, any, 2\]"):
         model(torch.ones(shape))
+
+
+@pytest.mark.parametrize("build", [partial(anode.NeuralODE, 2, 1), partial(anode.ImageNeuralODE, (1, 4, 4), 3)])
+def test_a_field_of_ones_own_is_an_error_that_says_what_to_do(build):
+    said = r"field: \w*NeuralODE builds its own field and takes no other, got MLPField; pass .* to anode\.Flow\(field"
+    with pytest.raises(TypeError, match=said):
+        build(field=anode.MLPField(2))
+
+
+@pytest.mark.parametrize("build", [partial(anode.NeuralODE, 2, 1), partial(anode.ImageNeuralODE, (1, 4, 4), 3)])
+def test_an_unknown_argument_is_an_error_that_names_it_and_the_nearest(build):
+    with pytest.raises(TypeError, match=r"rtoll: is no argument of \w*NeuralODE; .*; did you mean 'rtol'\?"):
+        build(rtoll=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"max_steps": 0}, "max_steps: takes a whole number above 0, got 0"),
+        ({"rtol": math.inf}, "rtol: takes a finite number, got inf"),
+        ({"atol": math.inf}, "atol: takes a finite number, got inf"),
+        ({"t1": math.inf}, "t1: takes a finite number, got inf"),
+        ({"step_size": math.inf}, "step_size: takes a finite number, got inf"),
+        ({"gradient": "exact"}, "gradient: takes one of discrete, stored, continuous, got 'exact'"),
+        ({"control": "batch"}, "control: takes one of joint, member, sample, got 'batch'"),
+    ],
+)
+def test_a_bad_option_of_the_solver_is_refused_when_a_model_is_made(option, said):
+    with pytest.raises(ValueError, match=said):
+        anode.NeuralODE(2, 1, **option)
+    with pytest.raises(ValueError, match=said):
+        anode.ImageNeuralODE((1, 4, 4), 3, **option)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.int16])
+def test_sizes_may_be_integers_of_numpy(kind, tmp_path):
+    two, three = kind(2), kind(3)
+    models = [
+        anode.NeuralODE(two, three, three, augment=two, layers=two, max_steps=kind(100), control=kind(1)),
+        anode.NeuralODE(2, 1, rtol=np.float32(1e-3), step_size=np.float32(0.5)),
+        anode.ResNet(two, three, three, two),
+        anode.ImageNeuralODE(np.array([2, 3, 3], kind), three, three, augment=two, head_channels=three),
+    ]
+    for model in models:
+        found = load(save(model, tmp_path / "model"))
+        assert found.settings == model.settings
+        assert {type(value) for value in model.settings.values()} <= {int, float, bool, str, list, type(None)}
+    assert len(anode.Flow(anode.MLPField(three), augment=kind(1)).trajectory(torch.rand(4, 2), three)) == 3
+    assert anode.ConvField(two, three)(torch.tensor(0.0), torch.zeros(1, 2, 4, 4)).shape == (1, 2, 4, 4)
+    data = anode.datasets.g(two, inner=kind(20), outer=kind(40), seed=kind(1))
+    assert torch.equal(data.x, anode.datasets.g(2, inner=20, outer=40, seed=1).x)
+    assert len(anode.datasets.moons(points=kind(10), seed=kind(1))) == 10
+    assert len(anode.datasets.separable(two, points=kind(10))) == 10
+    assert anode.images.load("digits").subset(kind(20), kind(1)).resize(kind(4)).shape == (1, 4, 4)
+    options = {"epochs": kind(1), "batch_size": kind(20), "evaluate_every": two, "seed": kind(1)}
+    fitted = anode.fit(anode.NeuralODE(2, 1), data, validation=data, **options, checkpoint=tmp_path / "states")
+    assert fitted.settings["batch_size"] == 20
+
+
+@pytest.mark.parametrize("bad", [True, np.bool_(True), 2.0, np.float64(2), "2", None, torch.tensor(True)], ids=repr)
+def test_what_is_no_integer_is_no_size(bad):
+    with pytest.raises(ValueError, match="hidden: takes a whole number above 0"):
+        anode.NeuralODE(2, 1, bad)

@@ -1,5 +1,6 @@
 import json
 import pickle
+import time
 
 import pytest
 import torch
@@ -298,3 +299,51 @@ def test_a_save_that_fails_leaves_nothing_temporary_behind(tmp_path, monkeypatch
     monkeypatch.undo()
     assert names_in(tmp_path) == ["model.json", "model.safetensors"]
     assert torch.equal(load(tmp_path / "model")(torch.ones(1, 2)), model_of()(torch.ones(1, 2)))
+
+
+# Numbers that are anybody's
+
+
+IMAGE = {"image": (1, 4, 4), "classes": 3, "filters": 4}
+HUGE = [10**9, 2**63 - 1, 10**30]
+
+
+@pytest.mark.parametrize("huge", HUGE)
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        *((lambda: anode.NeuralODE(2, 1, 8), name) for name in ("in_features", "out_features", "hidden", "augment")),
+        (lambda: anode.NeuralODE(2, 1, 8), "layers"),
+        *((lambda: anode.ResNet(2, 1, 8, 2), name) for name in ("in_features", "out_features", "hidden", "layers")),
+        *((lambda: anode.ImageNeuralODE(**IMAGE), name) for name in ("classes", "filters", "augment", "head_channels")),
+    ],
+)
+def test_a_size_that_the_weights_do_not_have_is_refused_before_anything_is_made(model, name, huge, tmp_path):
+    path = save(model(), tmp_path / "model")
+    content = json.loads(path.read_text())
+    content["settings"][name] = huge
+    assert_quickly_refused(path, content)
+
+
+@pytest.mark.parametrize("huge", HUGE)
+@pytest.mark.parametrize("members", [None, 3])
+def test_members_that_the_weights_do_not_have_are_refused_before_anything_is_made(members, huge, tmp_path):
+    path = save(model_of("NeuralODE", members), tmp_path / "model")
+    assert_quickly_refused(path, {**json.loads(path.read_text()), "members": huge})
+
+
+def test_the_sizes_of_an_image_that_the_weights_do_not_have_are_refused_before_anything_is_made(tmp_path):
+    path = save(anode.ImageNeuralODE(**IMAGE), tmp_path / "model")
+    for i in range(3):
+        content = json.loads(path.read_text())
+        content["settings"]["image"][i] = 10**9
+        assert_quickly_refused(path, content)
+        content["settings"]["image"][i] = IMAGE["image"][i]
+
+
+def assert_quickly_refused(path, content):
+    path.write_text(json.dumps(content))
+    begin = time.monotonic()
+    with pytest.raises(DamagedFileError, match=r"model\.json: is not a model that can be loaded"):
+        load(path)
+    assert time.monotonic() - begin < 5

@@ -42,7 +42,7 @@ x, y = data_of().x, data_of().y
         ({"batch_size": 0}, "batch_size: takes a whole number above 0, got 0"),
         ({"batch_size": -8}, "batch_size: takes a whole number above 0"),
         ({"batch_size": 2.5}, "batch_size: takes a whole number above 0"),
-        ({"batch_size": None}, "batch_size: takes a whole number above 0"),
+        ({"batch_size": "all"}, "batch_size: takes a whole number above 0"),
         ({"batch_size": 23}, "batch_size: takes at most the 22 points that there are, got 23"),
         ({"lr": 0.0}, "lr: takes a number above 0, got 0.0"),
         ({"lr": -1e-3}, "lr: takes a number above 0"),
@@ -153,12 +153,12 @@ def test_the_error_for_a_model_by_itself_does_not_speak_of_members(name):
         {"lr": math.inf},
         {"weight_decay": math.inf},
         {"loss": 3},
-        {"loss": None},
+        {"loss": ["huber"]},
         {"snapshots": [0, 1]},
         {"progress": "bar"},
         {"data": (x.long(), y)},
     ],
-    ids=["no seed", "no lr", "lr", "decay", "number", "no loss", "list", "bar", "whole x"],
+    ids=["no seed", "no lr", "lr", "decay", "number", "losses", "list", "bar", "whole x"],
 )
 def test_an_argument_of_another_kind_is_an_error_that_names_it_and_nothing_has_changed(options, stacked):
     refuses(stack_of() if stacked else model_of(), (TypeError, ValueError), f"{next(iter(options))}: ", **options)
@@ -229,3 +229,66 @@ class Still(nn.Module):
 def test_what_cannot_be_trained_is_an_error_that_names_the_model(model):
     with pytest.raises((TypeError, ValueError), match="model: "):
         fit(model, (x, x if isinstance(model, anode.Flow) else y))
+
+
+# What nobody gave
+
+
+@pytest.mark.parametrize(("points", "taken"), [(1, 1), (16, 16), (64, 64), (65, 64)])
+def test_the_default_batch_size_is_cut_to_the_data(points, taken):
+    history = anode.fit(anode.NeuralODE(2, 1), (torch.rand(points, 2), torch.rand(points, 1)), epochs=1, progress=False)
+    assert history.settings["batch_size"] == taken
+    with pytest.raises(ValueError, match=rf"batch_size: takes at most the {points} points that there are, got 66"):
+        anode.fit(anode.NeuralODE(2, 1), (torch.rand(points, 2), torch.rand(points, 1)), batch_size=66)
+
+
+def test_integer_targets_mean_cross_entropy_unless_a_loss_is_given():
+    x, classes = torch.rand(16, 2), torch.arange(16) % 3
+    model = anode.NeuralODE(2, 3)
+    history = anode.fit(model, (x, classes), validation=(x, classes), epochs=1, progress=False)
+    assert history.settings["loss"] == "cross_entropy"
+    assert len(history.accuracy) == len(history)
+    assert anode.fit(model, (x, torch.rand(16, 3)), epochs=1, progress=False).settings["loss"] == "huber"
+    whole = torch.zeros(16, 3, dtype=torch.int64)
+    assert anode.fit(model, (x, whole), epochs=1, loss="mse", progress=False).settings["loss"] == "mse"
+
+
+def test_an_image_model_is_trained_on_image_data_without_further_ado():
+    digits = anode.images.load("digits").subset(20)
+    history = anode.fit(anode.ImageNeuralODE(digits.shape, digits.classes, 4), digits, epochs=1, progress=False)
+    assert history.settings["loss"] == "cross_entropy"
+    assert history.settings["batch_size"] == 20
+
+
+@pytest.mark.parametrize(
+    ("outputs", "targets", "options", "said"),
+    [
+        (
+            3,
+            torch.arange(16),
+            {"loss": "huber"},
+            r"as loss is 'huber', got \(16,\); class numbers go with loss=\"cross_e",
+        ),
+        (
+            1,
+            torch.ones(16, 1).long(),
+            {},
+            "class numbers from 0 to 0, .* got 1; with loss 'cross_entropy' integers are",
+        ),
+        (
+            3,
+            torch.ones(16, 3).long(),
+            {},
+            "one class number a point, .* got .*; with loss 'cross_entropy' integers are",
+        ),
+        (
+            3,
+            torch.ones(16).int(),
+            {},
+            r"class numbers of torch\.int64 .* got torch\.int32; convert them with \.long\(\)",
+        ),
+    ],
+)
+def test_targets_that_do_not_fit_a_loss_are_an_error_that_says_which_and_what_to_do(outputs, targets, options, said):
+    with pytest.raises((ValueError, TypeError), match=said):
+        anode.fit(anode.NeuralODE(2, outputs), (torch.rand(16, 2), targets), **options)

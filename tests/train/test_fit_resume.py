@@ -2,6 +2,7 @@ import errno
 import math
 import os
 import resource
+import shutil
 import signal
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from trainings import (
 
 import anode
 from anode import Snapshots
-from anode.files import DamagedFileError
+from anode.files import DamagedFileError, temporary
 from anode.models.model import Outcome
 from anode.train.folder import opened
 
@@ -355,10 +356,30 @@ def test_a_checkpoint_that_is_none_is_an_error_that_names_it(options, error, sai
         fit(model_of(), DATA, **options)
 
 
+@pytest.mark.parametrize("content", [b"", b"mine", b"\x02\0\0\0\0\0\0\0{}", b"\xff" * 20])
+def test_a_file_that_is_only_called_like_a_state_is_left_alone(content, tmp_path):
+    mine = tmp_path / "state-1.safetensors"
+    mine.write_bytes(content)
+    with pytest.raises(
+        ValueError, match=r"checkpoint: .*state-1\.safetensors is not a state of training; take another"
+    ):
+        kept(tmp_path)
+    assert content_of(tmp_path) == {mine.name: content}
+    mine.unlink()
+    kept(tmp_path)
+    mine.write_bytes(content)
+    fit(model_of(), DATA, **OPTIONS, checkpoint=tmp_path)
+    assert mine.read_bytes() == content
+
+
 def test_what_a_killed_process_left_behind_is_removed_and_what_is_not_ours_stays(tmp_path):
-    for name in (".state-7-0123abcd.json", ".state-12-ffffffff.safetensors", "notes.txt", ".notes-0123abcd.txt"):
-        (tmp_path / name).write_text("half")
-    (tmp_path / "state-9.safetensors").write_text("whole, but its other half was never written")
+    for name in ("state-7.json", "state-12.safetensors"):
+        temporary(tmp_path / name).write_text("half")
+    for name in ("notes.txt", ".notes-0123abcd.txt"):
+        (tmp_path / name).write_text("mine")
+    kept(tmp_path / "other")  # of which a state is left whose other half was never written
+    (tmp_path / "other" / "state-4.safetensors").replace(tmp_path / "state-9.safetensors")
+    shutil.rmtree(tmp_path / "other")
     history = fit(model_of(), DATA, checkpoint=tmp_path)
     assert len(history) == 6
     assert names_in(tmp_path) == [".notes-0123abcd.txt", "notes.txt", "state-6.json", "state-6.safetensors"]

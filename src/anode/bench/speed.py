@@ -18,7 +18,7 @@ from anode.bench.sides.in_torch import Network
 from anode.bench.tasks import Task
 from anode.bench.turns import Entry, Row, measure
 from anode.experiments.environment import environment
-from anode.files import DamagedFileError, locked, read_json, write_json
+from anode.files import DamagedFileError, locked, make_folder, read_json, write_json
 from anode.ode.inputs import lookup
 from anode.train.progress import Bars
 
@@ -151,7 +151,7 @@ def bench(out: Path, names: Sequence[str], turns: int, bars: Bars) -> list[Found
     """
     for name in names:
         lookup("part", name, PARTS)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     with locked(out, "out"):
         for name in names or [name for name in PARTS if not (out / f"{name}.json").exists()]:
             keep(out, measured(name, turns, bars))

@@ -16,6 +16,12 @@ from anode.cli.paper import report, reproduce, search
 
 ABOUT = "Augmented neural ODEs: re-run the paper, train models, draw what they learned."
 
+REBUILD = (
+    "to build it, install a C++17 compiler (GCC or Clang) and run, in the folder that anode was installed from, "
+    "pip install --no-cache-dir --force-reinstall --no-deps ."
+)
+"""How to get a compiled engine; without these options pip takes the wheel it built without one."""
+
 app = commands(ABOUT, pretty_exceptions_enable=False)
 
 
@@ -51,8 +57,7 @@ def info() -> None:
         fields = "MLPField, nn.Sequential of linear layers and ConvField on a CPU"
         lines["engine"] = f"native, with {sets[0]} instructions, for {fields}; torch for everything else"
     else:
-        why = "install it again where there is a C++17 compiler (GCC or Clang) to have one"
-        lines["engine"] = f"torch: {native.MISSING}; {why}"
+        lines["engine"] = f"torch: {native.MISSING}; {REBUILD}"
     for name, text in lines.items():
         out.print(f"{name:<8}{text}", highlight=False, soft_wrap=True)
 

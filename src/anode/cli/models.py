@@ -73,7 +73,14 @@ def train(
     on_failure: Annotated[str, typer.Option(help="What to do when a solve fails: stop, skip or raise.")] = "stop",
     repeats: Annotated[int, typer.Option(help="Models trained together, from different seeds.")] = 1,
     seed: Annotated[int, typer.Option(help="Of the data, the weights and the order of the data.")] = 0,
-    folder: Annotated[Path, typer.Option("--out", help="A folder for model and history.")] = Path("run"),
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="A folder for model and history.",
+            show_default="named after data and model, such as moons-node or moons-anode5",
+        ),
+    ] = None,
     root: Root = None,
     device: Device = "cpu",
 ) -> None:
@@ -95,9 +102,11 @@ def train(
     from anode.train.ranks import start
 
     arguments = {name: value for name, value in locals().items() if name in Single.__dataclass_fields__}
-    with friendly(f"interrupted; what was kept of it, if anything, is in {folder}"), start() as rank:
-        single = Single(**arguments)
+    single = Single(**arguments)
+    with friendly("interrupted; nothing was begun"):
         single.check()
+    folder = Path(single.name) if folder is None else folder
+    with friendly(f"interrupted; what was kept of it, if anything, is in {folder}"), start() as rank:
         history = train_single(single, folder, minutes, Place(root, device))
         if rank != 0:
             return

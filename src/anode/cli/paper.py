@@ -9,8 +9,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from anode.cli.console import Device, Root, friendly, out
+from anode.cli.console import Device, Root, err, friendly, out
 
+EVERYTHING_FAILED = "error: training failed with every setting; try lower learning rates"
 COLORS = {"held": "green", "not held": "red", "inconclusive": "yellow"}
 
 
@@ -119,6 +120,7 @@ def search(
     Settings of one shape are trained together as one program. Writes `search.json`, `search.md` and a picture for each
     dimension (with `--sampler tpe`: `tpe.json` and so on). Started again, it goes on where it was interrupted; with
     `--sampler tpe`, any number of processes on any number of machines that are given one `--storage` share the work.
+    The exit code is 1 if training failed with every setting.
 
     **Examples**
 
@@ -129,6 +131,7 @@ def search(
     import torch
 
     from anode.experiments.search.command import Search, run_search
+    from anode.experiments.search.grid import shown
     from anode.train.progress import Bars
 
     torch.set_num_threads(1)  # the networks are too small to gain from more; runs are done side by side instead
@@ -137,7 +140,10 @@ def search(
         with Bars() as bars:
             found = run_search(Search(**arguments), bars)
         table = Table("d", "model", "best setting", "loss", title="The best settings")
-        for row in found:
-            table.add_row(*row)
+        for each in found:
+            table.add_row(str(each.dim), each.setting.model, str(each.setting), shown(each))
         out.print(table)
         out.print(Text(f"results: {folder}"), soft_wrap=True)
+    if all(each.failed for each in found):
+        err.print(Text(EVERYTHING_FAILED), soft_wrap=True)
+        raise typer.Exit(1)

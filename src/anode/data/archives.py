@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from anode.data.reading import damaged
-from anode.files import temporary
+from anode.files import naming, temporary
 
 Tell = Callable[[str, int, int], object]
 """Told of progress: what is being done, how much of it is done, and how much there is."""
@@ -38,7 +38,7 @@ def unpack(archive: Path, wanted: str, tell: Tell) -> Path:
     """
     unfinished = temporary(archive.with_name("unpacking"))
     try:
-        with _readable(archive):
+        with naming(archive.with_name(wanted), unfinished), _readable(archive):
             steps = _unzip(archive, unfinished) if archive.suffix == ".zip" else _untar(archive, unfinished)
             for done, total in steps:
                 tell(f"unpacking {archive.name}", done, total)

@@ -12,7 +12,7 @@ from torch import Tensor
 from anode.data.files import MissingDataError, data_root
 from anode.data.sources import IMAGES, SPLITS, Source
 from anode.files import DamagedFileError
-from anode.ode.inputs import lookup, number, require
+from anode.ode.inputs import lookup, number, require, whole_number
 from anode.ode.packing import describe
 
 __all__ = ["IMAGES", "SPLITS", "ImageData", "Source", "fetch_command", "load", "require_files"]
@@ -80,7 +80,7 @@ class ImageData:
             size: How many.
             seed: Seed of the choice; the same seed makes the same one.
         """
-        number("size", size, whole=True)
+        size = number("size", size, whole=True)
         require(size <= len(self), "size", size, f"at most the {len(self)} images that there are")
         return self._chosen(self._order(seed)[:size])
 
@@ -99,9 +99,10 @@ class ImageData:
         return self._chosen(order[:size]), self._chosen(order[size:])
 
     def _order(self, seed: int) -> Tensor:
-        whole = isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**64
-        require(whole, "seed", seed, "a whole number from 0 to 2**64 - 1")
-        return torch.randperm(len(self), generator=torch.Generator("cpu").manual_seed(seed), device="cpu")
+        found = whole_number(seed)
+        require(found is not None and 0 <= found < 2**64, "seed", seed, "a whole number from 0 to 2**64 - 1")
+        assert found is not None
+        return torch.randperm(len(self), generator=torch.Generator("cpu").manual_seed(found), device="cpu")
 
     def _chosen(self, numbers: Tensor) -> ImageData:
         chosen = numbers.sort().values
@@ -114,7 +115,7 @@ class ImageData:
         Args:
             side: Their height and width, at most the present ones.
         """
-        number("side", side, whole=True)
+        side = number("side", side, whole=True)
         smallest = min(self.shape[1:])
         require(side <= smallest, "side", side, f"at most {smallest}, since images are not enlarged")
         if self.shape[1:] == (side, side):

@@ -9,7 +9,7 @@ from anode.data.archives import Tell
 from anode.data.files import data_root, md5, obtain
 from anode.data.images import IMAGES, ImageData, load
 from anode.data.sources import SPLITS
-from anode.files import locked, remove_unfinished
+from anode.files import locked, make_folder, remove_unfinished
 from anode.ode.inputs import lookup
 
 
@@ -67,7 +67,7 @@ def fetch(name: str, root: str | Path | None = None, tell: Tell = lambda *_: Non
     source, folder = lookup("name", name, IMAGES), data_root(root) / name
     if not source.downloads:
         return folder
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with locked(folder, "root"):
         remove_unfinished(folder)
         incomplete = any(source.missing(folder, split) for split in SPLITS)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from anode.ode.inputs import finite_rows, lookup, number, require
+from anode.ode.inputs import finite_rows, lookup, number, require, whole_number
 from anode.ode.packing import describe
 
 FULL_TURN = 2 * math.pi
@@ -143,8 +143,8 @@ def g(
         >>> bool((data.x[data.labels == 0].norm(dim=1) < 0.51).all())
         True
     """
-    for name, count in (("dim", dim), ("inner", inner), ("outer", outer)):
-        number(name, count, whole=True)
+    given = {"dim": dim, "inner": inner, "outer": outer}
+    dim, inner, outer = (number(name, count, whole=True) for name, count in given.items())
     ordered = _are_numbers(radii, 3) and 0 < radii[0] <= radii[1] < radii[2] < math.inf
     require(ordered, "radii", radii, "three finite radii in order, 0 < r1 <= r2 < r3")
     generator = _generator(seed)
@@ -166,7 +166,7 @@ def separable(dim: int = 2, *, points: int = 3000, shift: float = 1.4, noise: fl
         noise: Standard deviation of the noise in the last coordinate.
         seed: Seed of the points.
     """
-    number("dim", dim, whole=True)
+    dim = number("dim", dim, whole=True)
     _check_points(points, noise)
     _check_amount("shift", shift)
     generator = _generator(seed)
@@ -235,8 +235,7 @@ def slices(count: int, width: float = math.pi / 5, seed: int = 0) -> list[tuple[
     Returns:
         Angles ``(start, end)`` within [0, 2π], sorted. No two slices overlap and none contains the angle 0 inside.
     """
-    number("count", count, whole=True)
-    number("width", width)
+    count, width = number("count", count, whole=True), number("width", width)
     room = FULL_TURN - count * width
     fits = room > -1e-9  # rounding alone must not keep 10 slices of π/5 from filling the plane
     require(fits, "width", width, f"at most 2π / count, {FULL_TURN / count:.6g} for {count} slices")
@@ -291,7 +290,7 @@ def _dataset(name: str, x: Tensor, y: Tensor) -> Dataset:
 def _generator(seed: int) -> torch.Generator:
     """A generator of its own for each dataset, on the CPU so that a seed means the same points everywhere."""
     require(_is_whole(seed, 0) and seed < 2**64, "seed", seed, "a whole number from 0 to 2**64 - 1")
-    return torch.Generator("cpu").manual_seed(seed)
+    return torch.Generator("cpu").manual_seed(int(seed))
 
 
 def _uniform(generator: torch.Generator, *shape: int) -> Tensor:
@@ -342,7 +341,8 @@ def _angles(x: Tensor) -> Tensor:
 
 def _is_whole(value: Any, least: int) -> bool:
     """Whether a value is a whole number, and at least so large."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    found = whole_number(value)
+    return found is not None and found >= least
 
 
 def _are_numbers(values: Any, count: int) -> bool:

@@ -46,7 +46,8 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     """The part of an estimator that does not know what is predicted.
 
     Inputs are scaled to mean 0 and variance 1 of every column, images to values from 0 to 1. Computations are in the
-    precision of the input. In training a batch has one step size; in use every row has its own, so that what is
+    precision of the input; 8-bit and 16-bit numbers, such as the bytes of images, are computed in ``float32``, which
+    holds them exactly. In training a batch has one step size; in use every row has its own, so that what is
     predicted of a row does not depend on other rows.
 
     Args:
@@ -193,7 +194,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         if self.early_stopping:
             data, held_out = self._split(data, seed)
         batch_size = BATCH if self.batch_size == "auto" else given["batch_size"]
-        number("batch_size", batch_size, whole=True)
+        batch_size = number("batch_size", batch_size, whole=True)
         self.model_.flow.control = None  # a batch has one step size
         self.history_ = fit(
             self.model_,
@@ -224,7 +225,8 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         require(isinstance(given["time"], bool), "time", self.time, "True or False")
         number("max_steps", given["max_steps"], whole=True)
         options = {name: given[name] for name in ("time", "activation", *SOLVER)}
-        options["augment"] = AUGMENT if self.augment == "auto" else given["augment"]
+        augment = AUGMENT if self.augment == "auto" else given["augment"]
+        options["augment"] = number("augment", augment, whole=True, zero=True)
         if self.image is None:
             return NeuralODE(features, outputs, given["hidden"], layers=given["layers"], **options)
         model = ImageNeuralODE(self.image, outputs, given["filters"], **options)
@@ -281,7 +283,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def _outcomes(self, X: ArrayLike) -> Iterator[Outcome]:
         """What the model makes of rows, some at a time."""
         check_is_fitted(self)
-        rows = validate_data(self, X, dtype=(np.float64, np.float32), reset=False)
+        rows = validate_data(self, X, dtype=precision(X), reset=False)
         image = self.model_.settings.get("image")
         values = 1 if image is None else image[1] * image[2] * self.model_.settings["filters"]
         for part in self._scaled(rows).split(min(ROWS_AT_ONCE, max(1, VALUES_AT_ONCE // values))):
@@ -289,3 +291,13 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def _predictions(self, X: ArrayLike) -> torch.Tensor:
         return torch.cat([outcome.prediction for outcome in self._outcomes(X)])
+
+
+def precision(X: Any) -> Any:
+    """What rows are converted to, unless they are floating point numbers of 32 or 64 bits already.
+
+    That is ``float32`` where it holds every value exactly, which it does for numbers of 8 and 16 bits.
+    """
+    types = [X.dtype] if hasattr(X, "dtype") else list(getattr(X, "dtypes", ()))  # an array, or a data frame
+    narrow = [isinstance(each, np.dtype) and each.kind in "biuf" and each.itemsize <= 2 for each in types]
+    return (np.float32, np.float64) if types and all(narrow) else (np.float64, np.float32)

@@ -12,7 +12,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from anode.estimators.base import Array, NeuralODEEstimator
+from anode.estimators.base import Array, NeuralODEEstimator, precision
 from anode.ode.inputs import require
 
 
@@ -50,7 +50,7 @@ class ANODEClassifier(ClassifierMixin, NeuralODEEstimator):  # type: ignore[misc
             return self._fit(X, y, sample_weight)
 
     def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
-        rows, labels = validate_data(self, X, y, dtype=(np.float64, np.float32), reset=not self._goes_on)
+        rows, labels = validate_data(self, X, y, dtype=precision(X), reset=not self._goes_on)
         check_classification_targets(labels)
         classes = np.unique(labels)
         if self._goes_on:

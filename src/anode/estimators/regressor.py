@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 
-from anode.estimators.base import Array, NeuralODEEstimator
+from anode.estimators.base import Array, NeuralODEEstimator, precision
 from anode.ode.inputs import lookup, require
 
 LOSSES = ("mse", "huber")
@@ -56,7 +56,7 @@ class ANODERegressor(RegressorMixin, NeuralODEEstimator):  # type: ignore[misc]
     def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
         lookup("loss", self.loss, dict.fromkeys(LOSSES))
         options = {"multi_output": True, "y_numeric": True, "reset": not self._goes_on}
-        rows, targets = validate_data(self, X, y, dtype=(np.float64, np.float32), **options)
+        rows, targets = validate_data(self, X, y, dtype=precision(X), **options)
         weights = self._checked_weights(sample_weight, rows)
         columns = np.asarray(targets, dtype=np.float64).reshape(len(rows), -1)
         if self._goes_on:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 import anode
-from anode.files import read_described, read_json, write_described
+from anode.files import read_described, write_described
 from anode.train.checkpoint import build, description, files, loadable
 from anode.train.formats import from_json, to_json
 from anode.train.history import History
@@ -44,8 +45,7 @@ def save(estimator: Any, path: str | Path) -> Path:
 def load(kind: type[Any], path: str | Path) -> Any:
     """Read an estimator of a class that :func:`save` wrote; :class:`anode.files.DamagedFileError` if it is damaged."""
     described, weights = files(path)
-    content = read_json(described)
-    tensors = read_described(content, weights)
+    content, tensors = read_described(described, weights)
     with loadable(described, f"an {kind.__name__}"):
         if content["format"] != FORMAT:
             raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
@@ -64,6 +64,10 @@ def load(kind: type[Any], path: str | Path) -> Any:
 def check_learned(estimator: Any) -> None:
     """Raise ``ValueError`` unless everything that predictions need is there, and of the size it should have."""
     columns, outputs = estimator.n_features_in_, estimator.model_.head.bias.shape[-1]
+    settings = estimator.model_.settings
+    seen = math.prod(settings["image"]) if "image" in settings else settings["in_features"]
+    if columns != seen:
+        raise ValueError(f"its n_features_in_ is {columns!r}, its model takes {seen}")
     sizes = {"offset_": columns, "scale_": columns, "classes_": outputs}
     sizes |= {"target_offset_": outputs, "target_scale_": outputs}
     of_kind = ("classes_",) if hasattr(type(estimator), "predict_proba") else ("target_offset_", "target_scale_")
@@ -145,6 +149,8 @@ def _learned(name: str, value: dict[str, Any], tensors: dict[str, Tensor]) -> An
     if "history" in value:
         return History(**from_json(value["history"]))
     if "array" in value:
+        if np.dtype(value["array"]).kind not in "biuf":  # texts can have any length
+            raise ValueError(f"{name}: takes an array of numbers, got {value['array']!r}")
         return tensors[name].numpy().astype(value["array"])
     if "texts" in value:
         return np.array(value["texts"], dtype=object if value["dtype"] == "object" else str)

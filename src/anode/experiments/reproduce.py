@@ -18,7 +18,7 @@ from anode.experiments.halves import HALVES, Half
 from anode.experiments.runs import Place, Result, Run, load, paths, usable_device
 from anode.experiments.study import Results, Study
 from anode.experiments.workers import do_runs
-from anode.files import DamagedFileError, locked, read_json, remove_unfinished, write_json
+from anode.files import DamagedFileError, locked, make_folder, read_json, remove_unfinished, write_json
 from anode.ode.inputs import lookup, number, require
 from anode.plots.animate import gif
 from anode.plots.style import save as save_figure
@@ -125,7 +125,7 @@ def reproduce(work: Work, bars: Bars) -> dict[str, Any]:
     if not work.out.exists():
         for run in work.runs:  # before anything is made
             run.check(work.place.root)
-    work.out.mkdir(parents=True, exist_ok=True)
+    make_folder(work.out)
     with locked(work.out, "out"):
         before = earlier(work)
         for folder in (work.out, work.out / "runs", work.out / "figures"):

@@ -231,7 +231,7 @@ def load(run: Run, folder: Path) -> Result | None:
     try:
         if content["format"] != FORMAT or content["protocol"] != run.protocol():
             return None
-        tensors = read_described(content, arrays)
+        content, tensors = read_described(described, arrays)
         model = run.models()
         if model is not None:
             model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})

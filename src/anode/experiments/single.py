@@ -17,7 +17,7 @@ from anode.data import images, toy
 from anode.data.toy import Dataset
 from anode.experiments.environment import environment
 from anode.experiments.runs import HERE, Place, usable_device
-from anode.files import DamagedFileError, locked, read_json, write_json
+from anode.files import DamagedFileError, locked, make_folder, read_json, write_json
 from anode.models.ensemble import from_seed, seeded, unstack
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.ode.inputs import lookup, number, require
@@ -79,7 +79,7 @@ class Single:
 
     def check(self) -> None:
         """Raise ``ValueError`` about what does not go together."""
-        lookup("data", self.data, dict.fromkeys(DATASETS))
+        self.check_data()
         number("repeats", self.repeats, whole=True)
         number("seed", self.seed, whole=True, zero=True)
         require(self.seed < 2**40, "seed", self.seed, "a whole number below 2**40")
@@ -99,6 +99,14 @@ class Single:
             for name in ("augment", "time", *SOLVER):
                 self.only_default(name, "a resnet, which has no flow")
 
+    def check_data(self) -> None:
+        """Raise ``ValueError`` about data that is not there."""
+        try:
+            lookup("data", self.data, dict.fromkeys(DATASETS))
+        except ValueError as error:
+            tables = "; for a table, such as iris, use anode.ANODEClassifier or anode.ANODERegressor in Python"
+            raise ValueError(f"{error}{'' if 'did you mean' in str(error) else tables}") from None
+
     def only_default(self, name: str, why: str) -> None:
         """Refuse an option that has no meaning here."""
         if getattr(self, name) != Single.__dataclass_fields__[name].default:
@@ -109,20 +117,39 @@ class Single:
         options = {} if self.dim is None else {"dim": self.dim}
         return toy.load(self.data, **options, seed=seed)
 
+    @property
+    def kind(self) -> type[NeuralODE | ResNet | ImageNeuralODE]:
+        """The class of the model."""
+        return ImageNeuralODE if self.is_image else NeuralODE if self.model == "node" else ResNet
+
+    @property
+    def name(self) -> str:
+        """The data and the model in a word, which a folder can be called."""
+        return f"{self.data}-a{self.model}{self.augment}" if self.augment else f"{self.data}-{self.model}"
+
     def build(self) -> NeuralODE | ResNet | ImageNeuralODE:
         """A new model."""
+        return self.kind(**self.settings(0 if self.is_image else self.dataset(self.seed).dim))
+
+    def settings(self, inputs: int) -> dict[str, Any]:
+        """The arguments of a new model, all that it takes.
+
+        Args:
+            inputs: Size of an input, for points.
+        """
         solver = {name: getattr(self, name) for name in SOLVER}
         field: dict[str, Any] = {"augment": self.augment, "time": self.time, "activation": self.activation, **solver}
         if self.is_image:
             source = images.IMAGES[self.data]
             side = self.side or source.shape[1]
-            image = (source.shape[0], side, side)
-            return ImageNeuralODE(image, source.classes, self.filters, head_channels=self.head_channels, **field)
-        inputs, outputs = self.dataset(self.seed).dim, 2 if self.chosen_loss == "cross_entropy" else 1
+            image = [source.shape[0], side, side]
+            sizes = {"image": image, "classes": source.classes, "filters": self.filters}
+            return {**sizes, "head_channels": self.head_channels, **field}
+        outputs = 2 if self.chosen_loss == "cross_entropy" else 1
+        sizes = {"in_features": inputs, "out_features": outputs, "hidden": self.hidden}
         if self.model == "node":
-            return NeuralODE(inputs, outputs, self.hidden, layers=2 if self.layers is None else self.layers, **field)
-        layers = 5 if self.layers is None else self.layers
-        return ResNet(inputs, outputs, self.hidden, layers, activation=self.activation)
+            return {**sizes, "layers": 2 if self.layers is None else self.layers, **field}
+        return {**sizes, "layers": 5 if self.layers is None else self.layers, "activation": self.activation}
 
 
 @dataclass(frozen=True)
@@ -228,7 +255,7 @@ def train_single(single: Single, folder: Path, minutes: float | None = None, pla
     if not first:
         return train()
     new = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)  # before the work: if it cannot be made, nothing is lost
+    make_folder(folder)  # before the work: if it cannot be made, nothing is lost
     with locked(folder, "out"):
         begun = earlier(single, folder)  # by another process meanwhile, perhaps
         if not begun:
@@ -295,7 +322,9 @@ def load_saved(folder: Path) -> Saved:
     model = model if model.members is None else unstack(model)[0]
     try:
         single.check()
-        fits = repr(model) == repr(single.build())
+        # No model is built to compare with: the options are anybody's, and may ask for one of any size.
+        inputs = single.dim or (0 if single.is_image else single.dataset(single.seed).dim)
+        fits = type(model) is single.kind and model.settings == single.settings(inputs)
     except (ValueError, TypeError):
         fits = False
     if not fits:

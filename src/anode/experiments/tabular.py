@@ -34,7 +34,7 @@ from anode.data import toy
 from anode.estimators.classifier import ANODEClassifier
 from anode.estimators.regressor import ANODERegressor
 from anode.experiments.environment import environment
-from anode.files import DamagedFileError, locked, read_json, write_json, write_text
+from anode.files import DamagedFileError, locked, make_folder, read_json, write_json, write_text
 from anode.ode.inputs import lookup, require
 from anode.train.progress import Bars
 
@@ -157,7 +157,7 @@ def bench(out: Path, tables: Sequence[str], seed: int, bars: Bars) -> list[Cell]
     """
     for name in tables:
         lookup("table", name, dict.fromkeys(TABLES))
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     with locked(out, "out"):
         known = earlier(out, seed)
         wanted = [(table, model) for table in tables for model in MODELS]

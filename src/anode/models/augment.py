@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from anode.ode.inputs import number, require
+from anode.models.randomness import apart
+from anode.ode.inputs import number, require, whole_number
 
 
 class Augment(nn.Module, ABC):
@@ -37,7 +40,7 @@ class Zeros(Augment):
 
     def __init__(self, extra: int, dim: int = -1) -> None:
         super().__init__()
-        number("augment", extra, whole=True, zero=True)
+        extra = number("augment", extra, whole=True, zero=True)
         require(isinstance(dim, int) and dim < 0, "dim", dim, "a dimension counted from the last, which is -1")
         self.extra, self.dim = extra, dim
 
@@ -54,3 +57,40 @@ class Zeros(Augment):
 
     def extra_repr(self) -> str:
         return f"{self.extra}, dim={self.dim}"
+
+
+def as_augment(value: Any, dim: int = -1) -> Augment:
+    """An augmentation from what models take for ``augment``.
+
+    Args:
+        value: The number of zeros to append, or an :class:`Augment`.
+        dim: The dimension that zeros are appended to, see :class:`Zeros`.
+    """
+    if isinstance(value, Augment):
+        return value
+    if whole_number(value) is None:
+        hint = "; derive the module from anode.Augment" if isinstance(value, nn.Module) else ""
+        raise ValueError(f"augment: takes a whole number from 0, or an anode.Augment, got {value!r}{hint}")
+    return Zeros(value, dim)
+
+
+def augmented_size(augment: Augment, shape: Sequence[int], dim: int = -1) -> int:
+    """The size of a dimension of the state that an input becomes; the other dimensions have to stay as they are.
+
+    Args:
+        augment: The augmentation. One that a user wrote is tried on an input of zeros.
+        shape: That of an input, without the batch.
+        dim: The dimension, counted from the last.
+    """
+    if type(augment) is Zeros:
+        return shape[dim] + augment.extra
+    like = next(augment.parameters(), torch.empty(()))
+    with torch.no_grad(), apart():
+        state = augment(like.new_zeros(1, *shape))
+    found = tuple(state.shape) if isinstance(state, Tensor) else ()
+    expected = [1, *shape]
+    if len(found) == len(expected):
+        expected[dim] = found[dim]
+    takes = f"an Augment that changes only the size of dimension {dim} of an input of shape {(1, *shape)}"
+    require(found == tuple(expected), "augment", f"a state of shape {found}" if found else state, takes)
+    return found[dim]

@@ -13,7 +13,7 @@ from anode.models.backprop import PULLBACKS, MLPDerivative
 from anode.models.conv import ConvDerivative, time_map
 from anode.models.layers import as_row, check_state, members_of
 from anode.ode.field import Derivative, Field, Perceptron, is_hooked
-from anode.ode.inputs import lookup, require
+from anode.ode.inputs import lookup, number
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -63,8 +63,8 @@ class MLPField(Network):
         self, dim: int, hidden: int = 32, *, layers: int = 2, time: bool = True, activation: str = "relu"
     ) -> None:
         super().__init__()
-        for name, size in (("dim", dim), ("hidden", hidden), ("layers", layers)):
-            require(isinstance(size, int) and size > 0, name, size, "a whole number above 0")
+        given = {"dim": dim, "hidden": hidden, "layers": layers}
+        dim, hidden, layers = (number(name, size, whole=True) for name, size in given.items())
         self.dim, self.hidden, self.layers, self.activation = dim, hidden, layers, activation
         sizes = [dim, *[hidden] * layers, dim]
         self.weights = nn.ParameterList(torch.empty(n, m) for m, n in pairwise(sizes))
@@ -159,8 +159,7 @@ class ConvField(Network):
 
     def __init__(self, channels: int, filters: int = 64, *, time: bool = True, activation: str = "relu") -> None:
         super().__init__()
-        for name, size in (("channels", channels), ("filters", filters)):
-            require(isinstance(size, int) and size > 0, name, size, "a whole number above 0")
+        channels, filters = number("channels", channels, whole=True), number("filters", filters, whole=True)
         self.channels, self.filters, self.activation = channels, filters, activation
         sizes = [(channels, filters, 1), (filters, filters, 3), (filters, channels, 1)]
         self.weights = nn.ParameterList(torch.empty(out, into, k, k) for into, out, k in sizes)

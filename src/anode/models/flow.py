@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from anode.models.augment import Augment, Zeros
+from anode.models.augment import Augment, as_augment
 from anode.models.model import Model, Outcome
 from anode.ode.control import Norm
 from anode.ode.field import Field
-from anode.ode.gradients import Gradient
-from anode.ode.inputs import lookup, number, require
+from anode.ode.gradients import GRADIENTS, Gradient
+from anode.ode.inputs import lookup, number, require, whole_number
 from anode.ode.native import ENGINES
 from anode.ode.solution import Solution
 from anode.ode.solve import solve
@@ -26,7 +27,7 @@ class Flow(Model):
 
     Args:
         field: f, as ``f(t, h)``.
-        augment: How many zeros to append to the input, or an :class:`anode.models.augment.Augment`. They are appended
+        augment: How many zeros to append to the input, or an :class:`anode.Augment`. They are appended
             to the last dimension, or to the one that the field names as its ``features_dim``: 1 for a module of
             convolutions.
         t1: The time at which the features are read.
@@ -63,11 +64,15 @@ class Flow(Model):
         engine: str = "auto",
     ) -> None:
         super().__init__()
-        number("t1", t1)
-        for name, value in (("rtol", rtol), ("atol", atol)):
-            if not isinstance(value, Tensor):  # one for each dimension is looked at when the state is known
-                number(name, value)
-        number("step_size", step_size, optional=True)
+        t1 = number("t1", t1, finite=True)
+        # A tensor with a tolerance for each dimension is checked once the state is known.
+        rtol = rtol if isinstance(rtol, Tensor) else number("rtol", rtol, finite=True)
+        atol = atol if isinstance(atol, Tensor) else number("atol", atol, finite=True)
+        step_size = number("step_size", step_size, optional=True, finite=True)
+        max_steps = number("max_steps", max_steps, whole=True)
+        if not isinstance(gradient, Gradient):
+            lookup("gradient", gradient, GRADIENTS)
+        control = _checked_control(control)
         if not lookup("method", method, TABLEAUS).adaptive and step_size is None:
             raise ValueError(
                 f"step_size: takes a number above 0 for method {method!r}, which has steps of a given size"
@@ -75,7 +80,7 @@ class Flow(Model):
         require(engine in ENGINES, "engine", engine, ", ".join(map(repr, ENGINES)))
         self.field = field
         dim = getattr(field, "features_dim", -1)
-        self.augment = augment if isinstance(augment, Augment) else Zeros(augment, dim)
+        self.augment = as_augment(augment, dim)
         self.t1, self.control = t1, control
         self.norm: Norm | None = None
         self.solver: dict[str, Any] = {
@@ -111,9 +116,8 @@ class Flow(Model):
         Returns:
             The states, stacked along a new first dimension. They include the added dimensions.
         """
-        if isinstance(times, int):
-            number("times", times, whole=True)
-            times = torch.linspace(0.0, self.t1, times, dtype=torch.float64)
+        if isinstance(times, int | Integral):
+            times = torch.linspace(0.0, self.t1, number("times", times, whole=True), dtype=torch.float64)
         # The end, in single precision, may lie a little behind itself.
         times = [self.t1 if t > self.t1 and math.isclose(t, self.t1, rel_tol=1e-6) else t for t in map(float, times)]
         ys = self.solve(x, save_at=times).check().ys
@@ -137,5 +141,18 @@ class Flow(Model):
             control = "joint" if self.members is None else "member"
         return solve(self.field, h, span, **{"control": control, "norm": self.norm, **self.solver, **options})
 
+    def options(self, names: Iterable[str]) -> dict[str, Any]:
+        """Some of the options it was made with, checked, by name."""
+        every = {"t1": self.t1, "control": self.control, **self.solver}
+        return {name: every[name] for name in names}
+
     def extra_repr(self) -> str:
         return f"t1={self.t1}, control={self.control!r}, " + ", ".join(f"{k}={v!r}" for k, v in self.solver.items())
+
+
+def _checked_control(control: Any) -> str | int | None:
+    """Who shares a step size: a name, or a number of dimensions, which is compared with the state once it is known."""
+    dims = whole_number(control)
+    if control is not None and dims is None:
+        lookup("control", control, dict.fromkeys(("joint", "member", "sample")))
+    return control if dims is None else dims

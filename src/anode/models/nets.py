@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
+from inspect import signature
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from anode.models.augment import Zeros
+from anode.models.augment import Augment, Zeros, as_augment, augmented_size
 from anode.models.fields import ConvField, MLPField
 from anode.models.flow import Flow
 from anode.models.layers import Linear, check_state, members_of
 from anode.models.model import Model, Outcome, as_input
-from anode.ode.inputs import number, require
+from anode.ode.inputs import number, require, whole_number
 
 
 class NeuralODE(Model):
@@ -25,7 +28,8 @@ class NeuralODE(Model):
         in_features: Size of an input.
         out_features: Size of a prediction.
         hidden: Width of the field's hidden layers.
-        augment: How many zeros are appended to the input; 0 is the plain neural ODE.
+        augment: How many zeros are appended to the input; 0 is the plain neural ODE. Or an :class:`anode.Augment`; such
+            a model can be trained, but not be saved with :func:`anode.save`.
         layers: Number of the field's hidden layers.
         time: Whether the field depends on time.
         activation: One of ``anode.models.fields.ACTIVATIONS``.
@@ -46,29 +50,32 @@ class NeuralODE(Model):
         out_features: int,
         hidden: int = 32,
         *,
-        augment: int = 0,
+        augment: int | Augment = 0,
         layers: int = 2,
         time: bool = True,
         activation: str = "relu",
         **solver: Any,
     ) -> None:
         super().__init__()
-        _check_sizes(in_features=in_features, out_features=out_features)
-        number("augment", augment, whole=True, zero=True)
+        _check_solver("NeuralODE", solver)
+        in_features = number("in_features", in_features, whole=True)
+        out_features = number("out_features", out_features, whole=True)
+        augmentation = as_augment(augment)
+        state = augmented_size(augmentation, (in_features,))
+        field = MLPField(state, hidden, layers=layers, time=time, activation=activation)
+        self.flow = Flow(field, augment=augmentation, **solver)
         self.settings = {
             "in_features": in_features,
             "out_features": out_features,
-            "hidden": hidden,
-            "augment": augment,
-            "layers": layers,
+            "hidden": field.hidden,
+            "augment": augmentation.extra if type(augmentation) is Zeros else augmentation,
+            "layers": field.layers,
             "time": time,
             "activation": activation,
-            **solver,
+            **self.flow.options(solver),
         }
-        field = MLPField(in_features + augment, hidden, layers=layers, time=time, activation=activation)
         self.in_features = in_features
-        self.flow = Flow(field, augment=Zeros(augment), **solver)
-        self.head = Linear(in_features + augment, out_features)
+        self.head = Linear(state, out_features)
 
     @property
     def members(self) -> int | None:
@@ -89,7 +96,8 @@ class ImageNeuralODE(Model):
         image: Channels, height and width of an input.
         classes: Size of a prediction.
         filters: Channels of the field's hidden layers.
-        augment: How many channels of zeros are appended to the input; 0 is the plain neural ODE.
+        augment: How many channels of zeros are appended to the input; 0 is the plain neural ODE. Or an
+            :class:`anode.Augment`, as :class:`NeuralODE` takes it.
         time: Whether the field depends on time. The paper's text says so; its parameter counts are those without.
         activation: One of ``anode.models.fields.ACTIVATIONS``.
         head_channels: How many channels of the features the linear map sees; by default all. The channels of the input
@@ -113,36 +121,36 @@ class ImageNeuralODE(Model):
         classes: int,
         filters: int = 64,
         *,
-        augment: int = 0,
+        augment: int | Augment = 0,
         time: bool = True,
         activation: str = "relu",
         head_channels: int | None = None,
         **solver: Any,
     ) -> None:
         super().__init__()
-        sizes = tuple(image) if isinstance(image, Sequence) else ()
+        sizes = tuple(image) if isinstance(image, Sequence | np.ndarray) else ()
         require(len(sizes) == 3, "image", image, "three numbers: channels, height, width")
-        for size in sizes:
-            number("image", size, whole=True)
-        _check_sizes(classes=classes)
-        number("augment", augment, whole=True, zero=True)
-        self.image = sizes
-        channels = sizes[0] + augment
-        seen = channels if head_channels is None else head_channels
-        fits = isinstance(seen, int) and 0 < seen <= channels
+        _check_solver("ImageNeuralODE", solver)
+        self.image = sizes = tuple(number("image", size, whole=True) for size in sizes)
+        classes = number("classes", classes, whole=True)
+        augmentation = as_augment(augment, ConvField.features_dim)
+        channels = augmented_size(augmentation, sizes, ConvField.features_dim)
+        seen = channels if head_channels is None else whole_number(head_channels)
+        fits = seen is not None and 0 < seen <= channels
         require(fits, "head_channels", head_channels, f"a whole number from 1 to the {channels} channels of the state")
+        assert seen is not None
+        field = ConvField(channels, filters, time=time, activation=activation)
+        self.flow = Flow(field, augment=augmentation, **solver)
         self.settings = {
             "image": list(sizes),
             "classes": classes,
-            "filters": filters,
-            "augment": augment,
+            "filters": field.filters,
+            "augment": augmentation.extra if type(augmentation) is Zeros else augmentation,
             "time": time,
             "activation": activation,
-            "head_channels": head_channels,
-            **solver,
+            "head_channels": None if head_channels is None else seen,
+            **self.flow.options(solver),
         }
-        field = ConvField(channels, filters, time=time, activation=activation)
-        self.flow = Flow(field, augment=augment, **solver)
         self.head = nn.Linear(seen * sizes[1] * sizes[2], classes)
 
     @property
@@ -179,7 +187,8 @@ class ResNet(Model):
         self, in_features: int, out_features: int, hidden: int = 32, layers: int = 5, *, activation: str = "relu"
     ) -> None:
         super().__init__()
-        _check_sizes(in_features=in_features, out_features=out_features, layers=layers)
+        given = {"in_features": in_features, "out_features": out_features, "hidden": hidden, "layers": layers}
+        in_features, out_features, hidden, layers = (number(name, size, whole=True) for name, size in given.items())
         self.settings = {
             "in_features": in_features,
             "out_features": out_features,
@@ -210,6 +219,19 @@ class ResNet(Model):
         return states
 
 
-def _check_sizes(**sizes: Any) -> None:
-    for name, size in sizes.items():
-        number(name, size, whole=True)
+SOLVER = tuple(name for name in signature(Flow).parameters if name not in ("field", "augment"))
+"""The options of a flow that models pass on."""
+
+
+def _check_solver(model: str, options: dict[str, Any]) -> None:
+    """Refuse what is no option of a model's flow, by its name."""
+    if "field" in options:
+        raise TypeError(
+            f"field: {model} builds its own field and takes no other, got {type(options['field']).__name__}; pass a "
+            "field of your own to anode.Flow(field, augment=...) and put a linear layer behind the flow"
+        )
+    for name in options:
+        if name not in SOLVER:
+            near = get_close_matches(name, SOLVER, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{name}: is no argument of {model}; beside its own it takes {', '.join(SOLVER)}{hint}")

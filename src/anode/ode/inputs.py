@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import cmath
 import math
+import operator
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from itertools import pairwise
+from numbers import Real
 from typing import Any, TypeVar
 
 import torch
@@ -30,7 +32,7 @@ def lookup(name: str, key: Any, table: dict[str, T]) -> T:
     """An entry of a table by its name, or ``ValueError`` with the nearest names."""
     if isinstance(key, str) and key in table:
         return table[key]
-    near = get_close_matches(str(key), table, n=1)
+    near = get_close_matches(str(key), table, n=1, cutoff=0.65)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"{name}: takes one of {', '.join(table)}, got {key!r}{hint}")
 
@@ -110,19 +112,34 @@ def broadcasts(name: str, value: Tensor, shape: Sequence[int]) -> None:
     require(fits, name, value, f"a shape that broadcasts to the state's, {tuple(shape)}")
 
 
-def number(name: str, value: Any, *, whole: bool = False, optional: bool = False, zero: bool = False) -> None:
-    """Check a number above zero, or from zero."""
+def number(
+    name: str, value: Any, *, whole: bool = False, optional: bool = False, zero: bool = False, finite: bool = False
+) -> Any:
+    """Check a number above zero, or from zero, and return it as a number of Python: NumPy's are accepted as well."""
     if optional and value is None:
-        return
-    right_type = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        return None
+    found = whole_number(value) if whole else real_number(value)
     takes = f"a {'whole ' if whole else ''}number {'from' if zero else 'above'} 0"
-    require(right_type and (value >= 0 if zero else value > 0), name, value, takes)
+    require(found is not None and (found >= 0 if zero else found > 0), name, value, takes)
+    require(not finite or found != math.inf, name, value, "a finite number")
+    return found
 
 
-def finite(name: str, value: float | None) -> None:
-    """Check a number above zero that is not infinite, or ``None``."""
-    number(name, value, optional=True)
-    require(value is None or math.isfinite(value), name, value, "a finite number above 0")
+def whole_number(value: Any) -> int | None:
+    """A whole number of any type as Python's ``int``; ``None`` for anything else, truth values included."""
+    if isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype == torch.bool):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None
+
+
+def real_number(value: Any) -> float | None:
+    """A number of any type as Python's ``int`` or ``float``; ``None`` for anything else, truth values included."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
 
 
 def times(

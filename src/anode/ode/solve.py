@@ -108,11 +108,11 @@ def solve(
     inputs.tolerance("rtol", rtol, y0)
     inputs.tolerance("atol", atol, y0)
     inputs.number("max_steps", max_steps, whole=True)
-    inputs.finite("first_step", first_step)
+    first_step = inputs.number("first_step", first_step, optional=True, finite=True)
     inputs.number("max_step", max_step)
     inputs.number("min_step", min_step, zero=True)
     inputs.require(min_step <= max_step, "min_step", min_step, f"at most max_step = {max_step}")
-    inputs.finite("step_size", step_size)
+    step_size = inputs.number("step_size", step_size, optional=True, finite=True)
     if step_size is None and not tableau.adaptive:
         raise ValueError(
             f"step_size: method {method!r} has no error estimate to choose its steps by; pass step_size=..."

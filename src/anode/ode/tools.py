@@ -25,7 +25,7 @@ def outside_graphs(solve: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         if torch.compiler.is_compiling():
             return torch.compiler.disable(solve)(*args, **kwargs)
-        if torch.jit.is_tracing():
+        if torch._C._get_tracing_state() is not None:
             raise RuntimeError(
                 "torch.jit.trace cannot record a solve, because its number of steps depends on the data; "
                 "call the model as it is, or pass it to torch.compile, which leaves the solve out of its graphs"

@@ -8,15 +8,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 import anode
-from anode.files import DamagedFileError, read_described, read_json, write_described
+from anode.files import DamagedFileError, read_described, write_described
 from anode.models.ensemble import stack
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.models.randomness import apart
 from anode.ode.gradients import Continuous, Discrete, Stored
-from anode.ode.inputs import lookup
+from anode.ode.inputs import lookup, number, require
 
 FORMAT = "anode model 1"
 Savable = NeuralODE | ResNet | ImageNeuralODE
@@ -79,8 +80,7 @@ def load(path: str | Path) -> Savable:
         True
     """
     described, weights = files(path)
-    content = read_json(described)
-    tensors = read_described(content, weights)
+    content, tensors = read_described(described, weights)
     with loadable(described, "a model"):
         return build(content, tensors)
 
@@ -91,13 +91,39 @@ def build(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Savable:
         raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
     kind, members = lookup("model", content["model"], CLASSES), content["members"]
     settings = {name: _from_json(value) for name, value in content["settings"].items()}
+    _check_shapes(kind, settings, members, tensors)
     with apart():
-        models = [kind(**settings) for _ in range(members or 1)]
-    model = models[0] if members is None else stack(models)
+        model = kind(**settings)
+    if members is not None:
+        model = stack([model] * members)
     if tensors:
         model.to(next(iter(tensors.values())).dtype)
     model.load_state_dict(tensors)
     return model
+
+
+def _check_shapes(kind: type[Savable], settings: dict[str, Any], members: Any, tensors: Mapping[str, Tensor]) -> None:
+    """Raise ``ValueError`` unless a model of these settings has these tensors; nothing large is made to find out.
+
+    Numbers in a description are anybody's, the tensors are as large as their file. A model is therefore made without
+    values first, which takes no memory however large its layers, once it is known that there are not too many of them.
+    """
+    number("members", members, whole=True, optional=True)
+    layers = settings.get("layers", 1)
+    takes = f"at most as many layers as there are tensors, {len(tensors)}"
+    require(not isinstance(layers, int) or layers <= len(tensors), "layers", layers, takes)
+    with torch.device("meta"):
+        expected = kind(**settings).state_dict()
+    if expected.keys() != tensors.keys():
+        odd = min(expected.keys() ^ tensors.keys())
+        raise ValueError(
+            f"its tensors are not those of the settings: {odd!r} is {'one too many' if odd in tensors else 'missing'}"
+        )
+    stacked = () if members is None else (members,)
+    for name, tensor in tensors.items():
+        shape = (*stacked, *expected[name].shape)
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"its tensor {name!r} has shape {tuple(tensor.shape)}, its settings say {shape}")
 
 
 @contextmanager
@@ -107,7 +133,7 @@ def loadable(path: Path, what: str) -> Iterator[None]:
         yield
     except DamagedFileError:
         raise
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError, MemoryError) as error:
         reason = str(error).splitlines()[0] if str(error) else repr(error)
         raise DamagedFileError(f"{path}: is not {what} that can be loaded ({reason})") from None
 

@@ -40,10 +40,10 @@ def fit(
     data: Data,
     *,
     epochs: int = 50,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     lr: float | Sequence[float] = 1e-3,
     weight_decay: float = 0.0,
-    loss: str | Loss = "huber",
+    loss: str | Loss | None = None,
     validation: Data | None = None,
     evaluate_every: int | None = None,
     patience: int | None = None,
@@ -70,11 +70,13 @@ def fit(
             stack also a sequence of these, one a member and all of one size. Images may be ``torch.uint8``: they stay
             so, and the model sees each batch as numbers from 0 to 1.
         epochs: Passes over the data.
-        batch_size: Points in an iteration; the last batch of an epoch may be smaller.
+        batch_size: Points in an iteration; the last batch of an epoch may be smaller. Defaults to 64, or to all points
+            if there are fewer.
         lr: Adam's learning rate, or one a member.
         weight_decay: Adam's L2 penalty.
-        loss: ``"huber"``, ``"mse"``, ``"cross_entropy"``, or a function from predictions and targets to losses. With
-            ``"cross_entropy"`` accuracies are recorded too.
+        loss: ``"huber"``, ``"mse"``, ``"cross_entropy"``, or a function from predictions and targets to losses.
+            Defaults to ``"cross_entropy"`` if the targets are integers, which are then class numbers, and to
+            ``"huber"`` otherwise. With ``"cross_entropy"`` accuracies are recorded too.
         validation: Data whose loss is recorded on the way, in batches of ``batch_size``. It is NaN where a solve fails,
             which is no failure of the training.
         evaluate_every: After how many iterations that is done; by default after every epoch. At the end of training,
@@ -108,8 +110,8 @@ def fit(
         >>> len(history), bool(history.loss[-1] < history.loss[0])
         (20, True)
     """
-    number("epochs", epochs, whole=True, zero=True)
-    number("minutes", minutes, optional=True)
+    epochs = number("epochs", epochs, whole=True, zero=True)
+    minutes = number("minutes", minutes, optional=True)
     if not isinstance(model, Model):
         raise TypeError(f"model: takes an anode model, such as a NeuralODE or a Flow, got {type(model).__name__}")
     protocol = Protocol.checked(

@@ -7,7 +7,7 @@ import re
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import anode
 from anode.files import (
     DamagedFileError,
     locked,
+    make_folder,
+    notes_in,
     read_json,
     remove_unfinished,
     sync_folder,
@@ -27,6 +29,8 @@ from anode.train.fingerprint import differences, digest
 from anode.train.state import State
 
 FORMAT = "anode training 1"
+NOTES = {"format": FORMAT}
+"""What the tensors of a state say about themselves."""
 KEPT = 2
 """How many states are kept: the last one, and one in case that is damaged."""
 
@@ -55,9 +59,11 @@ class Folder:
 
         Raises:
             DamagedFileError: All are damaged.
-            ValueError: They belong to another training run.
+            ValueError: They belong to another training run, or to something else altogether.
         """
         damaged = []
+        if not self._iterations("json"):
+            self._refuse_others()
         for iteration in sorted(self._iterations("json"), reverse=True):
             try:
                 state = self._read(iteration)
@@ -80,7 +86,7 @@ class Folder:
         if self.whole[-1:] == [state.iteration]:
             return
         described, tensors = self._paths(state.iteration)
-        values = tensors_to_bytes(state.tensors)
+        values = tensors_to_bytes(state.tensors, NOTES)
         content = {
             "format": FORMAT,
             "version": anode.__version__,
@@ -98,9 +104,28 @@ class Folder:
         sync_folder(self.path)  # before the older ones go
         self.whole = [*self.whole, state.iteration][-KEPT:]
         for iteration in {*self._iterations("json"), *self._iterations("safetensors")} - {*self.whole}:
-            for path in self._paths(iteration):
-                path.unlink(missing_ok=True)
+            if self._is_ours(iteration):
+                for path in self._paths(iteration):
+                    path.unlink(missing_ok=True)
         self.last = time.perf_counter()
+
+    def _refuse_others(self) -> None:
+        """Refuse a folder that holds files, of whatever origin, which states would overwrite."""
+        for iteration in self._iterations("safetensors"):
+            if not self._is_ours(iteration):
+                path = self._paths(iteration)[1]
+                raise ValueError(f"checkpoint: {path} is not a state of training; take another folder, or move it away")
+
+    def _is_ours(self, iteration: int) -> bool:
+        """Whether one of two files says that it is a state of training, and not something else of that name."""
+        described, tensors = self._paths(iteration)
+        with suppress(FileNotFoundError, DamagedFileError):
+            content = read_json(described)
+            if isinstance(content, dict) and content.get("format") == FORMAT:
+                return True
+        with suppress(FileNotFoundError):
+            return notes_in(tensors) == NOTES
+        return False
 
     def _paths(self, iteration: int) -> tuple[Path, Path]:
         return self.path / f"state-{iteration}.json", self.path / f"state-{iteration}.safetensors"
@@ -136,7 +161,7 @@ def opened(path: str | Path, protocol: dict[str, Any], every: float) -> Iterator
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise ValueError(f"checkpoint: takes a folder, which need not exist, got the file {str(path)!r}")
-    path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)
     with locked(path, "checkpoint"):
         remove_unfinished(path, "state-")
         yield Folder(path, protocol, every)

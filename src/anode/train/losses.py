@@ -30,11 +30,22 @@ def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     return each.reshape(target.shape)
 
 
+VALUES_INSTEAD = (
+    "with loss 'cross_entropy' integers are classes; pass values as floating point numbers, or another loss"
+)
+"""What to do about targets that were taken for class numbers."""
+
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Maps predictions and targets to losses, of single elements or samples."""
 
 LOSSES: dict[str, Loss] = {"huber": _huber, "mse": _mse, "cross_entropy": _cross_entropy}
 """Losses by name. ``cross_entropy`` takes logits and class numbers; the others two tensors of one shape."""
+
+
+def default_loss(target: Tensor) -> str:
+    """The loss that targets ask for: integers are class numbers, anything else is a value to come close to."""
+    whole = not (target.is_floating_point() or target.is_complex() or target.dtype == torch.bool)
+    return "cross_entropy" if whole else "huber"
 
 
 def check_targets(name: str, loss: str, prediction: Tensor, target: Tensor, dims: int) -> None:
@@ -50,16 +61,22 @@ def check_targets(name: str, loss: str, prediction: Tensor, target: Tensor, dims
     shape, got = (*target.shape[:dims], *prediction.shape[dims:]), tuple(target.shape)
     if loss != "cross_entropy":
         if got != shape:
-            raise ValueError(f"{name}: takes targets of the shape of the predictions, {shape}, got {got}")
+            hint = "" if target.is_floating_point() else '; class numbers go with loss="cross_entropy"'
+            takes = f"targets of the shape of the predictions, {shape}"
+            raise ValueError(f"{name}: takes {takes}, as loss is {loss!r}, got {got}{hint}")
         return
     if target.dtype != torch.int64:
-        raise TypeError(f"{name}: takes class numbers of torch.int64 as targets, got {target.dtype}")
+        raise TypeError(
+            f"{name}: takes class numbers of torch.int64 as targets, as loss is {loss!r}, got {target.dtype}; convert "
+            "them with .long()"
+        )
     if got not in (shape[:-1], (*shape[:-1], 1)):
-        raise ValueError(f"{name}: takes one class number a point, shape {shape[:-1]}, got {got}")
+        takes = f"one class number a point, shape {shape[:-1]}"
+        raise ValueError(f"{name}: takes {takes}, got {got}; {VALUES_INSTEAD}")
     least, most = int(target.min()), int(target.max())
     if least < 0 or most >= shape[-1]:
         takes = f"class numbers from 0 to {shape[-1] - 1}, as the model has {shape[-1]} outputs"
-        raise ValueError(f"{name}: takes {takes}, got {least if least < 0 else most}")
+        raise ValueError(f"{name}: takes {takes}, got {least if least < 0 else most}; {VALUES_INSTEAD}")
 
 
 def mean(losses: Tensor, members: int | None, weights: Tensor | None = None) -> Tensor:

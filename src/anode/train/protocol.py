@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,9 +14,11 @@ from anode.models.model import Model, as_input
 from anode.ode.inputs import finite_rows, lookup, number, require
 from anode.train.evaluation import Snapshots, evaluating
 from anode.train.inputs import Data, per_member, points_of, rate, whole
-from anode.train.losses import LOSSES, Loss, check_targets
+from anode.train.losses import LOSSES, Loss, check_targets, default_loss
 from anode.train.points import Order, Points
 
+BATCH = 64
+"""Points in an iteration, if no number is given and there are as many."""
 ON_FAILURE = {
     "stop": "a member is frozen as it was, a model by itself stops training",
     "skip": "the iteration changes nothing, and the next one has its turn",
@@ -57,10 +58,10 @@ class Protocol:
         data: Data,
         validation: Data | None,
         *,
-        batch_size: int,
+        batch_size: int | None,
         lr: float | Sequence[float],
         weight_decay: float,
-        loss: str | Loss,
+        loss: str | Loss | None,
         seed: int | Sequence[int],
         snapshots: Snapshots | None,
         evaluate_every: int | None,
@@ -70,12 +71,15 @@ class Protocol:
         """Check the arguments of :func:`anode.fit`, against each other and against the model."""
         members = model.members
         points = points_of("data", data, members)
-        number("batch_size", batch_size, whole=True)
+        if batch_size is None:
+            batch_size = min(BATCH, len(points))
+        batch_size = number("batch_size", batch_size, whole=True)
         require(batch_size <= len(points), "batch_size", batch_size, f"at most the {len(points)} points that there are")
-        number("weight_decay", weight_decay, zero=True)
-        require(weight_decay < math.inf, "weight_decay", weight_decay, "a finite number")
-        number("evaluate_every", evaluate_every, whole=True, optional=True)
-        number("patience", patience, whole=True, optional=True)
+        if loss is None:
+            loss = default_loss(points.y)
+        weight_decay = number("weight_decay", weight_decay, zero=True, finite=True)
+        evaluate_every = number("evaluate_every", evaluate_every, whole=True, optional=True)
+        patience = number("patience", patience, whole=True, optional=True)
         alone = "nothing for a stack of models, whose members would end at different times"
         require(patience is None or members is None, "patience", patience, alone)
         require(patience is None or validation is not None, "patience", patience, "nothing without validation data")

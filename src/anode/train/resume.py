@@ -29,7 +29,7 @@ def resumed(training: Training, path: str | Path | None, every: float, total: in
     Yields:
         The folder. Only the first of several processes has it; the others are told what is in it.
     """
-    number("checkpoint_every", every, zero=True)
+    every = number("checkpoint_every", every, zero=True)
     if path is None:
         yield None
         return

@@ -9,10 +9,11 @@ from urllib.parse import quote
 
 from anode.data import toy
 from anode.experiments.search.figures import grid_figure
-from anode.experiments.search.grid import Judged, best, ranked, search, shown, write
+from anode.experiments.search.grid import Judged, best, ranked, search, write
 from anode.experiments.search.runs import Cross
 from anode.experiments.search.spaces import PAPER, Space, read
 from anode.experiments.search.tpe import found_in, optimise
+from anode.files import make_folder
 from anode.ode.inputs import lookup, number, require
 from anode.plots import style
 from anode.train.progress import Bars
@@ -69,8 +70,8 @@ class Search:
         return [Cross(self.data, dim, self.folds, self.epochs, self.repeats, self.seed) for dim in dims]
 
 
-def run_search(wanted: Search, bars: Bars) -> list[list[str]]:
-    """Search, and write what was found; returns the best settings as rows of a table."""
+def run_search(wanted: Search, bars: Bars) -> list[Judged]:
+    """Search, and write what was found; returns the best setting of every model in every dimension."""
     name = lookup("sampler", wanted.sampler, FILES)
     spaces, crosses = wanted.spaces(), wanted.crosses()
     rows = min(len(cross.parts()[0][0][0]) for cross in crosses)
@@ -86,14 +87,14 @@ def run_search(wanted: Search, bars: Bars) -> list[list[str]]:
     write(found, crosses, wanted.folder / name)
     for dim in dict.fromkeys(each.dim for each in found):
         style.save(grid_figure(found, dim), wanted.folder / f"{name}-d{dim}")
-    return [[str(ours.dim), ours.setting.model, str(ours.setting), shown(ours)] for ours, _ in best(found)]
+    return [ours for ours, _ in best(found)]
 
 
 def by_optuna(wanted: Search, spaces: Mapping[str, Space], crosses: Sequence[Cross], bars: Bars) -> list[Judged]:
     """Let Optuna search, for every model in every dimension; what all processes have found by now."""
     takes = "nothing beside --sampler tpe: start it several times with one --storage instead"
     require(wanted.jobs is None, "jobs", wanted.jobs, takes)
-    wanted.folder.mkdir(parents=True, exist_ok=True)
+    make_folder(wanted.folder)
     trials = TRIALS if wanted.trials is None else wanted.trials
     storage = wanted.storage
     seed = None if storage else wanted.seed  # with a storage of its own, a search can be repeated

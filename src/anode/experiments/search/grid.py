@@ -15,7 +15,7 @@ from anode.experiments.runs import load, paths
 from anode.experiments.search.runs import Cross, SearchRun, groups, losses
 from anode.experiments.search.spaces import PAPER, PAPERS_BEST, Setting, Space, settings
 from anode.experiments.workers import do_runs
-from anode.files import DamagedFileError, locked, read_json, remove_unfinished, write_json, write_text
+from anode.files import DamagedFileError, locked, make_folder, read_json, remove_unfinished, write_json, write_text
 from anode.ode.inputs import number, require
 from anode.train.progress import Bars
 
@@ -43,6 +43,11 @@ class Judged:
         return float(np.mean(self.losses))
 
     @property
+    def failed(self) -> bool:
+        """Whether training failed in a fold or from a seed."""
+        return bool(np.isnan(self.mean))
+
+    @property
     def std(self) -> float:
         """The standard deviation of the losses."""
         return float(np.std(self.losses))
@@ -63,7 +68,7 @@ def search(
     number("jobs", jobs, whole=True, optional=True)
     every = [one for model, space in spaces.items() for one in settings(model, space)]
     runs = [run for cross in crosses for run in groups(every, cross)]
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     with locked(out, "out"):
         remove_unfinished(out / "runs")
         _refuse_to_lose(out / "search.json", every, crosses)

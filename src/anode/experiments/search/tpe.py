@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from anode.experiments.search.grid import Judged
 from anode.experiments.search.runs import LOOKS, Cross, SearchRun, losses
 from anode.experiments.search.spaces import Setting, Space
+from anode.files import make_folder
 from anode.ode.inputs import number
 from anode.train.progress import Bars, Report
 
@@ -103,7 +104,7 @@ def backend(storage: str) -> Any:
         raise OSError("a study in memory is gone with the process")
     if storage.startswith("journal:"):
         path = Path(storage.removeprefix("journal:"))
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         _check_journal(path)
         return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
     with warnings.catch_warnings():
