@@ -10,6 +10,7 @@ from anode.experiments.images.scales import SCALES, matching_filters, parameters
 from anode.experiments.runs import load, paths, save
 from anode.files import DamagedFileError, read_tensors
 from anode.models.ensemble import from_seed
+from anode.models.nets import ImageNeuralODE
 from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, Failure, History
 
 TINY = ImageRun("tiny", "digits", 4, 48, 20, augment=1, filters=3, epochs=2, batch_size=20, repeats=2, seed=5)
@@ -79,7 +80,7 @@ def test_a_run_on_images_records_every_repeat(done):
     result, _ = done
     history = result.history
     assert result.run == TINY
-    assert result.model is None
+    assert len(result.model) == 2
     assert history.loss.shape == history.nfe.shape == history.accuracy.shape == (6, 2)
     assert history.validation.shape == history.validation_accuracy.shape == (TINY.evaluations, 2) == (2, 2)
     assert history.validation_at.tolist() == [3, 6]
@@ -268,8 +269,31 @@ def test_a_run_that_another_process_is_at_is_refused(tmp_path):
 # On disk
 
 
+def test_the_trained_models_are_kept_with_the_result(done, tmp_path):
+    result, folder = done
+    save(result, tmp_path)
+    found = load(TINY, tmp_path)
+    x = images.load("digits", "test").subset(20).resize(4)
+    for i, seed in enumerate(TINY.seeds):
+        model, last = found.member(i), weights(folder, seed)
+        assert isinstance(model, ImageNeuralODE)
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, last[f"model.{name}"])
+        with torch.no_grad():
+            right = (model(x.scaled()).argmax(1) == x.labels).double().mean()
+        assert float(right) == pytest.approx(float(result.history.validation_accuracy[-1, i]), abs=1e-6)
+
+
+def test_a_run_that_was_interrupted_keeps_the_same_models(done, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        TINY.train(interrupt_after(8), tmp_path)
+    again = TINY.train(None, tmp_path).model.state_dict()
+    assert again.keys() == done[0].model.state_dict().keys()
+    assert all(torch.equal(value, again[name]) for name, value in done[0].model.state_dict().items())
+
+
 def test_a_result_without_models_is_read_as_it_was_written(done, tmp_path):
-    result, _ = done
+    result = replace(done[0], model=None)  # as earlier versions wrote them
     save(result, tmp_path)
     found = load(TINY, tmp_path)
     same(found.history, result.history)
@@ -346,7 +370,7 @@ def test_histories_side_by_side_are_those_of_a_stack():
 def test_a_run_on_images_is_described_in_words_that_are_true():
     assert TINY.described() == {
         "run": "tiny",
-        "data": "digits, 4x4, 48 images, 20 to test",
+        "data": "digits, 4x4, 48 of 1442 images, 20 of 355 to test",
         "model": "ANODE, p = 1",
         "network": "3 filters, time appended",
         "parameters": f"{TINY.parameters}",
@@ -365,6 +389,7 @@ def test_a_run_on_images_is_described_in_words_that_are_true():
         "Adam, 0.001, weight decay 0.001",
     )
     assert said["network"] == "92 filters, time not used"
+    assert said["data"] == "mnist, 28x28, 60000 images, 10000 to test"
     said = PAPER["mnist-head"].described()
     assert said["network"] == "64 filters, time appended, the linear layer sees 1 channels"
     assert said["parameters"] == "46,262"  # of the field 38,412, and 7,850
