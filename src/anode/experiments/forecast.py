@@ -48,7 +48,10 @@ class Forecast:
             each = ", ".join(f"{name} {duration(pace.forecast)}" for name, pace in self.paces.items())
             side = f", {self.jobs} at a time" if self.jobs > 1 else ""
             self.bars.say(f"about {duration(self.left)} in all{side}: {each}")
-            self.bars.say("(measured on first iterations; longer if solves come to take more evaluations in training)")
+            self.bars.say(
+                "(measured on a first iteration, or on the last ones of a run that was interrupted; longer if other "
+                "programs use the processors, or if solves come to take more evaluations)"
+            )
 
     @property
     def left(self) -> float:
