@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from shutil import copytree
@@ -260,3 +261,79 @@ def test_a_run_of_another_protocol_is_refused_and_kept(tmp_path):
     assert path.read_bytes() == before
     reproduce(planned(replace(smoke, resume=False)), quiet())
     assert path.read_bytes() != before
+
+
+def test_other_epochs_are_another_experiment(made, tmp_path):
+    content, folder = made
+    assert content["epochs"] is None
+    with pytest.raises(ValueError, match=r"seed 0, not of the half 'images' at .* repeats 1 and seed 0 and 3 epochs; "):
+        again(folder, "fig13", repeats=1, epochs=3)
+    work = planned(Settings(("table1",), tmp_path, scale="smoke", epochs=3))
+    assert {run.epochs for run in work.runs} == {3}
+    assert work.identity["epochs"] == 3
+    assert work.note.endswith("Every dataset is trained on for 3 epochs, as asked for with --epochs.")
+
+
+@pytest.mark.parametrize(
+    ("figure", "scale", "epochs", "message"),
+    [
+        ("fig03", None, 3, "epochs: takes no value for the toy half, got 3; its own are the paper's"),
+        ("fig13", "smoke", 0, "epochs: takes a whole number above 0, got 0"),
+    ],
+)
+def test_epochs_that_cannot_be_are_refused(tmp_path, figure, scale, epochs, message):
+    with pytest.raises(ValueError) as error:
+        again(tmp_path / "out", figure, scale=scale, epochs=epochs)
+    assert str(error.value) == message
+    assert not any(tmp_path.iterdir())
+
+
+def test_results_of_earlier_versions_which_have_no_epochs_are_added_to(made, tmp_path, monkeypatch):
+    folder = copytree(made[1], tmp_path / "copy")
+    content = json.loads((folder / MARKER).read_text())
+    del content["epochs"]
+    (folder / MARKER).write_text(json.dumps(content))
+    monkeypatch.setattr(workers, "do_run", lambda *_: 1 / 0)
+    assert again(folder, "fig13", repeats=1)["claims"] == made[0]["claims"]
+
+
+@pytest.fixture
+def fewer(monkeypatch) -> None:
+    """Let a table of the smoke scale ask for all digits, of which the training file has only 100."""
+    digits = images.IMAGES["digits"]
+
+    def part(folder, split):
+        x, y = digits.read(folder, split)
+        return (x[:100], y[:100]) if split == "train" else (x, y)
+
+    monkeypatch.setitem(images.IMAGES, "digits", replace(digits, read=part))
+    half = HALVES["images"]
+
+    def whole(name: str, repeats: int, seed: int) -> ImageRun:
+        return replace(smaller(name, repeats, seed), train_size=1442, epochs=1)
+
+    scales = {**half.scales, "smoke": Protocols(1, "a note.", whole)}
+    monkeypatch.setitem(HALVES, "images", replace(half, scales=scales))
+
+
+@pytest.mark.usefixtures("small", "fewer")
+def test_where_a_file_has_fewer_images_those_are_used_and_the_results_say_so(tmp_path):
+    content = again(tmp_path / "out", "fig13", repeats=1)
+    assert content["note"] == "a note. The train split of digits used here has 100 images, not the official 1,442."
+    study = json.loads((tmp_path / "out" / "figures" / "fig13.json").read_text())
+    assert {run["data"] for run in study["protocol"]} == {"digits, 4x4, 100 of 1442 images, 16 of 355 to test"}
+    protocol = json.loads((tmp_path / "out" / "runs" / "overfit-node.json").read_text())["protocol"]
+    assert protocol["train_size"] == 100
+
+
+@pytest.mark.usefixtures("small")
+def test_the_same_command_says_a_forecast_and_a_line_for_every_evaluation(tmp_path, monkeypatch):
+    monkeypatch.setattr("anode.experiments.images.runs.WORTH_MEASURING", 0)
+    bars = quiet()
+    settings = Settings(("fig13",), tmp_path / "out", scale="smoke", jobs=1, repeats=1)
+    reproduce(planned(settings), bars)
+    lines = bars.console.file.getvalue().splitlines()
+    assert re.fullmatch(r"about \d+ s in all: overfit-(a?)node \d+ s, overfit-(a?)node \d+ s", lines[0])
+    looked = [line for line in lines if ": iteration " in line]
+    assert len(looked) == 2 * planned(settings).runs[0].evaluations
+    assert looked[-1].endswith("about 0 s left, 0 s for all runs")

@@ -5,11 +5,14 @@ import pytest
 import torch
 
 from anode.data import images
+from anode.experiments.images import runs as module
 from anode.experiments.images.runs import ImageRun, side_by_side
 from anode.experiments.images.scales import SCALES, matching_filters, parameters, runs
-from anode.experiments.runs import load, paths, save
+from anode.experiments.runs import HERE, load, paths, save
 from anode.files import DamagedFileError, read_tensors
 from anode.models.ensemble import from_seed
+from anode.models.nets import ImageNeuralODE
+from anode.train.folder import last_state
 from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, Failure, History
 
 TINY = ImageRun("tiny", "digits", 4, 48, 20, augment=1, filters=3, epochs=2, batch_size=20, repeats=2, seed=5)
@@ -79,7 +82,7 @@ def test_a_run_on_images_records_every_repeat(done):
     result, _ = done
     history = result.history
     assert result.run == TINY
-    assert result.model is None
+    assert len(result.model) == 2
     assert history.loss.shape == history.nfe.shape == history.accuracy.shape == (6, 2)
     assert history.validation.shape == history.validation_accuracy.shape == (TINY.evaluations, 2) == (2, 2)
     assert history.validation_at.tolist() == [3, 6]
@@ -120,8 +123,6 @@ def test_every_repeat_has_images_of_its_own_and_all_are_tested_on_the_same(monke
     def noted(model, data, **options):
         seen.append((data.images, options["validation"].images, options["seed"]))
         return anode_fit(model, data, **options)
-
-    from anode.experiments.images import runs as module
 
     anode_fit = module.fit
     monkeypatch.setattr(module, "fit", noted)
@@ -268,8 +269,31 @@ def test_a_run_that_another_process_is_at_is_refused(tmp_path):
 # On disk
 
 
+def test_the_trained_models_are_kept_with_the_result(done, tmp_path):
+    result, folder = done
+    save(result, tmp_path)
+    found = load(TINY, tmp_path)
+    x = images.load("digits", "test").subset(20).resize(4)
+    for i, seed in enumerate(TINY.seeds):
+        model, last = found.member(i), weights(folder, seed)
+        assert isinstance(model, ImageNeuralODE)
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, last[f"model.{name}"])
+        with torch.no_grad():
+            right = (model(x.scaled()).argmax(1) == x.labels).double().mean()
+        assert float(right) == pytest.approx(float(result.history.validation_accuracy[-1, i]), abs=1e-6)
+
+
+def test_a_run_that_was_interrupted_keeps_the_same_models(done, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        TINY.train(interrupt_after(8), tmp_path)
+    again = TINY.train(None, tmp_path).model.state_dict()
+    assert again.keys() == done[0].model.state_dict().keys()
+    assert all(torch.equal(value, again[name]) for name, value in done[0].model.state_dict().items())
+
+
 def test_a_result_without_models_is_read_as_it_was_written(done, tmp_path):
-    result, _ = done
+    result = replace(done[0], model=None)  # as earlier versions wrote them
     save(result, tmp_path)
     found = load(TINY, tmp_path)
     same(found.history, result.history)
@@ -346,7 +370,7 @@ def test_histories_side_by_side_are_those_of_a_stack():
 def test_a_run_on_images_is_described_in_words_that_are_true():
     assert TINY.described() == {
         "run": "tiny",
-        "data": "digits, 4x4, 48 images, 20 to test",
+        "data": "digits, 4x4, 48 of 1442 images, 20 of 355 to test",
         "model": "ANODE, p = 1",
         "network": "3 filters, time appended",
         "parameters": f"{TINY.parameters}",
@@ -365,6 +389,7 @@ def test_a_run_on_images_is_described_in_words_that_are_true():
         "Adam, 0.001, weight decay 0.001",
     )
     assert said["network"] == "92 filters, time not used"
+    assert said["data"] == "mnist, 28x28, 60000 images, 10000 to test"
     said = PAPER["mnist-head"].described()
     assert said["network"] == "64 filters, time appended, the linear layer sees 1 channels"
     assert said["parameters"] == "46,262"  # of the field 38,412, and 7,850
@@ -423,3 +448,72 @@ def test_nodes_have_the_papers_numbers_of_filters():
 def test_a_run_costs_more_the_more_there_is_to_do():
     assert PAPER["cifar10-node"].cost > PAPER["cifar10-p0"].cost > PAPER["cifar10-p10"].cost > PAPER["cifar10-p1"].cost
     assert replace(TINY, epochs=4).cost == replace(TINY, repeats=4).cost == 2 * TINY.cost
+
+
+# How long it takes
+
+
+def test_a_run_that_takes_no_time_has_no_forecast(tmp_path):
+    assert TINY.forecast(tmp_path) is None
+
+
+def test_a_forecast_is_in_proportion_to_what_is_to_be_done(tmp_path, monkeypatch):
+    monkeypatch.setattr(ImageRun, "measured", lambda self, place: 2.0)
+    run = PAPER["mnist-p5"]
+    assert run.forecast(tmp_path) == pytest.approx(2.0 * 5 * 8 * (235 + 0.3 * 40))
+    assert replace(run, repeats=1, epochs=16).forecast(tmp_path) == pytest.approx(2.0 * 16 * (235 + 0.3 * 40))
+
+
+def test_a_first_iteration_is_measured(monkeypatch):
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    assert 0 < TINY.measured(HERE) < 60
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_interrupted_run_is_forecast_from_its_own_speed(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "WORTH_MEASURING", 0)
+    monkeypatch.setattr(ImageRun, "measured", lambda self, place: 1 / 0)
+    with pytest.raises(KeyboardInterrupt):
+        TINY.train(interrupt_after(8), tmp_path)
+    at, seconds = last_state(tmp_path / "tiny.part" / "seed-6")
+    assert (at, len(seconds)) == (2, 2)
+    expected = seconds.mean() * (4 / 12) * 2 * (6 + 0.3 * 2)
+    assert TINY.forecast(tmp_path) == pytest.approx(float(expected), rel=1e-5)
+    (tmp_path / "tiny.part" / "seed-6" / "state-2.safetensors").write_bytes(b"nonsense")
+    assert last_state(tmp_path / "tiny.part" / "seed-6")[0] == 0
+
+
+# Data
+
+
+@pytest.mark.parametrize(("split", "name"), [("train", "train_32x32.mat"), ("test", "test_32x32.mat")])
+def test_images_are_counted_only_where_a_file_is_not_the_official_one(tmp_path, monkeypatch, split, name):
+    source = images.IMAGES["svhn"]
+    folder = tmp_path / "svhn"
+    folder.mkdir()
+    (folder / name).write_bytes(b"a part")
+    read = []
+
+    def part(folder, split):
+        read.append(split)
+        return torch.zeros(7, 3, 32, 32, dtype=torch.uint8), torch.zeros(7, dtype=torch.int64)
+
+    monkeypatch.setitem(images.IMAGES, "svhn", replace(source, read=part))
+    assert (images.count("svhn", split, tmp_path), read) == (7, [split])
+    (size,) = [download.size for download in source.downloads if download.name == name]
+    with (folder / name).open("wb") as file:
+        file.truncate(size)
+    assert (images.count("svhn", split, tmp_path), read) == (source.counts[split], [split])
+
+
+def test_a_run_on_a_part_of_the_data_says_of_how_many(tmp_path, monkeypatch):
+    run = PAPER["svhn-p10"]
+    monkeypatch.setattr(images, "count", lambda name, split, root: 40_000 if split == "train" else 26_032)
+    found, lacks = run.with_data(tmp_path)
+    assert found == replace(run, train_size=40_000)
+    assert lacks == "The train split of svhn used here has 40,000 images, not the official 73,257."
+    assert found.described()["data"] == "svhn, 32x32, 40000 of 73257 images, 26032 to test"
+    assert found.batches == 157
+    small = runs(SCALES["small"])["svhn-p10"]
+    assert small.with_data(tmp_path) == (small, "")

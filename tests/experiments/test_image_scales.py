@@ -5,8 +5,19 @@ import pytest
 from anode.data.images import IMAGES
 from anode.experiments.halves import HALVES, image_run
 from anode.experiments.images.claims import CLAIMS
-from anode.experiments.images.scales import AUGMENTS, CHOSEN, SCALES, TOO_MANY, WEIGHT_DECAY, parameters, runs
+from anode.experiments.images.scales import (
+    AUGMENTS,
+    CHOSEN,
+    EPOCHS,
+    SCALES,
+    TABLE_ORDER,
+    TOO_MANY,
+    WEIGHT_DECAY,
+    parameters,
+    runs,
+)
 from anode.experiments.images.studies import STUDIES
+from anode.experiments.reproduce import Settings, planned
 from anode.ode.inputs import lookup
 
 RUNS = {name: runs(scale) for name, scale in SCALES.items()}
@@ -98,13 +109,44 @@ def test_the_paper_is_the_papers():
         assert run.batch_size == 256
         assert run.repeats == 5
         assert run.evaluate_every is None
-        assert run.epochs == run.evaluations == (500 if name.startswith("overfit") else 50)
+        assert run.epochs == run.evaluations == (500 if name.startswith("overfit") else EPOCHS[run.data])
         if not name.startswith("overfit"):
             assert (run.side, run.train_size, run.test_size) == sizes[run.data]
     assert RUNS["paper"]["overfit-node"].train_size < 60_000 / 10
     for data in THREE:
         found = sorted(run.augment for name, run in RUNS["paper"].items() if name.startswith(f"{data}-p"))
         assert set(AUGMENTS) <= set(found)
+
+
+def test_the_papers_epochs_are_ours_and_said_to_be():
+    assert EPOCHS == {"mnist": 8, "cifar10": 10, "svhn": 10, "tiny_imagenet": 2}
+    said = SCALES["paper"].reduced
+    assert "does not give its number of epochs. Ours are 8 for MNIST, 10 for CIFAR-10, 10 for SVHN and 2 for" in said
+
+
+@each_scale
+def test_other_epochs_are_those_of_every_dataset_but_not_of_overfitting(scale):
+    longer = SCALES[scale].lasting(7)
+    for name, run in runs(longer).items():
+        overfits = name.startswith("overfit")
+        assert run.epochs == (RUNS[scale][name].epochs if overfits else 7)
+        assert run.evaluations == (SCALES[scale].evaluations or run.epochs)
+        assert (run == RUNS[scale][name]) == overfits
+    assert longer.reduced.startswith(SCALES[scale].reduced)
+    assert longer.reduced.endswith("Every dataset is trained on for 7 epochs, as asked for with --epochs.")
+
+
+def test_the_papers_table_is_trained_from_the_quickest_run_to_the_longest():
+    assert set(TABLE_ORDER) == set(STUDIES["table1"].runs)
+    work = planned(Settings(("table1", "fig13"), scale="paper"))
+    names = [name for name in RUNS["paper"] if name in NAMED]
+    ordered = [run.name for run in work.in_order([RUNS["paper"][name] for name in names])]
+    assert ordered[: len(TABLE_ORDER)] == list(TABLE_ORDER)
+    costs = [RUNS["paper"][name].cost for name in ordered[len(TABLE_ORDER) :]]
+    assert costs == sorted(costs, reverse=True)
+    work = planned(Settings(("table1",), scale="smoke"))
+    costs = [run.cost for run in work.in_order(work.runs)]
+    assert costs == sorted(costs, reverse=True)
 
 
 def test_all_that_is_small_is_said():

@@ -120,7 +120,7 @@ def test_a_fields_own_derivative_is_autograds(activation, time, clock, layout, s
 @pytest.mark.parametrize("kept", [0, 1, 2**30], ids=["nothing", "almost nothing", "everything"])
 @each_time
 def test_gradients_of_a_solve_are_those_of_the_network_as_its_authors_write_it(control, kept, time, monkeypatch):
-    monkeypatch.setattr(conv, "BYTES_KEPT", kept)
+    monkeypatch.setenv("ANODE_KEEP_BYTES", str(kept))
     field, y0 = field_of(time=time), normal(5, 3, 6, 4)
     network = Appended(field)
     found = gradients(field, y0, field.parameters(), control=control)
@@ -264,6 +264,24 @@ def test_a_solve_by_the_compiled_field_takes_the_same_steps_to_the_same_gradient
     assert one.gradient == other.gradient
     torch.testing.assert_close(one.y1, other.y1, rtol=1e-5, atol=1e-5)
     assert all(differ_by_rounding(*pair) for pair in zip(gradients, expected, strict=True))
+
+
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+@pytest.mark.parametrize("control", ["joint", 1])
+@pytest.mark.parametrize("time", [True, False])
+def test_gradients_are_the_same_bits_however_much_memory_there_is(engine, control, time, monkeypatch):
+    torch.manual_seed(0)
+    field = anode.ConvField(3, 20, time=time)
+    y0 = (3 * torch.randn(5, 3, 9, 9)).requires_grad_()
+    found, again = [], []
+    for budget in (0, 400_000, 2**30):  # nothing, some steps, everything
+        monkeypatch.setenv("ANODE_KEEP_BYTES", str(budget))
+        solution = anode.solve(field, y0, (0.0, 4.0), rtol=1e-5, atol=1e-5, engine=engine, control=control)
+        found.append([solution.y1, *torch.autograd.grad(solution.y1.square().sum(), [y0, *field.parameters()])])
+        again.append(int(torch.as_tensor(solution.stats.nfe_backward).max()))
+    assert again[0] > again[1] > again[2]
+    for one, *others in zip(*found, strict=True):
+        assert all(torch.equal(one, other) for other in others)
 
 
 @pytest.mark.parametrize("engine", ["auto", "torch"])

@@ -40,6 +40,13 @@ def reproduce(
         int | None, typer.Option(help="Runs at a time.", show_default="one a processor, or one on a GPU")
     ] = None,
     device: Device = "cpu",
+    epochs: Annotated[
+        int | None,
+        typer.Option(
+            help="Of images: passes over every dataset; not of the models that are to overfit.",
+            show_default="as the scale says",
+        ),
+    ] = None,
 ) -> None:
     """Re-run the paper: train, draw its figures, check its claims, write a report.
 
@@ -58,7 +65,7 @@ def reproduce(
 
     torch.set_num_threads(1)  # the networks are too small to gain from more; runs are done side by side instead
     with friendly("interrupted; nothing was begun"):
-        work = planned(Settings(figures or ("toy",), folder, repeats, scale, seed, resume, jobs, root, device))
+        work = planned(Settings(figures or ("toy",), folder, repeats, scale, seed, resume, jobs, root, device, epochs))
     with friendly(f"interrupted; what was finished is kept in {work.out}, and the same command goes on from there"):
         with Bars() as bars:
             content = reproduce(work, bars)

@@ -15,7 +15,7 @@ from anode.files import DamagedFileError
 from anode.ode.inputs import lookup, number, require, whole_number
 from anode.ode.packing import describe
 
-__all__ = ["IMAGES", "SPLITS", "ImageData", "Source", "fetch_command", "load", "require_files"]
+__all__ = ["IMAGES", "SPLITS", "ImageData", "Source", "count", "fetch_command", "load", "require_files"]
 
 CHUNK = 4096
 """Images that are resized in one go: as floats, all of them would take several times their memory."""
@@ -162,6 +162,24 @@ def load(name: str, split: str = "train", root: str | Path | None = None) -> Ima
         command = fetch_command(name, root)
         raise DamagedFileError(f"{error}; if it is damaged, remove it and run {command}") from None
     return ImageData(name, images, labels, source.classes)
+
+
+def count(name: str, split: str = "train", root: str | Path | None = None) -> int:
+    """Return how many images of a dataset there are: fewer than the official number if a file holds a part of them.
+
+    A file of the official size is not read. The arguments and errors are those of :func:`load`.
+    """
+    require_files(name, split, root)
+    source, folder = IMAGES[name], data_root(root) / name
+    official = {download.name: download.size for download in source.downloads if not download.unpacks}
+    names = source.names.get(split, ())
+    if names and all(each in official and _size(folder / each) == official[each] for each in names):
+        return source.counts[split]
+    return len(load(name, split, root))
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else -1
 
 
 def require_files(name: str, split: str = "train", root: str | Path | None = None) -> None:

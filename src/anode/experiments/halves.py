@@ -25,11 +25,15 @@ class Protocols:
         repeats: How often every run is done by default.
         note: How this differs from the paper, in words; empty if it does not.
         run: A run by its name, with so many repeats, from this seed on.
+        first: Names of the runs that are trained before all others, in this order.
+        lasting: The same with another number of epochs; ``None`` where that cannot be changed.
     """
 
     repeats: int
     note: str
     run: Callable[[str, int, int], Run]
+    first: tuple[str, ...] = ()
+    lasting: Callable[[int], Protocols] | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,20 @@ class Half:
 
 def image_run(scale: str, name: str, repeats: int, seed: int) -> Run:
     """A run of the image half."""
-    return replace(scales.runs(scales.SCALES[scale])[name], repeats=repeats, seed=seed)
+    return image_run_at(scales.SCALES[scale], name, repeats, seed)
+
+
+def image_run_at(scale: scales.Scale, name: str, repeats: int, seed: int) -> Run:
+    """The same at a scale that may have been changed."""
+    return replace(scales.runs(scale)[name], repeats=repeats, seed=seed)
+
+
+def image_protocols(scale: scales.Scale) -> Protocols:
+    """The runs of the image half at some scale."""
+    run = partial(image_run_at, scale)
+    return Protocols(
+        scale.repeats, scale.reduced, run, scale.first, lambda epochs: image_protocols(scale.lasting(epochs))
+    )
 
 
 HALVES: dict[str, Half] = {
@@ -71,10 +88,7 @@ HALVES: dict[str, Half] = {
             "Augmented Neural ODEs: the image experiments",
             IMAGE_STUDIES,
             IMAGE_CLAIMS,
-            {
-                name: Protocols(scales.SCALES[name].repeats, scales.SCALES[name].reduced, partial(image_run, name))
-                for name in ("small", "smoke", "paper")
-            },
+            {name: image_protocols(scales.SCALES[name]) for name in ("small", "smoke", "paper")},
         ),
     )
 }

@@ -14,7 +14,7 @@ from typing import Any
 
 from anode.experiments.environment import together
 from anode.experiments.findings import Claim
-from anode.experiments.halves import HALVES, Half
+from anode.experiments.halves import HALVES, Half, Protocols
 from anode.experiments.runs import Place, Result, Run, load, paths, usable_device
 from anode.experiments.study import Results, Study
 from anode.experiments.workers import do_runs
@@ -41,6 +41,7 @@ class Settings:
         jobs: How many runs at a time; by default one for each processor, and one on a GPU.
         root: Where image datasets lie, if it is not the usual place.
         device: What computes the image half: a device of torch.
+        epochs: Passes over each image dataset; by default as many as the scale says.
     """
 
     figures: Sequence[str] = ("toy",)
@@ -52,6 +53,7 @@ class Settings:
     jobs: int | None = None
     root: Path | None = None
     device: str = "cpu"
+    epochs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Work:
     """What is to be done: settings, checked and complete.
 
     Attributes:
+        protocols: The runs at this scale, with as many epochs as were asked for.
         identity: What results must have in common to be put into one folder.
     """
 
@@ -66,6 +69,8 @@ class Work:
     studies: Sequence[Study]
     claims: Sequence[Claim]
     scale: str
+    protocols: Protocols
+    epochs: int | None
     repeats: int
     seed: int
     out: Path
@@ -75,14 +80,31 @@ class Work:
 
     @property
     def identity(self) -> dict[str, Any]:
-        return {"half": self.half.name, "scale": self.scale, "repeats": self.repeats, "seed": self.seed}
+        chosen = {"half": self.half.name, "scale": self.scale, "repeats": self.repeats, "seed": self.seed}
+        return {**chosen, "epochs": self.epochs}
 
     @cached_property
-    def runs(self) -> list[Run]:
-        """All runs that are needed, each once whoever needs it."""
+    def _runs(self) -> list[tuple[Run, str]]:
         needed = [*(study.runs for study in self.studies), *(claim.runs for claim in self.claims)]
         names = dict.fromkeys(name for runs in needed for name in runs)
-        return [self.half.scales[self.scale].run(name, self.repeats, self.seed) for name in names]
+        runs = [self.protocols.run(name, self.repeats, self.seed) for name in names]
+        return [run.with_data(self.place.root) for run in runs]
+
+    @property
+    def runs(self) -> list[Run]:
+        """All runs that are needed, each once whoever needs it, on as much data as there is."""
+        return [run for run, _ in self._runs]
+
+    @property
+    def note(self) -> str:
+        """How the results differ from the paper, in words."""
+        lacks = dict.fromkeys(lack for _, lack in self._runs if lack)
+        return " ".join([*([self.protocols.note] if self.protocols.note else []), *lacks])
+
+    def in_order(self, runs: Sequence[Run]) -> list[Run]:
+        """The order to do them in: those that the scale wants first, and of the others the longest."""
+        first = {name: i for i, name in enumerate(self.protocols.first)}
+        return sorted(runs, key=lambda run: (first.get(run.name, len(first)), -run.cost))
 
 
 def planned(settings: Settings) -> Work:
@@ -91,9 +113,16 @@ def planned(settings: Settings) -> Work:
     number("seed", settings.seed, whole=True, zero=True)
     number("jobs", settings.jobs, whole=True, optional=True)
     half, studies = chosen(settings.figures)
+    number("epochs", settings.epochs, whole=True, optional=True)
     scale = settings.scale or next(iter(half.scales))
-    usual = lookup("scale", scale, dict(half.scales)).repeats
-    repeats = settings.repeats or usual
+    protocols = lookup("scale", scale, dict(half.scales))
+    repeats = settings.repeats or protocols.repeats
+    if settings.epochs is not None:
+        if protocols.lasting is None:
+            raise ValueError(
+                f"epochs: takes no value for the toy half, got {settings.epochs!r}; its own are the paper's"
+            )
+        protocols = protocols.lasting(settings.epochs)
     require(settings.seed + repeats <= 2**40, "seed", settings.seed, "a whole number below 2**40")
     claims = [claim for claim in half.claims if claim.figure in {study.id for study in studies}]
     out = settings.out or Path("results/mine") / half.name
@@ -101,7 +130,20 @@ def planned(settings: Settings) -> Work:
     require(half.name == "images" or settings.device == "cpu", "device", settings.device, takes)
     place = Place(settings.root, usable_device(settings.device))
     jobs = settings.jobs or (os.cpu_count() or 1 if place.device == "cpu" else 1)
-    return Work(half, studies, claims, scale, repeats, settings.seed, out, settings.resume, jobs, place)
+    return Work(
+        half,
+        studies,
+        claims,
+        scale,
+        protocols,
+        settings.epochs,
+        repeats,
+        settings.seed,
+        out,
+        settings.resume,
+        jobs,
+        place,
+    )
 
 
 def chosen(names: Sequence[str]) -> tuple[Half, list[Study]]:
@@ -167,8 +209,9 @@ def earlier(work: Work) -> dict[str, Any] | None:
 
 def described(identity: dict[str, Any]) -> str:
     """In words, what results have in common."""
-    half, scale, repeats, seed = identity.values()
-    return f"the half {half!r} at scale {scale!r} with repeats {repeats} and seed {seed}"
+    half, scale, repeats, seed, epochs = identity.values()
+    longer = "" if epochs is None else f" and {epochs} epochs"
+    return f"the half {half!r} at scale {scale!r} with repeats {repeats} and seed {seed}{longer}"
 
 
 def check_earlier(content: dict[str, Any], marker: Path, half: Half) -> None:
@@ -210,7 +253,7 @@ def trained(work: Work, ours: bool, bars: Bars) -> Results:
     for run in work.runs:
         if run.name in results or not work.resume:
             run.clean(folder)
-    missing.sort(key=lambda run: run.cost, reverse=True)
+    missing = work.in_order(missing)
     do_runs(missing, folder, work.jobs, bars, work.place)
     for run in missing:
         found = load(run, folder)
@@ -251,7 +294,7 @@ def summary(work: Work, before: dict[str, Any], results: Results) -> dict[str, A
     return {
         "format": FORMAT,
         "title": work.half.title,
-        "note": work.half.scales[work.scale].note,
+        "note": work.note,
         **work.identity,
         "studies": [name for name in work.half.studies if name in drawn],
         "claims": [found[number] for number in sorted(found)],

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from anode.files import DamagedFileError, read_described, read_json, write_described
 from anode.models.ensemble import unstack
@@ -93,12 +94,32 @@ class Run(ABC):
     skips_failures = False
     """Whether an iteration that fails is left out; a repeat is trained to the end all the same."""
 
+    may_lack_models = False
+    """Whether results of earlier versions, which have no weights, are read all the same."""
+
     def check(self, root: Path | None) -> None:  # noqa: B027, most runs need nothing
         """Raise an error if what the run needs is not there.
 
         Args:
             root: Where datasets lie; ``None`` for the usual place.
         """
+
+    def with_data(self, root: Path | None) -> tuple[Run, str]:
+        """Return the run on as much data as there is, and what it lacks in words; nothing if it lacks nothing.
+
+        Args:
+            root: Where datasets lie; ``None`` for the usual place.
+        """
+        return self, ""
+
+    def forecast(self, folder: Path, place: Place = HERE) -> float | None:
+        """Return about how many seconds it will take from here; ``None`` if so few that nobody needs to know.
+
+        Args:
+            folder: Where it keeps what is not finished.
+            place: Where it is done.
+        """
+        return None
 
     @abstractmethod
     def described(self) -> dict[str, Any]:
@@ -112,8 +133,8 @@ class Run(ABC):
         """Remove what :meth:`train` kept of it while it was not finished."""
 
     @abstractmethod
-    def models(self) -> Model | None:
-        """The models as they are before training, stacked; ``None`` if they are not kept with the results."""
+    def models(self) -> Model | nn.ModuleList | None:
+        """The models before training, stacked or as a list; ``None`` if they are not kept with the results."""
 
 
 @dataclass
@@ -122,7 +143,7 @@ class Result:
 
     Attributes:
         run: The protocol.
-        model: The trained models, stacked; ``None`` if they are not kept.
+        model: The trained models, stacked or as a list; ``None`` if they were not kept.
         history: What happened. Its snapshots are those of one repeat, the typical one.
         seconds: How long it took.
     """
@@ -173,7 +194,7 @@ class Result:
 
     def member(self, index: int) -> Any:
         """One of the models."""
-        return unstack(self.model)[index]
+        return self.model[index] if isinstance(self.model, nn.ModuleList) else unstack(self.model)[index]
 
 
 def _padded(values: Array, length: int) -> Array:
@@ -232,9 +253,10 @@ def load(run: Run, folder: Path) -> Result | None:
         if content["format"] != FORMAT or content["protocol"] != run.protocol():
             return None
         content, tensors = read_described(described, arrays)
-        model = run.models()
+        weights = {k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")}
+        model = run.models() if weights or not run.may_lack_models else None
         if model is not None:
-            model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
+            model.load_state_dict(weights)
         types: dict[str, Any] = {**SERIES, **SHARED, **OPTIONAL, **EVALUATED, **MOMENTS}
         series: dict[str, Any] = {
             name: tensors[f"history.{name}"].numpy().astype(dtype)

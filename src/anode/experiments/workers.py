@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -15,10 +16,13 @@ from typing import Any
 
 import torch
 
+from anode.experiments.forecast import Forecast
 from anode.experiments.runs import HERE, Place, Run, save
 from anode.train.progress import Bars, Listener, Patient, Report
 
 Message = tuple[str, Report]
+BETWEEN = 0.2
+"""Seconds between two reports that a process passes on."""
 _progress: Any = None
 _stop: Any = None
 
@@ -44,8 +48,10 @@ def do_runs(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars, place: Pla
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as in a process of its own, so that results do not depend on the number of jobs
     try:
+        forecast = Forecast({run.name: run.forecast(folder, place) for run in runs}, 1, bars)
+        forecast.announce()
         for run in runs:
-            do_run(run, bars.listen(run.name), folder, place)
+            do_run(run, forecast.listen(run.name), folder, place)
     finally:
         torch.set_num_threads(threads)
 
@@ -62,7 +68,11 @@ def _in_processes(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars, plac
     progress, stop = context.Queue(), context.Event()
     with ProcessPoolExecutor(jobs, context, _begin_worker, (progress, stop)) as pool:
         try:
-            _follow(_begin(pool, runs, folder, place), progress, bars)
+            measured = _begin(pool, _forecast, runs, folder, place)
+            seconds = {run.name: future.result() for run, future in zip(runs, measured, strict=True)}
+            forecast = Forecast(seconds, jobs, bars)
+            forecast.announce()
+            _follow(_begin(pool, _work, runs, folder, place), progress, forecast)
         except BrokenProcessPool:
             raise WorkerDiedError(
                 "a training process was killed, perhaps for want of memory; finished runs are kept, and the same "
@@ -73,31 +83,30 @@ def _in_processes(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars, plac
             pool.shutdown(cancel_futures=True)
 
 
-def _begin(pool: ProcessPoolExecutor, runs: Sequence[Run], folder: Path, place: Place) -> list[Future[None]]:
-    """Begin the runs, in processes that do not hear Ctrl-C."""
+def _begin(
+    pool: ProcessPoolExecutor, what: Callable[..., Any], runs: Sequence[Run], folder: Path, place: Place
+) -> list[Future[Any]]:
+    """Begin to do something with the runs, in processes that do not hear Ctrl-C."""
     # It reaches every process of the terminal, but only the parent is to hear it, which says when to stop.
     # Processes inherit what is blocked, and so are deaf from their first moment.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        return [pool.submit(_work, run, folder, place) for run in runs]
+        return [pool.submit(what, run, folder, place) for run in runs]
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _follow(futures: Sequence[Future[None]], progress: Any, bars: Bars) -> None:
+def _follow(futures: Sequence[Future[Any]], progress: Any, forecast: Forecast) -> None:
     """Show the progress until all is done, or something has failed."""
     pending = set(futures)
     while pending:
         done, pending = wait(pending, timeout=0.1)
-        latest: dict[str, Report] = {}
         try:
             while True:
                 name, report = progress.get_nowait()
-                latest[name] = report
+                forecast.listen(name)(report)
         except Empty:
             pass
-        for name, report in latest.items():
-            bars.listen(name)(report)
         for future in done:
             future.result()
 
@@ -117,7 +126,13 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
+def _forecast(run: Run, folder: Path, place: Place) -> float | None:
+    return None if _stop.is_set() else run.forecast(folder, place)
+
+
 def _work(run: Run, folder: Path, place: Place) -> None:
+    if _stop.is_set():  # it was waiting in line when the others were told to stop
+        return
     try:
         do_run(run, _listener(run.name, _progress.put, _stop.is_set), folder, place)
     except KeyboardInterrupt:  # told to stop; there is nobody left to tell
@@ -125,12 +140,16 @@ def _work(run: Run, folder: Path, place: Place) -> None:
 
 
 def _listener(name: str, put: Callable[[Message], None], should_stop: Callable[[], bool]) -> Listener:
-    """Passes on every tenth report, and stops the training when told to."""
+    """Passes on a report now and then, and those that say most; and stops the training when told to."""
+    last = 0.0
 
     def tell(report: Report) -> None:
+        nonlocal last
         if should_stop():
             raise KeyboardInterrupt
-        if report.done % 10 == 0 or report.done == report.total:
+        now = time.monotonic()
+        if now - last >= BETWEEN or report.validation is not None or report.done == report.total:
+            last = now
             put((name, report))
 
     return Patient(tell)

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from anode.models.memory import bytes_to_keep
 from anode.ode import native
 from anode.ode.field import Derivative
-
-BYTES_KEPT = 2**30
-"""How much may be held for a backward pass: 20 evaluations of 256 images of MNIST with 64 filters."""
 
 
 def channels_last(y: Tensor) -> Tensor:
@@ -59,7 +57,7 @@ class CompiledConvDerivative(Derivative):
         )
 
     def steps_to_keep(self, y: Tensor, stages: int) -> int:
-        return BYTES_KEPT // (stages * self._kept_elements(y) * y.element_size())
+        return bytes_to_keep(y) // (stages * self._kept_elements(y) * y.element_size())
 
     def rate(self, t: Tensor, y: Tensor) -> Tensor:
         return self._evaluate(t, y, None)

@@ -19,7 +19,8 @@ from torch.nn import functional as F
 from torch.nn.grad import conv2d_weight
 
 from anode.models.backprop import IN_PLACE, PULLBACKS
-from anode.models.compiled_conv import BYTES_KEPT, CompiledConvDerivative, channels_first, channels_last, times_of
+from anode.models.compiled_conv import CompiledConvDerivative, channels_first, channels_last, times_of
+from anode.models.memory import bytes_to_keep
 from anode.ode import native
 from anode.ode.field import Derivative
 
@@ -89,7 +90,7 @@ class ConvDerivative(Derivative):
         return CompiledConvDerivative(self.parameters, self._activation) if convolves else self
 
     def steps_to_keep(self, y: Tensor, stages: int) -> int:
-        return BYTES_KEPT // (stages * len(y) * self._bytes_an_image(y))
+        return bytes_to_keep(y) // (stages * len(y) * self._bytes_an_image(y))
 
     def rate(self, t: Tensor, y: Tensor) -> Tensor:
         return self._evaluate(t, y, keep=None)

@@ -2,8 +2,8 @@
 
 * ``discrete``: the exact gradient of the steps that were taken, by walking back over them. Memory holds the state at
   every accepted step; the slopes of one step at a time are computed again. (A field that brings its own derivative may
-  keep those of its first steps, as many as fit into some memory: 16 MB for ``MLPField`` in single
-  precision, 1 GB for ``ConvField``.)
+  keep those of its first steps, as many as fit into a memory budget: 16 MB for ``MLPField`` in single precision, a
+  share of the available memory for ``ConvField``, see :mod:`anode.models.memory`.)
 * ``stored``: the same gradient, with autograd recording the whole solve. More memory, no second evaluation of f, and
   derivatives of any order.
 * ``continuous``: the adjoint ODE, solved backwards with tolerances of its own. Memory does not grow with the steps; the

@@ -314,6 +314,7 @@ class Training:
     def report(self, total: int) -> Report:
         """How far it is, for those who listen."""
         row = self.record.last
+        seen = self.evaluation.record.last if self.evaluation.done == len(self.record) else None
         return Report(
             done=len(self.record),
             total=total,
@@ -321,6 +322,9 @@ class Training:
             nfe=float(row["nfe"].double().mean()),
             accuracy=float(row["accuracy"].nanmean()) if "accuracy" in row else None,
             validation=self.evaluation.latest if self.evaluation.done == len(self.record) else None,
+            validation_accuracy=float(seen["validation_accuracy"].mean())
+            if seen and self.protocol.classifies
+            else None,
         )
 
     def history(self, stopped: str, epochs: int) -> History:

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import anode
 from anode.files import (
     DamagedFileError,
@@ -26,6 +28,7 @@ from anode.files import (
     write_json,
 )
 from anode.train.fingerprint import differences, digest
+from anode.train.record import Array
 from anode.train.state import State
 
 FORMAT = "anode training 1"
@@ -153,6 +156,20 @@ class Folder:
         if hashlib.sha256(values).hexdigest() != content["sha256"]:
             raise DamagedFileError(f"{tensors}: is damaged")
         return State(content["iteration"], content["state"], tensors_from_bytes(values))
+
+
+def last_state(path: Path) -> tuple[int, Array]:
+    """Return how many iterations of a run are done and the seconds of each; 0 and none if the folder holds no state.
+
+    Nothing is checked: use it to see how fast a run is, not to go on with it.
+    """
+    found = [re.fullmatch(r"state-(\d+)\.json", each.name) for each in (path.iterdir() if path.is_dir() else ())]
+    iteration = max((int(name[1]) for name in found if name), default=0)
+    try:
+        tensors = tensors_from_bytes((path / f"state-{iteration}.safetensors").read_bytes())
+        return iteration, tensors["record.seconds"].numpy()
+    except (OSError, DamagedFileError, KeyError):
+        return 0, np.zeros(0)
 
 
 @contextmanager

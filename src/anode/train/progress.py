@@ -17,7 +17,8 @@ class Report:
     Attributes:
         done, total: Iterations.
         loss, nfe, accuracy: Those of the last iteration, means over members; no accuracy where there are no classes.
-        validation: The loss on the validation set, if it was looked at after the last iteration; a mean over members.
+        validation, validation_accuracy: The loss and accuracy on the validation set, if it was looked at after the last
+            iteration; means over members.
     """
 
     done: int
@@ -26,6 +27,7 @@ class Report:
     nfe: float
     accuracy: float | None = None
     validation: float | None = None
+    validation_accuracy: float | None = None
 
 
 Listener = Callable[[Report], None]
@@ -68,6 +70,15 @@ class Bars:
         if name not in self._tasks:
             self._tasks[name] = self.progress.add_task(name, total=total, note=note)
         self.progress.update(self._tasks[name], completed=done, total=total, note=note)
+
+    def say(self, text: str) -> None:
+        """Print a line; on a terminal above the bars."""
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def log(self, text: str) -> None:
+        """Print a line where there are no bars, in a log file for example."""
+        if not self.console.is_terminal:
+            self.say(text)
 
     def listen(self, name: str) -> Listener:
         """A listener that moves the bar of this name."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from anode.data import images
 from anode.data.images import SPLITS, ImageData
@@ -19,8 +20,24 @@ from anode.experiments.runs import HERE, Place, Result, Run
 from anode.models.ensemble import from_seed
 from anode.models.nets import ImageNeuralODE
 from anode.train.fit import fit
+from anode.train.folder import last_state
 from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED, History
 from anode.train.progress import Listener
+
+WORTH_MEASURING = 1e10
+"""The cost above which a forecast is worth measuring: about a second of training."""
+
+EVALUATION = 0.3
+"""The time to evaluate a batch, as a share of the time to train on it (measured at the paper's sizes: 0.26 to 0.31)."""
+
+PROBED = 64
+"""Images in the iteration that a forecast is measured on; the time of an iteration is proportional to their number."""
+
+USUAL_NFE = 20
+"""Evaluations that solves of these models take once they have been trained a little; new ones take fewer."""
+
+RECENT = 50
+"""Iterations of an interrupted run whose mean time is taken for that of the others."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +72,7 @@ class ImageRun(Run):
     seed: int = 0
 
     skips_failures = True
+    may_lack_models = True
 
     def check(self, root: Path | None) -> None:
         for split in SPLITS:
@@ -83,9 +101,10 @@ class ImageRun(Run):
 
     def described(self) -> dict[str, Any]:
         head = "" if self.head_channels is None else f", the linear layer sees {self.head_channels} channels"
+        used = f"{self.counted('train')} images, {self.counted('test')} to test"
         return {
             "run": self.name,
-            "data": f"{self.data}, {self.side}x{self.side}, {self.train_size} images, {self.test_size} to test",
+            "data": f"{self.data}, {self.side}x{self.side}, {used}",
             "model": self.label + (f", p = {self.augment}" if self.augment else ""),
             "network": f"{self.filters} filters, time {'appended' if self.time else 'not used'}{head}",
             "parameters": f"{self.parameters:,}",
@@ -97,6 +116,27 @@ class ImageRun(Run):
             "repeats": self.repeats,
             "seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
         }
+
+    def counted(self, split: str) -> str:
+        """How many images of a split are used, and of how many if these are not all of the official ones."""
+        used, official = self.sizes[split], images.IMAGES[self.data].counts[split]
+        return f"{used}" if used == official else f"{used} of {official}"
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many images of each split are used."""
+        return {"train": self.train_size, "test": self.test_size}
+
+    def with_data(self, root: Path | None) -> tuple[ImageRun, str]:
+        there, lacks = self.sizes, []
+        for split, wanted in self.sizes.items():
+            if wanted < images.IMAGES[self.data].counts[split]:
+                continue  # a part that was chosen; where even that is not there, training says so
+            there[split] = min(wanted, images.count(self.data, split, root))
+            if there[split] < wanted:
+                has = f"{there[split]:,} images, not the official {wanted:,}"
+                lacks.append(f"The {split} split of {self.data} used here has {has}.")
+        return replace(self, train_size=there["train"], test_size=there["test"]), " ".join(lacks)
 
     def build(self) -> ImageNeuralODE:
         """A new model."""
@@ -117,22 +157,58 @@ class ImageRun(Run):
         with torch.device("meta"):
             return sum(p.numel() for p in self.build().parameters())
 
-    def models(self) -> None:
-        return None
+    def models(self) -> nn.ModuleList:
+        return nn.ModuleList(from_seed(self.build, seed) for seed in self.seeds)
+
+    def forecast(self, folder: Path, place: Place = HERE) -> float | None:
+        if self.cost < WORTH_MEASURING:
+            return None
+        iterations, looks = self.epochs * self.batches, self.evaluations * -(-self.test_size // self.batch_size)
+        states = [last_state(self.unfinished(folder, seed)) for seed in self.seeds]
+        done = sum(at for at, _ in states)
+        recent = [seconds[-RECENT:].mean() for at, seconds in states if at]
+        each = float(recent[-1]) if recent else self.measured(place)
+        left = 1 - done / (self.repeats * iterations)
+        return each * self.repeats * left * (iterations + EVALUATION * looks)
+
+    def measured(self, place: Place) -> float:
+        """The seconds of a training iteration, measured on a few images and an untrained model.
+
+        On a CPU these are the processor's: one iteration is too short to see how much of it other programs take.
+        """
+        clock = time.process_time if place.device == "cpu" else time.perf_counter
+        threads = torch.get_num_threads() if place.device == "cpu" else 1
+        model = from_seed(self.build, self.seed).to(place.device)
+        size = min(PROBED, self.batch_size)
+        x = images.load(self.data, "train", place.root).subset(size).resize(self.side).scaled().to(place.device)
+        seconds, nfe = 0.0, USUAL_NFE
+        for _ in range(2):  # in the first, memory is taken and the engine is prepared
+            start = clock()
+            outcome = model.run(x)
+            outcome.prediction.logsumexp(1).mean().backward()
+            if x.is_cuda:
+                torch.cuda.synchronize(x.device)
+            assert outcome.solution is not None, "the model has one"
+            seconds, nfe = (clock() - start) / threads, int(outcome.solution.stats.nfe)
+        return seconds * self.batch_size / size * max(1.0, USUAL_NFE / nfe)
+
+    def unfinished(self, folder: Path, seed: int) -> Path:
+        """Where the checkpoints of a repeat lie."""
+        return folder / f"{self.name}.part" / f"seed-{seed}"
 
     def train(self, tell: Listener | None, folder: Path, place: Place = HERE) -> Result:
         start = time.perf_counter()
-        unfinished = folder / f"{self.name}.part"  # checkpoints of another protocol are refused by fit
         train, test = (images.load(self.data, split, place.root) for split in ("train", "test"))
         test = test.subset(self.test_size).resize(self.side)
-        histories = []
+        histories, models = [], nn.ModuleList()
         for i, seed in enumerate(self.seeds):
             model = from_seed(self.build, seed).to(place.device)
-            kept = unfinished / f"seed-{seed}"
+            kept = self.unfinished(folder, seed)  # checkpoints of another protocol are refused by fit
             histories.append(self.train_one(model, seed, train, test, later(tell, i, self.repeats), kept))
+            models.append(model.cpu())
         seconds = sum(float(history.seconds.sum()) for history in histories)
         spent = max(time.perf_counter() - start, seconds)  # more than this call's, if there was another before it
-        return Result(self, None, side_by_side(histories), spent, environment())
+        return Result(self, models, side_by_side(histories), spent, environment())
 
     def train_one(
         self,

@@ -1,0 +1,149 @@
+"""How long runs will take: a forecast before they begin, corrected by the time that their iterations take."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+from anode.train.progress import Bars, Listener, Patient, Report
+
+WINDOW = 256
+"""Reports of a run that its speed is computed from: about an epoch of its evaluation and all."""
+
+ENOUGH = 5
+"""Iterations after which the measured speed replaces the forecast."""
+
+PAUSE = 600.0
+"""Seconds between two reports above which the process was stopped, and did not compute."""
+
+
+class Forecast:
+    """The time that some runs will take.
+
+    Args:
+        seconds: The forecast of each run, by name, in the order in which they begin; ``None`` for one that has none.
+            Unless all have one, nothing is said.
+        jobs: How many are done at a time.
+        bars: Shows the progress.
+        clock: Tells the time in seconds.
+    """
+
+    def __init__(
+        self,
+        seconds: Mapping[str, float | None],
+        jobs: int,
+        bars: Bars,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        known = {name: value for name, value in seconds.items() if value is not None}
+        self.paces = {name: Pace(value) for name, value in known.items()} if len(known) == len(seconds) else {}
+        self.jobs, self.bars, self.clock = jobs, bars, clock
+        self.whole = self.left
+
+    def announce(self) -> None:
+        """Say how long it will take, in all and for each run."""
+        if self.paces:
+            each = ", ".join(f"{name} {duration(pace.forecast)}" for name, pace in self.paces.items())
+            side = f", {self.jobs} at a time" if self.jobs > 1 else ""
+            self.bars.say(f"about {duration(self.left)} in all{side}: {each}")
+            self.bars.say(
+                "(measured on a first iteration, or on the last ones of a run that was interrupted; longer if other "
+                "programs use the processors, or if solves come to take more evaluations)"
+            )
+
+    @property
+    def left(self) -> float:
+        """The seconds until all runs are done."""
+        known = [correction for pace in self.paces.values() if (correction := pace.correction) is not None]
+        typical = sum(known) / len(known) if known else 1.0
+        return lasting([pace.left(typical) for pace in self.paces.values()], self.jobs)
+
+    def listen(self, name: str) -> Listener:
+        """A listener for a run."""
+        shown = self.bars.listen(name)
+        return Patient(lambda report: self._note(name, report, shown)) if self.paces else shown
+
+    def _note(self, name: str, report: Report, shown: Listener) -> None:
+        shown(report)
+        pace = self.paces[name]
+        pace.note(self.clock(), report)
+        left = self.left
+        self.whole = max(self.whole, left)
+        self.bars.show("all runs", self.whole - left, self.whole, f"about {duration(left)} left")
+        if report.validation is not None:
+            looked = "" if report.validation_accuracy is None else f" ({100 * report.validation_accuracy:.2f} %)"
+            self.bars.log(
+                f"{time.strftime('%a %H:%M')} {name}: iteration {report.done:,} of {report.total:,}, "
+                f"loss {report.loss:.4f}, NFE {report.nfe:.0f}, test loss {report.validation:.4f}{looked}; "
+                f"about {duration(pace.left(1.0))} left, {duration(left)} for all runs"
+            )
+
+
+class Pace:
+    """How fast a run goes.
+
+    Args:
+        forecast: How many seconds it was thought to take.
+    """
+
+    def __init__(self, forecast: float) -> None:
+        self.forecast = forecast
+        self.begun_at: int | None = None  # how many iterations had been done before
+        self.total = 0
+        self.seen: deque[tuple[float, int]] = deque(maxlen=WINDOW)
+
+    def note(self, now: float, report: Report) -> None:
+        """The run is so far."""
+        if self.begun_at is None:
+            self.begun_at = report.done - 1
+        self.total = report.total
+        self.seen.append((now, report.done))
+
+    @property
+    def done(self) -> int:
+        """How many iterations have been made."""
+        return self.seen[-1][1] if self.seen else 0
+
+    @property
+    def each(self) -> float | None:
+        """The seconds of an iteration, evaluations included; ``None`` as long as there are too few."""
+        steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(self.seen) if b[0] - a[0] < PAUSE]
+        count = sum(iterations for _, iterations in steps)
+        return sum(seconds for seconds, _ in steps) / count if count >= ENOUGH else None
+
+    @property
+    def correction(self) -> float | None:
+        """How many times the forecast it takes; ``None`` as long as that is not known."""
+        if self.begun_at is None or self.each is None:
+            return None
+        return self.each * (self.total - self.begun_at) / self.forecast
+
+    def left(self, typical: float) -> float:
+        """The seconds until it is done.
+
+        Args:
+            typical: How many times their forecasts other runs take.
+        """
+        if self.begun_at is None:
+            return typical * self.forecast
+        each = self.each
+        if each is None:
+            each = typical * self.forecast / (self.total - self.begun_at)
+        return each * (self.total - self.done)
+
+
+def lasting(seconds: Sequence[float], jobs: int) -> float:
+    """How long it takes to do some things in this order, so many at a time."""
+    lanes = [0.0] * jobs
+    for each in seconds:
+        lanes[lanes.index(min(lanes))] += each
+    return max(lanes)
+
+
+def duration(seconds: float) -> str:
+    """A time that is known roughly, in words."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
