@@ -6,7 +6,7 @@ import torch
 
 from anode.data import images
 from anode.experiments.images import runs as module
-from anode.experiments.images.runs import ImageRun, side_by_side
+from anode.experiments.images.runs import EVALUATION, ImageRun, side_by_side
 from anode.experiments.images.scales import SCALES, matching_filters, parameters, runs
 from anode.experiments.runs import HERE, load, paths, save
 from anode.files import DamagedFileError, read_tensors
@@ -460,8 +460,8 @@ def test_a_run_that_takes_no_time_has_no_forecast(tmp_path):
 def test_a_forecast_is_in_proportion_to_what_is_to_be_done(tmp_path, monkeypatch):
     monkeypatch.setattr(ImageRun, "measured", lambda self, place: 2.0)
     run = PAPER["mnist-p5"]
-    assert run.forecast(tmp_path) == pytest.approx(2.0 * 5 * 8 * (235 + 0.3 * 40))
-    assert replace(run, repeats=1, epochs=16).forecast(tmp_path) == pytest.approx(2.0 * 16 * (235 + 0.3 * 40))
+    assert run.forecast(tmp_path) == pytest.approx(2.0 * 5 * 8 * (235 + EVALUATION * 40))
+    assert replace(run, repeats=1, epochs=16).forecast(tmp_path) == pytest.approx(2.0 * 16 * (235 + EVALUATION * 40))
 
 
 def test_a_first_iteration_is_measured(monkeypatch):
@@ -478,7 +478,7 @@ def test_an_interrupted_run_is_forecast_from_its_own_speed(tmp_path, monkeypatch
         TINY.train(interrupt_after(8), tmp_path)
     at, seconds = last_state(tmp_path / "tiny.part" / "seed-6")
     assert (at, len(seconds)) == (2, 2)
-    expected = seconds.mean() * (4 / 12) * 2 * (6 + 0.3 * 2)
+    expected = seconds.mean() * (4 / 12) * 2 * (6 + EVALUATION * 2)
     assert TINY.forecast(tmp_path) == pytest.approx(float(expected), rel=1e-5)
     (tmp_path / "tiny.part" / "seed-6" / "state-2.safetensors").write_bytes(b"nonsense")
     assert last_state(tmp_path / "tiny.part" / "seed-6")[0] == 0
