@@ -132,7 +132,7 @@ class JointClock:
         """
         plan = self.plan
         if error is None:
-            accepted = bool(y1.isfinite().all())
+            accepted = plan.keeps_non_finite or bool(y1.isfinite().all())
             if not accepted:
                 self._stop(Status.NON_FINITE)
         else:

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.ode.adjoint import AdjointRate, ContinuousSolve, checked_backward
+from anode.ode.adjoint import AdjointRate, ContinuousSolve, solve_backward
 from anode.ode.field import parameters_of
 from anode.ode.options import CALLBACKS, adjoint_norm, problem_from
-from anode.ode.packing import Packing
+from anode.ode.packing import FlatPacking
 from anode.ode.sequential import as_function
 from anode.ode.solution import Solution, State, Stats
 
@@ -128,7 +128,7 @@ def odeint_adjoint(
             back_options,
             None,
         )
-        return checked_backward(backward.solve_plain("none", dense=False))
+        return solve_backward(backward)
 
     norm = adjoint_norm(adjoint_options.get("norm"), problem)
     result = ContinuousSolve.apply(  # type: ignore[no-untyped-call]
@@ -169,7 +169,7 @@ def odeint_event(
     start = t0.reshape(1)
     span = torch.cat([start, start.detach() + (-1.0 if reverse_time else 1.0)])
     event_time, ys = odeint_interface(func, y0, span, event_fn=event_fn, **kwargs)
-    packing = Packing(y0, 0)
+    packing = FlatPacking(y0)
     unpack = packing.unpack
     first, last = packing.pack(y0), packing.pack(_row(ys, -1))
     event_time = event_time.detach()

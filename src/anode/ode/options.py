@@ -16,7 +16,7 @@ from anode.ode import inputs
 from anode.ode.adjoint import largest_norm
 from anode.ode.control import PID
 from anode.ode.integrate import Watch
-from anode.ode.packing import Packing, describe
+from anode.ode.packing import FlatPacking, Packing, describe
 from anode.ode.plan import Interval, Plan
 from anode.ode.problem import Problem
 from anode.ode.solution import State
@@ -75,14 +75,14 @@ def problem_from(
     event_fn: Callable[[Tensor, Any], Tensor] | None,
 ) -> Problem:
     """Torchdiffeq's arguments in this solver's terms."""
-    y0 = inputs.state(y0)
-    packing = Packing(y0, 0)
+    y0 = inputs.tensors(y0)
+    tableau = _checked_method(method)
+    packing = FlatPacking(y0, broadcasts=not tableau.adaptive)
     y = packing.pack(y0)
     times = _checked_times(t)
     if event_fn is not None:
         inputs.require(len(times) == 2, "t", t, "a start time and a second one for the direction, beside event_fn")
         times = [times[0], math.copysign(math.inf, times[1] - times[0])]
-    tableau = _checked_method(method)
     options = dict(options or {})
     norm = options.get("norm")
     unknown = options.keys() - (ADAPTIVE_OPTIONS if tableau.adaptive else FIXED_OPTIONS)
@@ -207,6 +207,7 @@ def _fixed_settings(
         "max_steps": max(len(grid) - 1, 1),
         "controller": PID(),
         "nudge": bool(options.get("perturb", False)),
+        "keeps_non_finite": True,
     }
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from anode.ode import inputs, native
-from anode.ode.adjoint import AdjointRate, ContinuousSolve, checked_backward, largest_norm
+from anode.ode.adjoint import AdjointRate, ContinuousSolve, largest_norm, solve_backward
 from anode.ode.clocks import clock_for
 from anode.ode.control import rms
 from anode.ode.dense import DenseOutput
@@ -212,7 +212,7 @@ class Problem:
         def solve_back(
             rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor, options: dict[str, Any]
         ) -> tuple[Tensor, ...]:
-            return checked_backward(self.adjoint_problem(gradient, rate, state, span).solve_plain("none", dense=False))
+            return solve_backward(self.adjoint_problem(gradient, rate, state, span))
 
         ys = ContinuousSolve.apply(  # type: ignore[no-untyped-call]
             rate if plan.group_dims else self.rate,
