@@ -1,7 +1,7 @@
 """torchdiffeq's door: its functions, with its arguments, on this solver.
 
 ``from torchdiffeq import odeint, odeint_adjoint, odeint_event, odeint_dense`` becomes ``from anode import ...`` and
-nothing else changes: dopri5, bosh3, dopri8 and the fixed-step methods take the same steps. What differs is listed in
+nothing else changes: all methods take the same steps. What differs is listed in
 ``docs/torchdiffeq.md``.
 """
 

@@ -212,7 +212,8 @@ class Integration:
             y1, slopes = take_step(self.f, tableau, kept, self.y, slope)
             clock.stats.calls += len(slopes) - 1
         self._emit(kept, accepted, y1, slopes, whole)
-        has_end_slope = len(slopes) > len(tableau.b) and not self.plan.is_jump(kept.t1)
+        has_end_slope = len(slopes) > len(tableau.b) or tableau.last_stage_ends
+        has_end_slope = has_end_slope and not self.plan.is_jump(kept.t1)
         end_slope = slopes[-1]
         if not whole:
             moved = spread(self.plan, accepted)

@@ -20,7 +20,7 @@ from anode.ode.packing import FlatPacking, Packing, describe
 from anode.ode.plan import Interval, Plan
 from anode.ode.problem import Problem
 from anode.ode.solution import State
-from anode.ode.tableaus import TABLEAUS, Tableau
+from anode.ode.tableaus import ADAPTIVE_HEUN, FEHLBERG2, TABLEAUS, Tableau
 
 UNSUPPORTED = (
     "explicit_adams",
@@ -41,6 +41,13 @@ UNSUPPORTED = (
     "yoshida4th",
 )
 """Methods of torchdiffeq that are not explicit Runge-Kutta methods."""
+
+METHODS: dict[str, Tableau] = {
+    **TABLEAUS,
+    "adaptive_heun": ADAPTIVE_HEUN.reusing_last_stage((1 / 2, 0.0)),
+    "fehlberg2": FEHLBERG2.reusing_last_stage((0.0, 1 / 2, 0.0)),
+}
+"""Methods as torchdiffeq runs them."""
 
 CALLBACKS = {"try": "callback_step", "accept": "callback_accept_step", "reject": "callback_reject_step"}
 
@@ -137,9 +144,9 @@ def _checked_method(method: str | None) -> Tableau:
     if method in UNSUPPORTED:
         raise ValueError(
             f"method: torchdiffeq's {method!r} is not an explicit Runge-Kutta method and is not supported here; "
-            f"takes one of {', '.join(TABLEAUS)}"
+            f"takes one of {', '.join(METHODS)}"
         )
-    return inputs.lookup("method", method or "dopri5", TABLEAUS)
+    return inputs.lookup("method", method or "dopri5", METHODS)
 
 
 def _checked_tolerance(name: str, tolerance: Any, packing: Packing) -> float | Tensor:
