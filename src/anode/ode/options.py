@@ -68,6 +68,7 @@ ADAPTIVE_OPTIONS = {
 }
 FACTORS = {"safety": 0.9, "dfactor": 0.2, "ifactor": 10.0}
 FIXED_OPTIONS = {"norm", "step_size", "grid_constructor", "interp", "perturb"}
+STIFF_STEPS = 1_000_000  # more are not taken for a stiff problem, unless max_num_steps is given
 MAX_FIXED_STEPS = 20_000  # towards an event, which may never happen
 
 
@@ -177,6 +178,7 @@ def _adaptive_settings(options: dict[str, Any], times: list[float]) -> dict[str,
         "controller": PID(safety=safety, min_factor=dfactor, max_factor=ifactor),
         # torchdiffeq's budget is for each interval between outputs; this is never stricter
         "max_steps": int(options.get("max_num_steps", 2**31 - 1)) * max(1, len(times) - 1),
+        "stiff_steps": None if "max_num_steps" in options else STIFF_STEPS,
         "first_step": None if first_step is None else float(first_step),
         "min_step": float(options.get("min_step", 0.0)),
         "max_step": float(options.get("max_step", math.inf)),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.ode import inputs, native
+from anode.ode import inputs, native, stiffness
 from anode.ode.adjoint import AdjointRate, ContinuousSolve, largest_norm, solve_backward
 from anode.ode.clocks import clock_for
 from anode.ode.control import rms
@@ -31,7 +31,7 @@ from anode.ode.integrate import Integration, Trace, Watch
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
 from anode.ode.sequential import as_function
-from anode.ode.solution import Solution, Status
+from anode.ode.solution import Solution, Status, first_failure
 from anode.ode.tableaus import TABLEAUS
 
 
@@ -281,7 +281,15 @@ class Problem:
             stats=trace.stats,
             gradient=gradient,
             interpolant=None if interpolant is None else lambda t: unpack(interpolant(t)),
+            note=self.note(trace),
         )
+
+    def note(self, trace: Trace) -> str:
+        """Return what is to be said about the first group that failed, besides its status."""
+        failed = first_failure(trace.status)
+        if failed is None or failed[1] != Status.MAX_STEPS:
+            return ""
+        return stiffness.note(self.rate, self.plan, trace.t, trace.y, trace.stats.accepted, failed[0])
 
 
 def _smallest(tol: float | Tensor) -> float:

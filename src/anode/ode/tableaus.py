@@ -112,6 +112,18 @@ class Tableau:
         """Whether the dense output uses the end slope."""
         return any(self.polynomials[-1])
 
+    @cached_property
+    def stability(self) -> float:
+        """How far the stability region reaches along the negative real axis, to two decimals."""
+        slopes, coefficients = [1.0] * len(self.b), [1.0]
+        for _ in self.b:
+            coefficients.append(sum(b * k for b, k in zip(self.b, slopes, strict=True)))
+            slopes = [sum(a * k for a, k in zip(row, slopes, strict=False)) for row in self.a]
+        x = 0.01
+        while abs(sum(c * (-x) ** n for n, c in enumerate(coefficients))) <= 1:
+            x += 0.01
+        return x
+
     def linear(self) -> Tableau:
         """The same method with straight lines between the ends of its steps."""
         lines = tuple((b,) for b in self.b)
