@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,7 +12,10 @@ from anode.ode.control import Norm, rms
 from anode.ode.field import AutogradDerivative, Rate
 from anode.ode.gradients import dot, only_once, prepare
 from anode.ode.inputs import is_finite
-from anode.ode.solution import Solution, SolveError, Stats
+from anode.ode.solution import SolveError, Stats
+
+if TYPE_CHECKING:
+    from anode.ode.problem import Problem
 
 
 class ContinuousSolve(torch.autograd.Function):
@@ -61,9 +64,6 @@ class ContinuousSolve(torch.autograd.Function):
         ys, at, _, times, *params = ctx.saved_tensors
         needs_time = ctx.needs_input_grad[5]
         cotangent = cotangents[-1]
-        if not is_finite(cotangent):  # as elsewhere in autograd, what comes of NaN is NaN
-            gradients = (torch.full_like(x, torch.nan) for x in (ys[0], times, *params))
-            return (None, None, None, None, *gradients)
         rate = AdjointRate(ctx.f, params)
         at_times = torch.zeros_like(at)
         zeros = (carried(torch.zeros_like(p), ys.dtype) for p in params)
@@ -83,8 +83,14 @@ class ContinuousSolve(torch.autograd.Function):
         return (None, None, None, None, adjoint[2], at_times if needs_time else None, *at_params)
 
 
-def checked_backward(solution: Solution) -> tuple[Tensor, ...]:
-    """The end of a backward solve, which has to have succeeded."""
+def solve_backward(problem: Problem) -> tuple[Tensor, ...]:
+    """Return the end of a backward solve, which has to succeed.
+
+    A cotangent that is not finite becomes NaN, as elsewhere in autograd: no step size can be chosen for it.
+    """
+    if not problem.plan.keeps_non_finite and not is_finite(problem.y0):
+        return problem.packing.unpack(torch.full_like(problem.y0, torch.nan))  # type: ignore[return-value]
+    solution = problem.solve_plain("none", dense=False)
     try:
         return solution.check().y1  # type: ignore[return-value]
     except SolveError as error:

@@ -20,6 +20,9 @@ from anode.ode.inputs import is_finite
 from anode.ode.plan import Emission, Interval, Plan, as_float, spread
 from anode.ode.solution import Stats, Status
 
+CHECK_EVERY = 10_000
+"""Steps after which a plan that asks for it is checked for stiffness."""
+
 Accepted = Any
 """Who keeps a step: True, or one truth value a group."""
 
@@ -80,6 +83,7 @@ class JointClock:
         self._last_error = 0.0
         self._pending = [i for i in plan.wanted if plan.times[i] != self.t]
         self._landings = [t for t in plan.step_at if (t - self.t) * plan.direction > 0]
+        self._budget = plan.max_steps if plan.stiff_steps is None else min(plan.max_steps, CHECK_EVERY)
 
     def now(self) -> Tensor:
         """The current time, as f sees it."""
@@ -105,7 +109,7 @@ class JointClock:
     def propose(self) -> Interval | None:
         """The next step to try; ``None``, with a status, if there can be none."""
         plan, stats = self.plan, self.stats
-        if stats.accepted + stats.rejected >= plan.max_steps:
+        if stats.accepted + stats.rejected >= self._budget:
             self._stop(Status.MAX_STEPS)
             return None
         if plan.knots is not None:
@@ -122,6 +126,17 @@ class JointClock:
             return Interval(plan, self.t, t1, self._start, None)  # lands there wherever it comes from
         return Interval(plan, self.t, t1, self._start, self._start)
 
+    @property
+    def can_extend(self) -> bool:
+        """Whether the clock only stopped for stiffness to be checked."""
+        return self.status == Status.MAX_STEPS and self._budget < self.plan.max_steps
+
+    def extend(self, worthwhile: bool) -> None:
+        """Go on until stiffness is to be checked again, if that is worthwhile."""
+        if worthwhile:
+            self._budget = min(self._budget + CHECK_EVERY, self.plan.max_steps)
+            self.status, self.running = Status.SUCCESS, True
+
     def judge(self, step: Interval, error: Tensor | None, y: Tensor, y1: Tensor) -> Accepted:
         """True if the step is kept, else ``None``; moves time on and chooses the size of the next step.
 
@@ -132,7 +147,7 @@ class JointClock:
         """
         plan = self.plan
         if error is None:
-            accepted = bool(y1.isfinite().all())
+            accepted = plan.keeps_non_finite or bool(y1.isfinite().all())
             if not accepted:
                 self._stop(Status.NON_FINITE)
         else:

@@ -1,7 +1,7 @@
 """torchdiffeq's door: its functions, with its arguments, on this solver.
 
 ``from torchdiffeq import odeint, odeint_adjoint, odeint_event, odeint_dense`` becomes ``from anode import ...`` and
-nothing else changes: dopri5, bosh3, dopri8 and the fixed-step methods take the same steps. What differs is listed in
+nothing else changes: all methods take the same steps. What differs is listed in
 ``docs/torchdiffeq.md``.
 """
 
@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.ode.adjoint import AdjointRate, ContinuousSolve, checked_backward
+from anode.ode.adjoint import AdjointRate, ContinuousSolve, solve_backward
 from anode.ode.field import parameters_of
 from anode.ode.options import CALLBACKS, adjoint_norm, problem_from
-from anode.ode.packing import Packing
+from anode.ode.packing import FlatPacking
 from anode.ode.sequential import as_function
 from anode.ode.solution import Solution, State, Stats
 from anode.ode.tools import outside_graphs
@@ -131,7 +131,7 @@ def odeint_adjoint(
             back_options,
             None,
         )
-        return checked_backward(backward.solve_plain("none", dense=False))
+        return solve_backward(backward)
 
     norm = adjoint_norm(adjoint_options.get("norm"), problem)
     result = ContinuousSolve.apply(  # type: ignore[no-untyped-call]
@@ -173,7 +173,7 @@ def odeint_event(
     start = t0.reshape(1)
     span = torch.cat([start, start.detach() + (-1.0 if reverse_time else 1.0)])
     event_time, ys = odeint_interface(func, y0, span, event_fn=event_fn, **kwargs)
-    packing = Packing(y0, 0)
+    packing = FlatPacking(y0)
     unpack = packing.unpack
     first, last = packing.pack(y0), packing.pack(_row(ys, -1))
     event_time = event_time.detach()

@@ -162,11 +162,10 @@ def rms(group_dims: int, size: int) -> Norm:
 
 def largest_rms(group_dims: int, sizes: list[int]) -> Norm:
     """For a packed tuple: the largest of its components' root mean squares."""
-    norms = [rms(group_dims, size) for size in sizes]
+    counted = [(i, rms(group_dims, size)) for i, size in enumerate(sizes) if size or not sum(sizes)]
 
     def norm(x: Tensor) -> Tensor:
         parts = x.split(sizes, dim=-1)
-        values = torch.stack([n(part) for n, part in zip(norms, parts, strict=True) if part.numel()])
-        return values.amax(0)
+        return torch.stack([norm_of(parts[i]) for i, norm_of in counted]).amax(0)
 
     return norm

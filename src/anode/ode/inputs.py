@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from anode.ode.packing import describe
+from anode.ode.packing import broadcasts_to, describe
 from anode.ode.solution import State
 from anode.ode.tools import refuse_vmap
 
@@ -37,8 +37,8 @@ def lookup(name: str, key: Any, table: dict[str, T]) -> T:
     raise ValueError(f"{name}: takes one of {', '.join(table)}, got {key!r}{hint}")
 
 
-def state(y0: Any) -> State:
-    """Check an initial state."""
+def tensors(y0: Any) -> State:
+    """Check that a state is a floating point tensor or a tuple of them."""
     components = y0 if isinstance(y0, tuple | list) else (y0,)
     if not components:
         raise ValueError("y0: takes a tensor or a tuple of at least one tensor, got an empty tuple")
@@ -48,6 +48,14 @@ def state(y0: Any) -> State:
         if not (component.is_floating_point() or component.is_complex()):
             raise TypeError(f"y0: takes floating point values, got {describe(component)}; convert it with .float()")
         refuse_vmap(component)
+    return tuple(components) if isinstance(y0, tuple | list) else components[0]
+
+
+def state(y0: Any) -> State:
+    """Check an initial state: its tensors have one dtype and device, and finite values."""
+    y0 = tensors(y0)
+    components = y0 if isinstance(y0, tuple) else (y0,)
+    for component in components:
         if component.dtype != components[0].dtype or component.device != components[0].device:
             raise ValueError(
                 f"y0: takes tensors of one dtype and device, got {component.dtype} on {component.device} "
@@ -57,7 +65,7 @@ def state(y0: Any) -> State:
         raise ValueError(f"y0: takes a state with at least one element, got {describe(components[0])}")
     if not all(map(is_finite, components)):
         raise ValueError("y0: takes finite values, got NaN or infinity")
-    return tuple(components) if isinstance(y0, tuple | list) else components[0]
+    return y0
 
 
 def is_finite(x: Tensor) -> bool:
@@ -107,9 +115,7 @@ def tolerance(name: str, value: Any, y0: State) -> None:
 
 def broadcasts(name: str, value: Tensor, shape: Sequence[int]) -> None:
     """Check that a tensor broadcasts to a shape."""
-    sizes = zip(value.shape[::-1], shape[::-1], strict=False)
-    fits = value.ndim <= len(shape) and all(n in (1, m) for n, m in sizes)
-    require(fits, name, value, f"a shape that broadcasts to the state's, {tuple(shape)}")
+    require(broadcasts_to(value.shape, shape), name, value, f"a shape that broadcasts to the state's, {tuple(shape)}")
 
 
 def number(

@@ -9,12 +9,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from anode.ode.clocks import Accepted, clock_for
+from anode.ode.clocks import Accepted, JointClock, clock_for
 from anode.ode.control import Number
 from anode.ode.events import Event
 from anode.ode.field import Rate
 from anode.ode.plan import Emission, Interval, Plan, spread
 from anode.ode.solution import Stats, Status
+from anode.ode.stiffness import is_hopeless
 from anode.ode.tableaus import Row, Tableau
 
 Watch = Callable[[str, Interval, Tensor], None]
@@ -184,6 +185,8 @@ class Integration:
             step = clock.propose()
             if step is not None:
                 self._try(step, self.slope)
+            elif isinstance(clock, JointClock) and clock.can_extend:
+                clock.extend(not is_hopeless(self.f, self.plan, clock.t, self.y, clock.stats))
         return self._trace()
 
     def _check_slope(self, slope: Tensor) -> None:
@@ -221,7 +224,8 @@ class Integration:
             y1, slopes = take_step(self._evaluate, tableau, kept, self.y, slope)
             clock.stats.calls += len(slopes) - 1
         self._emit(kept, accepted, y1, slopes, whole)
-        has_end_slope = len(slopes) > len(tableau.b) and not self.plan.is_jump(kept.t1)
+        has_end_slope = len(slopes) > len(tableau.b) or tableau.last_stage_ends
+        has_end_slope = has_end_slope and not self.plan.is_jump(kept.t1)
         end_slope = slopes[-1]
         if not whole:
             moved = spread(self.plan, accepted)

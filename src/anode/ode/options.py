@@ -16,11 +16,11 @@ from anode.ode import inputs
 from anode.ode.adjoint import largest_norm
 from anode.ode.control import PID
 from anode.ode.integrate import Watch
-from anode.ode.packing import Packing, describe
+from anode.ode.packing import FlatPacking, Packing, describe
 from anode.ode.plan import Interval, Plan
 from anode.ode.problem import Problem
 from anode.ode.solution import State
-from anode.ode.tableaus import TABLEAUS, Tableau
+from anode.ode.tableaus import ADAPTIVE_HEUN, FEHLBERG2, TABLEAUS, Tableau
 
 UNSUPPORTED = (
     "explicit_adams",
@@ -42,6 +42,13 @@ UNSUPPORTED = (
 )
 """Methods of torchdiffeq that are not explicit Runge-Kutta methods."""
 
+METHODS: dict[str, Tableau] = {
+    **TABLEAUS,
+    "adaptive_heun": ADAPTIVE_HEUN.reusing_last_stage((1 / 2, 0.0)),
+    "fehlberg2": FEHLBERG2.reusing_last_stage((0.0, 1 / 2, 0.0)),
+}
+"""Methods as torchdiffeq runs them."""
+
 CALLBACKS = {"try": "callback_step", "accept": "callback_accept_step", "reject": "callback_reject_step"}
 
 ADAPTIVE_OPTIONS = {
@@ -61,6 +68,7 @@ ADAPTIVE_OPTIONS = {
 }
 FACTORS = {"safety": 0.9, "dfactor": 0.2, "ifactor": 10.0}
 FIXED_OPTIONS = {"norm", "step_size", "grid_constructor", "interp", "perturb"}
+STIFF_STEPS = 1_000_000  # more are not taken for a stiff problem, unless max_num_steps is given
 MAX_FIXED_STEPS = 20_000  # towards an event, which may never happen
 
 
@@ -75,14 +83,14 @@ def problem_from(
     event_fn: Callable[[Tensor, Any], Tensor] | None,
 ) -> Problem:
     """Torchdiffeq's arguments in this solver's terms."""
-    y0 = inputs.state(y0)
-    packing = Packing(y0, 0)
+    y0 = inputs.tensors(y0)
+    tableau = _checked_method(method)
+    packing = FlatPacking(y0, broadcasts=not tableau.adaptive)
     y = packing.pack(y0)
     times = _checked_times(t)
     if event_fn is not None:
         inputs.require(len(times) == 2, "t", t, "a start time and a second one for the direction, beside event_fn")
         times = [times[0], math.copysign(math.inf, times[1] - times[0])]
-    tableau = _checked_method(method)
     options = dict(options or {})
     norm = options.get("norm")
     unknown = options.keys() - (ADAPTIVE_OPTIONS if tableau.adaptive else FIXED_OPTIONS)
@@ -137,9 +145,9 @@ def _checked_method(method: str | None) -> Tableau:
     if method in UNSUPPORTED:
         raise ValueError(
             f"method: torchdiffeq's {method!r} is not an explicit Runge-Kutta method and is not supported here; "
-            f"takes one of {', '.join(TABLEAUS)}"
+            f"takes one of {', '.join(METHODS)}"
         )
-    return inputs.lookup("method", method or "dopri5", TABLEAUS)
+    return inputs.lookup("method", method or "dopri5", METHODS)
 
 
 def _checked_tolerance(name: str, tolerance: Any, packing: Packing) -> float | Tensor:
@@ -170,6 +178,7 @@ def _adaptive_settings(options: dict[str, Any], times: list[float]) -> dict[str,
         "controller": PID(safety=safety, min_factor=dfactor, max_factor=ifactor),
         # torchdiffeq's budget is for each interval between outputs; this is never stricter
         "max_steps": int(options.get("max_num_steps", 2**31 - 1)) * max(1, len(times) - 1),
+        "stiff_steps": None if "max_num_steps" in options else STIFF_STEPS,
         "first_step": None if first_step is None else float(first_step),
         "min_step": float(options.get("min_step", 0.0)),
         "max_step": float(options.get("max_step", math.inf)),
@@ -207,6 +216,7 @@ def _fixed_settings(
         "max_steps": max(len(grid) - 1, 1),
         "controller": PID(),
         "nudge": bool(options.get("perturb", False)),
+        "keeps_non_finite": True,
     }
 
 

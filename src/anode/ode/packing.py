@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -69,39 +69,118 @@ class Packing:
         return largest_rms(dims, self.sizes) if self.is_tuple else rms(dims, self.sizes[0])
 
     def rate(self, f: Callable[[Tensor, Any], Any]) -> Callable[[Tensor, Tensor], Tensor]:
-        """F on packed states, with its result checked."""
-        last: list[Any] = [None, 0]
+        """Return f on packed states, with its result checked."""
+        slope_of, unpack = self.slope_of(), self.unpack
 
         def evaluate(t: Tensor, y: Tensor) -> Tensor:
             before = _version(y)
-            slope = _uncast(f(t, y), y)
-            if not isinstance(slope, Tensor) or slope.shape != y.shape or slope.dtype != y.dtype:
-                raise bad_slope(slope, y)
+            result = f(t, unpack(y))
             if _version(y) != before:
                 raise changed_state()
-            if slope is last[0] and _version(slope) != last[1]:
-                raise ValueError("f must return a new tensor each time, but it overwrote the one it returned before")
-            last[:] = slope, _version(slope)
-            return slope
+            return slope_of(result, y)
 
-        def evaluate_tuple(t: Tensor, y: Tensor) -> Tensor:
-            state, before = self.unpack(y), _version(y)
-            slopes = f(t, state)
-            if _version(y) != before:
-                raise changed_state()
-            if isinstance(slopes, tuple | list):
-                slopes = tuple(_uncast(slope, y) for slope in slopes)
-            if not isinstance(slopes, tuple | list) or len(slopes) != len(state):
-                raise TypeError(
-                    f"f must return a tuple of {len(state)} tensors, like the state it is given, but it returned "
-                    f"{describe(slopes)}"
-                )
-            for slope, component in zip(slopes, state, strict=True):
-                if not isinstance(slope, Tensor) or slope.shape != component.shape or slope.dtype != component.dtype:
-                    raise bad_slope(slope, component)
-            return self.pack(tuple(slopes))
+        return evaluate
 
-        return evaluate_tuple if self.is_tuple else evaluate
+    def slope_of(self) -> Callable[[Any, Tensor], Tensor]:
+        """Return a function of what f returned and the packed state that gives the packed slope, or raises."""
+        return self._checked_tuple if self.is_tuple else OwnMemory()
+
+    def _checked_tuple(self, slopes: Any, y: Tensor) -> Tensor:
+        state = self.unpack(y)
+        if not isinstance(slopes, tuple | list) or len(slopes) != len(state):
+            raise TypeError(
+                f"f must return a tuple of {len(state)} tensors, like the state it is given, but it returned "
+                f"{describe(slopes)}"
+            )
+        return self.pack(tuple(_checked(slope, part) for slope, part in zip(slopes, state, strict=True)))
+
+
+class OwnMemory:
+    """Checks slopes that are tensors, and that f does not overwrite one it returned before."""
+
+    def __init__(self) -> None:
+        self._last: Tensor | None = None
+        self._last_version = 0
+
+    def __call__(self, slope: Any, y: Tensor) -> Tensor:
+        slope, last = _checked(slope, y), self._last
+        version = _version(slope)
+        if last is not None and _version(last) != self._last_version and _same_memory(slope, last):
+            raise ValueError("f must return a new tensor each time, but it overwrote the one it returned before")
+        self._last, self._last_version = slope, version
+        return slope
+
+
+class FlatPacking(Packing):
+    """How torchdiffeq packs states and reads slopes: it converts where :class:`Packing` refuses.
+
+    The components of a tuple may differ in dtype, and get the one that torch promotes them to. A slope is
+    converted to the dtype of the state. In a tuple only its number of elements counts, not its shape. f may return
+    the same tensor each time and overwrite it.
+
+    Args:
+        y0: A state.
+        broadcasts: Whether a slope of fewer elements is broadcast to the shape of the state.
+    """
+
+    def __init__(self, y0: State, broadcasts: bool = False) -> None:
+        super().__init__(y0, 0)
+        self.broadcasts = broadcasts
+
+    def slope_of(self) -> Callable[[Any, Tensor], Tensor]:
+        return self._flattened if self.is_tuple else self._fitted
+
+    def _flattened(self, slopes: Any, y: Tensor) -> Tensor:
+        parts = [part.reshape(-1) for part in slopes]
+        sizes = [part.numel() for part in parts]
+        if sum(sizes) != y.numel() or (len(sizes) == len(self.sizes) and sizes != self.sizes):
+            raise ValueError(f"f must return slopes of {self.sizes} elements, like the state, but they have {sizes}")
+        return _converted(torch.cat(parts), y)
+
+    def _fitted(self, slope: Any, y: Tensor) -> Tensor:
+        if self.broadcasts and isinstance(slope, int | float):
+            slope = y.new_tensor(slope)
+        if not isinstance(slope, Tensor):
+            raise bad_slope(slope, y)
+        if slope.shape != y.shape:
+            slope = self._reshaped(slope, y)
+        slope = _converted(slope, y)
+        # What was written to in place may be a buffer that f will write to again.
+        return slope.clone() if slope.is_inference() or slope._version else slope
+
+    def _reshaped(self, slope: Tensor, y: Tensor) -> Tensor:
+        """Return a slope without leading dimensions of size 1, broadcast to the shape of y if that is allowed."""
+        front = max(slope.ndim - y.ndim, 0)
+        shape = slope.shape[front:]
+        fits = shape == y.shape or (self.broadcasts and broadcasts_to(shape, y.shape))
+        if not fits or any(n != 1 for n in slope.shape[:front]):
+            raise bad_slope(slope, y)
+        return slope.reshape(shape).expand(y.shape)
+
+
+def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether a tensor of one shape broadcasts to another."""
+    return len(shape) <= len(target) and all(n in (1, m) for n, m in zip(shape[::-1], target[::-1], strict=False))
+
+
+def _converted(slope: Tensor, y: Tensor) -> Tensor:
+    if slope.dtype == y.dtype:
+        return slope
+    if slope.is_complex() and not y.is_complex():
+        raise bad_slope(slope, y)
+    return slope.to(y.dtype)
+
+
+def _checked(slope: Any, y: Tensor) -> Tensor:
+    slope = _uncast(slope, y)
+    if not isinstance(slope, Tensor) or slope.shape != y.shape or slope.dtype != y.dtype:
+        raise bad_slope(slope, y)
+    return slope
+
+
+def _same_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors begin at the same address; under transforms of torch, whether they are the same object."""
+    return a is b or (not torch._C._are_functorch_transforms_active() and a.data_ptr() == b.data_ptr())
 
 
 def _uncast(slope: Any, y: Tensor) -> Any:

@@ -29,6 +29,8 @@ class Plan:
         knots: For steps of given size, their ends: (time, index of the given time it moves with or ``None``).
         step_at: Times at which a step has to end, in order.
         jump_at: Those of them where f jumps.
+        keeps_non_finite: Keep a step of given size that ends in NaN or infinity, instead of stopping.
+        stiff_steps: Give a stiff problem up as soon as it is seen to need more steps than this; ``None`` not to ask.
         nudge: Evaluate f just inside the ends of a step, never on them.
         times_move: Whether gradients with respect to ``times`` are wanted.
         moving_times: ``times`` as a tensor that autograd follows, when the loop itself is recorded by autograd.
@@ -51,6 +53,8 @@ class Plan:
     knots: list[tuple[float, int | None]] | None = None
     step_at: list[float] = field(default_factory=list)
     jump_at: frozenset[float] = frozenset()
+    keeps_non_finite: bool = False
+    stiff_steps: int | None = None
     nudge: bool = False
     times_move: bool = False
     moving_times: Tensor | None = None

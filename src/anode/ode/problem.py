@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.ode import inputs, native
-from anode.ode.adjoint import AdjointRate, ContinuousSolve, checked_backward, largest_norm
+from anode.ode import inputs, native, stiffness
+from anode.ode.adjoint import AdjointRate, ContinuousSolve, largest_norm, solve_backward
 from anode.ode.clocks import clock_for
 from anode.ode.control import rms
 from anode.ode.dense import DenseOutput
@@ -31,7 +31,7 @@ from anode.ode.integrate import Integration, Trace, Watch
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
 from anode.ode.sequential import as_function
-from anode.ode.solution import Solution, Status
+from anode.ode.solution import Solution, Status, first_failure
 from anode.ode.tableaus import TABLEAUS
 from anode.ode.tools import in_functorch, is_followed
 
@@ -216,7 +216,7 @@ class Problem:
         def solve_back(
             rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor, options: dict[str, Any]
         ) -> tuple[Tensor, ...]:
-            return checked_backward(self.adjoint_problem(gradient, rate, state, span).solve_plain("none", dense=False))
+            return solve_backward(self.adjoint_problem(gradient, rate, state, span))
 
         ys = ContinuousSolve.apply(  # type: ignore[no-untyped-call]
             rate if plan.group_dims else self.rate,
@@ -285,7 +285,15 @@ class Problem:
             stats=trace.stats,
             gradient=gradient,
             interpolant=None if interpolant is None else lambda t: unpack(interpolant(t)),
+            note=self.note(trace),
         )
+
+    def note(self, trace: Trace) -> str:
+        """Return what is to be said about the first group that failed, besides its status."""
+        failed = first_failure(trace.status)
+        if failed is None or failed[1] != Status.MAX_STEPS:
+            return ""
+        return stiffness.note(self.rate, self.plan, trace.t, trace.y, trace.stats.accepted, failed[0])
 
 
 def _smallest(tol: float | Tensor) -> float:

@@ -37,7 +37,8 @@ class Status(IntEnum):
 _HELP = {
     Status.SUCCESS: "the solve reached its end time",
     Status.MAX_STEPS: (
-        "the step budget was used up before the end time: raise max_steps, loosen rtol and atol, "
+        "the step budget was used up before the end time: raise max_steps (in odeint, options={'max_num_steps': ...}), "
+        "loosen rtol and atol, "
         "or look at whether f has become stiff or chaotic (during training: lower the learning rate, add weight "
         "decay or augment)"
     ),
@@ -110,6 +111,7 @@ class Solution:
         status: A :class:`Status`, or a tensor of them with one entry a group.
         stats: A :class:`Stats`.
         gradient: How this solve is differentiated: ``"discrete"``, ``"stored"``, ``"continuous"`` or ``"none"``.
+        note: What happened, and what to do about it, if more is known of a failure than its status says; else empty.
     """
 
     times: list[float]
@@ -120,6 +122,7 @@ class Solution:
     stats: Stats
     gradient: str
     interpolant: Callable[[Tensor], State] | None = None
+    note: str = ""
 
     def __repr__(self) -> str:
         y1 = self.y1 if isinstance(self.y1, tuple) else (self.y1,)
@@ -151,14 +154,21 @@ class Solution:
     @outside_graphs
     def check(self) -> Solution:
         """Return the solution itself, or raise :class:`SolveError` if any part of it failed."""
-        if self.success:
+        failed = first_failure(self.status)
+        if failed is None:
             return self
-        status, reached = torch.as_tensor(self.status).flatten(), torch.as_tensor(self.t1).flatten()
-        failed = (status != Status.SUCCESS).nonzero().flatten()
-        worst = Status(int(status[failed[0]]))
-        where = f"t = {reached[failed[0]].item():.6g}"
-        who = "the solve" if len(status) == 1 else f"{len(failed)} of {len(status)} groups (first: {failed[0].item()})"
-        raise SolveError(f"{who} stopped at {where} with status {worst.name}: {worst.help}.", self)
+        group, status = failed
+        every = torch.as_tensor(self.status).flatten()
+        count = int((every != Status.SUCCESS).sum())
+        who = "the solve" if len(every) == 1 else f"{count} of {len(every)} groups (first: {group})"
+        t1, accepted, rejected = (
+            torch.as_tensor(x).flatten()[group].item() for x in (self.t1, self.stats.accepted, self.stats.rejected)
+        )
+        steps = f"{accepted} steps" + (f" and {rejected} rejected ones" if rejected else "")
+        message = (
+            f"{who} stopped at t = {t1:.6g}, after {steps}, with status {status.name}: {self.note or status.help}."
+        )
+        raise SolveError(message, self)
 
     def __call__(self, t: float | Tensor) -> State:
         """The state at time ``t``, anywhere in the part that was solved; needs ``dense=True``.
@@ -169,6 +179,12 @@ class Solution:
         if self.interpolant is None:
             raise ValueError("this solution keeps no dense output: call solve(..., dense=True) to evaluate it at any t")
         return self.interpolant(t if isinstance(t, Tensor) else torch.tensor(t, dtype=torch.float64))
+
+
+def first_failure(status: Any) -> tuple[int, Status] | None:
+    """Return the first group that failed and its status; ``None`` if all succeeded."""
+    every = status.flatten().tolist() if isinstance(status, Tensor) else [status]
+    return next(((group, Status(code)) for group, code in enumerate(every) if code != Status.SUCCESS), None)
 
 
 def _stack(tensors: list[Any], like: Tensor) -> Tensor:

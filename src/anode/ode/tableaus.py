@@ -59,6 +59,8 @@ class Tableau:
         polynomials: p_i(x) of the dense output, one for each slope and one for the end slope.
         dense_order: Order of the dense output.
         fsal: Whether the error estimate needs the end slope, so that every step evaluates it.
+        last_stage_ends: Whether the next step begins with the last slope of this one, although that was not evaluated
+            at the end of the step; as in torchdiffeq, see :meth:`reusing_last_stage`.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Tableau:
     polynomials: tuple[Polynomial, ...] = field(default=())
     dense_order: int = 0
     fsal: bool = False
+    last_stage_ends: bool = False
 
     def __post_init__(self) -> None:
         if not self.polynomials:
@@ -112,10 +115,34 @@ class Tableau:
         """Whether the dense output uses the end slope."""
         return any(self.polynomials[-1])
 
+    @cached_property
+    def stability(self) -> float:
+        """How far the stability region reaches along the negative real axis, to two decimals."""
+        slopes, coefficients = [1.0] * len(self.b), [1.0]
+        for _ in self.b:
+            coefficients.append(sum(b * k for b, k in zip(self.b, slopes, strict=True)))
+            slopes = [sum(a * k for a, k in zip(row, slopes, strict=False)) for row in self.a]
+        x = 0.01
+        while abs(sum(c * (-x) ** n for n, c in enumerate(coefficients))) <= 1:
+            x += 0.01
+        return x
+
     def linear(self) -> Tableau:
         """The same method with straight lines between the ends of its steps."""
         lines = tuple((b,) for b in self.b)
         return replace(self, polynomials=(*lines, (0.0,)), dense_order=1)
+
+    def reusing_last_stage(self, middle: Sequence[float]) -> Tableau:
+        """Return the method as torchdiffeq runs it, with the last stage in place of the end slope.
+
+        This saves one evaluation per step and costs accuracy.
+
+        Args:
+            middle: Weights of the slopes in the state half way.
+        """
+        *rows, before, end = _quartic(self.b, (*middle, 0.0))
+        last = tuple(x + y for x, y in zip(before, end, strict=True))
+        return replace(self, polynomials=(*rows, last, (0.0,)), dense_order=1, last_stage_ends=True)
 
 
 def _sparse(weights: Sequence[float]) -> Weights:
