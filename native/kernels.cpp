@@ -214,7 +214,8 @@ void squares(int count, const T* weights, const T* const* k, const T* y, const T
       V<T> error = weights[0] * load(k[0] + at);
       for (int s = 1; s < count; ++s) error += weights[s] * load(k[s] + at);
       V<T> before = absolute<T>(load(y + at)), after = absolute<T>(load(y1 + at));
-      error /= (before > after ? before : after) * rtol + atol;
+      const V<T> scale = (before > after ? before : after) * rtol + atol;
+      error = error / scale + (scale - scale);  // NaN where the state overflowed
       sum += error * error;
     }
     store(out + b, sum);

@@ -93,7 +93,7 @@ enum Status : int { kSuccess = 0, kMaxSteps = 1, kUnderflow = 2, kNonFinite = 3 
 /// The time and step size of one group.
 struct Clock {
   double t, from = 0, t1 = 0, h, error = 1, error_before = 1, last_error = 0;
-  long nfe = 0, accepted = 0, rejected = 0, attempts = 0;
+  long nfe = 0, accepted = 0, rejected = 0, attempts = 0, overflows = 0;
   int status = kSuccess;
   bool active, moved = true, kept = false, set_aside = false;  // set_aside: its state is no longer in its block
 
@@ -113,7 +113,8 @@ struct Clock {
       return;
     }
     if (attempts >= task.max_steps) {
-      stop(kMaxSteps);
+      // If most rejections were for NaN or infinity, it was those that used up the steps.
+      stop(2 * overflows > rejected ? kNonFinite : kMaxSteps);
       t1 = t;
       return;
     }
@@ -155,6 +156,7 @@ struct Clock {
     moved = kept;
     if (!kept) {
       ++rejected;
+      overflows += !std::isfinite(ratio);
       return;
     }
     ++accepted;

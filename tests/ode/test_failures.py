@@ -328,10 +328,17 @@ def test_steps_of_a_given_size_keep_to_the_budget(control):
     assert solution.y1.item() == pytest.approx(1.4)
 
 
-def test_a_state_that_overflows_between_finite_slopes_is_not_a_success():
-    y0 = torch.full((1,), 3e38, dtype=torch.float32)
-    solution = anode.solve(lambda t, y: torch.full_like(y, 1e38), y0, (0.0, 10.0))
-    assert solution.status == Status.NON_FINITE
+@pytest.mark.parametrize("control", ["joint", "sample"])
+@pytest.mark.parametrize("engine", ["torch", "native"])
+def test_a_state_that_overflows_between_finite_slopes_is_not_a_success(control, engine):
+    if engine == "native":
+        pytest.importorskip("anode._native")
+    constant = torch.nn.Sequential(torch.nn.Linear(1, 1))
+    torch.nn.init.zeros_(constant[0].weight)
+    torch.nn.init.constant_(constant[0].bias, 1e38)
+    y0 = torch.full((1, 1), 3e38, dtype=torch.float32)
+    solution = anode.solve(constant, y0, (0.0, 10.0), control=control, engine=engine)
+    assert Status(int(solution.status)) is Status.NON_FINITE
     assert solution.y1.isfinite().all()
 
 

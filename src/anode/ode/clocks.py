@@ -81,6 +81,7 @@ class JointClock:
         self._start: int | None = 0
         self._memory = plan.controller.start(plan.tableau.order)
         self._last_error = 0.0
+        self._overflows = 0
         self._pending = [i for i in plan.wanted if plan.times[i] != self.t]
         self._landings = [t for t in plan.step_at if (t - self.t) * plan.direction > 0]
         self._budget = plan.max_steps if plan.stiff_steps is None else min(plan.max_steps, CHECK_EVERY)
@@ -110,7 +111,8 @@ class JointClock:
         """The next step to try; ``None``, with a status, if there can be none."""
         plan, stats = self.plan, self.stats
         if stats.accepted + stats.rejected >= self._budget:
-            self._stop(Status.MAX_STEPS)
+            # If most rejections were for NaN or infinity, it was those that used up the steps.
+            self._stop(Status.NON_FINITE if 2 * self._overflows > stats.rejected else Status.MAX_STEPS)
             return None
         if plan.knots is not None:
             (t, start), (t1, end) = plan.knots[stats.accepted : stats.accepted + 2]
@@ -161,6 +163,7 @@ class JointClock:
             self._h *= checked_factor(accepted, factor)
         if not accepted:
             self.stats.rejected += 1
+            self._overflows += not math.isfinite(self._last_error)
             return None
         self.stats.accepted += 1
         self.t = as_float(step.t1)
@@ -217,6 +220,7 @@ class GroupClock:
         self._h: Number = None if plan.first_step is None else full(plan.first_step)
         self._memory = plan.controller.start(plan.tableau.order)
         self._last_error = full(0.0)
+        self._overflows = full(0, torch.int64)
         self._attempts = 0
         self._wanted_times = [plan.times[i] * plan.direction for i in plan.wanted]
 
@@ -236,6 +240,7 @@ class GroupClock:
         """The next steps to try; ``None``, with statuses, if there can be none."""
         plan = self.plan
         if self._attempts >= plan.max_steps:
+            self._stop(2 * self._overflows > self.stats.rejected, Status.NON_FINITE)
             self._stop(self._active, Status.MAX_STEPS)
             return None
         self._attempts += 1
@@ -286,6 +291,7 @@ class GroupClock:
             self._stop(rejected & smallest_size, Status.NON_FINITE)
             self._h = self._h * checked_factor(accepted, factor)
             self._last_error = ratio
+            self._overflows += rejected & ~ratio.isfinite()
         self._moved = accepted
         self.stats.accepted += accepted
         self.stats.rejected += rejected

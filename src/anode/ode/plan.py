@@ -92,8 +92,9 @@ class Plan:
         return 1.0 if self.times[-1] >= self.times[0] else -1.0
 
     def error_ratio(self, error: Tensor, y: Tensor, y1: Tensor) -> Tensor:
-        """An error over what the tolerances allow. Overwrites the error."""
-        return self.norm(error.div_(torch.maximum(y.abs(), y1.abs()).mul_(self.rtol).add_(self.atol)))
+        """An error over what the tolerances allow; NaN if the state overflowed. Overwrites the error."""
+        scale = torch.maximum(y.abs(), y1.abs()).mul_(self.rtol).add_(self.atol)
+        return self.norm(error.div_(scale).add_(scale.sub_(scale)))
 
     def moving(self, time: Number, index: int | None) -> Number:
         """``time`` as a function of the given time number ``index``, with which it moves; ``None`` if with none."""
