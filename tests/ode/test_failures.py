@@ -454,7 +454,8 @@ def test_an_f_that_changes_the_state_in_place_is_refused():
 def test_a_solution_and_a_status_print_as_one_line():
     solution = anode.solve(lambda t, y: -y, torch.ones(3), (0.0, 1.0))
     assert str(solution.status) == "SUCCESS"
-    assert repr(solution) == f"Solution(SUCCESS, y1: (3,), 2 times, nfe: {solution.stats.nfe}, gradient: none)"
+    how = f"nfe: {solution.stats.nfe}, gradient: none, engine: torch"
+    assert repr(solution) == f"Solution(SUCCESS, y1: (3,), 2 times, {how})"
 
 
 @pytest.mark.parametrize("dense", [False, True])

@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 import anode
+from anode import Continuous
 from anode.models import backprop, fields
-from anode.ode.gradients import Continuous
 from anode.ode.tableaus import TABLEAUS
 
 MODES = ("discrete", "stored", "continuous")
