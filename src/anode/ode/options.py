@@ -20,7 +20,7 @@ from anode.ode.packing import FlatPacking, Packing, describe
 from anode.ode.plan import Interval
 from anode.ode.problem import Problem
 from anode.ode.solution import State
-from anode.ode.solver import Solver
+from anode.ode.solver import DEFAULT
 from anode.ode.tableaus import ADAPTIVE_HEUN, FEHLBERG2, TABLEAUS, Tableau
 
 UNSUPPORTED = (
@@ -104,7 +104,7 @@ def problem_from(
     else:
         settings, special = _fixed(options, tableau, times, func, y0, t)
     special |= {"rtol": _checked_tolerance("rtol", rtol, packing), "atol": _checked_tolerance("atol", atol, packing)}
-    solver = Solver(control="joint", **settings)
+    solver = DEFAULT.but(control="joint", **settings)
     wanted = list(range(len(times)))
     plan = solver.plan(y, packing, times, wanted, norm=norm, times_move=t.requires_grad, **special)
     moving = t[: len(times)].to(y.device, torch.float64) if t.requires_grad else None
@@ -203,7 +203,7 @@ def _fixed(
     inputs.require(ends, "grid_constructor", grid, f"times from {times[0]} to {times[-1]}")
     interp = options.get("interp", "linear")
     settings = {
-        "method": inputs.lookup("interp", interp, {"linear": tableau.linear(), "cubic": tableau}),
+        "method": inputs.lookup("interp", interp, {"linear": tableau.linear, "cubic": tableau}),
         "max_steps": max(len(grid) - 1, 1),
         "step_size": 1.0 if step_size is None else float(step_size),  # the knots say where steps end
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -168,6 +169,23 @@ class Solver:
         """The same solver with some settings changed."""
         if not settings:
             return self
+        # Checking settings takes longer than a small solve, and most callers pass the same ones again and again.
+        key = tuple((name, type(value), value) for name, value in settings.items())
+        try:
+            return self._variants[key]
+        except (KeyError, TypeError):  # it is new, or cannot be hashed
+            variant = self._changed(settings)
+        if len(self._variants) >= MOST_VARIANTS:
+            self._variants.clear()
+        with suppress(TypeError):
+            self._variants[key] = variant
+        return variant
+
+    @cached_property
+    def _variants(self) -> dict[Any, Solver]:
+        return {}
+
+    def _changed(self, settings: dict[str, Any]) -> Solver:
         for name in settings:
             if name not in SETTINGS:
                 near = get_close_matches(name, SETTINGS, n=1)
@@ -177,7 +195,7 @@ class Solver:
 
     def changes(self, default: Solver | None = None) -> dict[str, Any]:
         """The settings that differ from those of another solver, or from the defaults."""
-        default = Solver() if default is None else default
+        default = DEFAULT if default is None else default
         return {n: getattr(self, n) for n in SETTINGS if not _same(getattr(self, n), getattr(default, n))}
 
     def to_json(self, default: Solver | None = None) -> dict[str, Any]:
@@ -190,7 +208,7 @@ class Solver:
         found = {name: _from_json(value) for name, value in settings.items()}
         if found.get("control", "auto") is None:  # as versions before 0.2 wrote it
             found["control"] = "auto"
-        return (cls() if default is None else default).but(**found)
+        return (DEFAULT if default is None else default).but(**found)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Solver) and all(_same(getattr(self, n), getattr(other, n)) for n in SETTINGS)
@@ -202,6 +220,8 @@ class Solver:
         return f"Solver({', '.join(f'{name}={value!r}' for name, value in self.changes().items())})"
 
 
+MOST_VARIANTS = 64
+"""How many changed solvers are remembered."""
 SETTINGS = tuple(each.name for each in fields(Solver))
 """The names of a solver's settings."""
 
@@ -263,3 +283,7 @@ def _from_json(value: Any) -> Any:
         found = {key: _from_json(each) for key, each in settings.items()}
         return lookup("kind", kind, SAVED)(**found)
     return tuple(map(_from_json, value)) if isinstance(value, list) else value
+
+
+DEFAULT = Solver()
+"""The solver of those who ask for nothing else."""

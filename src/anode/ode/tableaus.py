@@ -165,6 +165,7 @@ class Tableau:
             x += 0.01
         return x
 
+    @cached_property
     def linear(self) -> Tableau:
         """The same method with straight lines between the ends of its steps."""
         lines = tuple((b,) for b in self.b)
