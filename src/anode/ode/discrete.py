@@ -10,8 +10,8 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,9 +20,9 @@ from torch import Tensor
 from anode.ode.control import Number
 from anode.ode.field import Derivative
 from anode.ode.gradient import Gradient, dot, is_last_pass, only_once, plain_sum, prepare
-from anode.ode.integrate import Step, Trace, combine, dense_slope_weights, dense_weights, weighted_sum
-from anode.ode.plan import Emission, Plan
-from anode.ode.solution import Solution, Stats
+from anode.ode.integrate import Step, Trace, combine, dense_slope_weights, dense_weights, stand_in, weighted_sum
+from anode.ode.plan import Emission, Plan, spread
+from anode.ode.solution import Solution, Stats, Status
 from anode.ode.stored import Stored
 from anode.ode.tableaus import Tableau
 from anode.ode.tools import in_functorch
@@ -88,6 +88,7 @@ class DiscreteSolve(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(y0, times, *params)  # so that autograd notices if they are changed in between
         ctx.plan, ctx.derivative, ctx.steps, ctx.stats = plan, derivative, trace.steps, trace.stats
+        ctx.status = trace.status
         return (*trace.outputs, trace.y.clone())
 
     @staticmethod
@@ -100,6 +101,7 @@ class DiscreteSolve(torch.autograd.Function):
         wanted = dict(zip(plan.wanted, cotangents[:-1], strict=True))
         sweep = Sweep(plan.tableau, derivative, None if times is None else torch.zeros_like(times), ctx.stats)
         adjoint = cotangents[-1]
+        sweep.ignored = _ignored(plan, ctx.status, cotangents)
         for step in reversed(ctx.steps):
             arriving = [(e, _masked(g, e.groups)) for e in step.emissions if (g := wanted[e.index]) is not None]
             adjoint = sweep.back_over(step, adjoint, arriving)
@@ -125,7 +127,11 @@ class Sweep:
 
     Attributes:
         times: Gradients for the plan's times.
+        ignored: Groups that failed and that nothing depends on, shaped to broadcast against the state. On their way to
+            failure f may have had infinite derivatives, and zero times these is NaN.
     """
+
+    ignored: Tensor | None = None
 
     def __init__(self, tableau: Tableau, derivative: Derivative, times: Tensor | None, stats: Stats) -> None:
         self.tableau, self.derivative, self.times, self.stats = tableau, derivative, times, stats
@@ -139,6 +145,13 @@ class Sweep:
             arriving: The outputs inside the step, each with its cotangent.
         """
         tableau = self.tableau
+        if self.ignored is not None:
+            step = replace(
+                step,
+                y=stand_in(self.ignored, step.y),
+                slopes=None,
+                failed=self.ignored if step.failed is None else self.ignored | step.failed,
+            )
         # Everything the step made of its slopes: their weights in it, and its cotangent.
         made: list[tuple[dict[int, Number], Tensor]] = []
         if adjoint is not None:
@@ -210,6 +223,19 @@ class Sweep:
         if index is not None:
             assert self.times is not None
             self.times[index] += gradient
+
+
+def _ignored(plan: Plan, status: Any, cotangents: Sequence[Tensor | None]) -> Tensor | None:
+    """The groups that failed and whose cotangents are all zero; ``None`` if there are none."""
+    if not plan.group_dims:
+        return None
+    ignored = status != Status.SUCCESS
+    if not ignored.any():
+        return None
+    for cotangent in cotangents:
+        if cotangent is not None:
+            ignored = ignored & (cotangent == 0).reshape(*plan.groups, -1).all(-1)
+    return spread(plan, ignored) if ignored.any() else None
 
 
 def _laid_out(cotangent: Tensor, y: Tensor) -> Tensor:

@@ -152,7 +152,8 @@ class Problem:
             wanted = {id(p) for p in params}
             if {id(p) for p in own.parameters if p.requires_grad} == wanted:
                 return own
-        return AutogradDerivative(self.rate, params, time=self.times is not None)
+        module = self.f if isinstance(self.f, nn.Module) else None
+        return AutogradDerivative(self.rate, params, time=self.times is not None, module=module)
 
     @cached_property
     def own_derivative(self) -> Derivative | None:
