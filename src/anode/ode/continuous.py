@@ -83,8 +83,9 @@ class Continuous(Gradient):
             times = torch.cat([times, times.new_tensor([trace.t])])
 
         def rate(t: Tensor, y: Tensor) -> Tensor:
-            groups = t.reshape((1,) * y.ndim).expand(*plan.groups, *(1,) * (y.ndim - plan.group_dims))
-            return problem.rate(groups if plan.group_dims else t, y)
+            if plan.group_dims:
+                t = t.reshape((1,) * y.ndim).expand(*plan.groups, *(1,) * (y.ndim - plan.group_dims))
+            return problem.rate(t, y)
 
         def solve_back(
             rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor, options: dict[str, Any]

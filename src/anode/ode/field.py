@@ -177,7 +177,7 @@ class Field(nn.Module):
 def is_hooked(module: nn.Module) -> bool:
     """Whether calling a module does more than its ``forward``, or something else."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    called = type(module).__call__ is not nn.Module.__call__
+    called = type(module).__call__ not in (nn.Module.__call__, nn.ParameterList.__call__)
     return any(hooks) or has_global_hooks() or called or "forward" in module.__dict__
 
 
