@@ -10,12 +10,16 @@ from anode.models.fields import ConvField, MLPField
 from anode.models.flow import Flow
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.ode.compat import odeint, odeint_adjoint, odeint_dense, odeint_event
+from anode.ode.continuous import Continuous
 from anode.ode.control import PID, Controller
-from anode.ode.field import Field
-from anode.ode.gradients import Continuous
+from anode.ode.discrete import Discrete
+from anode.ode.field import Derivative, Field
+from anode.ode.gradient import Gradient
 from anode.ode.solution import Solution, SolveError, Stats, Status
 from anode.ode.solve import solve
-from anode.ode.tableaus import TABLEAUS
+from anode.ode.solver import Solver
+from anode.ode.stored import Stored
+from anode.ode.tableaus import TABLEAUS, Tableau
 from anode.train.checkpoint import load, save
 from anode.train.fit import Snapshots, fit
 from anode.train.history import History
@@ -37,8 +41,11 @@ __all__ = [
     "Continuous",
     "Controller",
     "ConvField",
+    "Derivative",
+    "Discrete",
     "Field",
     "Flow",
+    "Gradient",
     "History",
     "ImageNeuralODE",
     "MLPField",
@@ -47,8 +54,11 @@ __all__ = [
     "Snapshots",
     "Solution",
     "SolveError",
+    "Solver",
     "Stats",
     "Status",
+    "Stored",
+    "Tableau",
     "datasets",
     "fit",
     "images",

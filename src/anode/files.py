@@ -241,7 +241,9 @@ def read_described(described: Path, path: Path) -> tuple[Any, dict[str, Tensor]]
     content, misses = read_json(described), 0
     while True:
         checksum = content.get("sha256") if isinstance(content, dict) else None
-        tensors = _read_matching(path, checksum if isinstance(checksum, str) else None)
+        if checksum is not None and not (isinstance(checksum, str) and re.fullmatch("[0-9a-f]{64}", checksum)):
+            raise DamagedFileError(f"{described}: is damaged: its sha256 is no checksum")
+        tensors = _read_matching(path, checksum)
         if tensors is not None:
             return content, tensors
         again = read_json(described)

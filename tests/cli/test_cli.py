@@ -23,6 +23,7 @@ from anode.experiments.single import Single, load_saved
 from anode.experiments.toy import protocols
 from anode.experiments.toy.runs import ToyRun
 from anode.experiments.toy.studies import STUDIES
+from anode.ode.solver import SETTINGS
 
 COMMAND = str(Path(sys.executable).with_name("anode"))
 QUICK = ["--epochs", "1", "--batch-size", "500"]
@@ -85,12 +86,14 @@ def test_every_command_has_help(invoke, command):
 
 def test_the_help_of_train_has_every_option_with_its_default_the_datasets_and_an_example(invoke):
     text = plain(invoke("train", "--help").stdout)
-    for name, field in Single.__dataclass_fields__.items():
-        if name == "data":
+    defaults = {name: field.default for name, field in Single.__dataclass_fields__.items()}
+    defaults |= {name: getattr(defaults["solver"], name) for name in SETTINGS}
+    for name, default in defaults.items():
+        if name in ("data", "solver"):
             continue
         assert f"--{name.replace('_', '-')} " in text, name
-        if field.default is not None and not isinstance(field.default, bool):
-            assert f"[default: {field.default}]" in text, name
+        if default is not None and not isinstance(default, bool):
+            assert f"[default: {default}]" in text, name
     for name in (
         *anode.datasets.DATASETS,
         "--no-time",
@@ -376,6 +379,7 @@ from anode.train.fit import Training
 validate, seen = Training.validate, Path(sys.argv.pop(1))
 Training.validate = lambda self: (validate(self), seen.touch())
 from anode.cli import run
+from anode.ode.solver import SETTINGS
 run()
 """
 

@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import anode
-from anode import ANODEClassifier, ANODERegressor
+from anode import ANODEClassifier, ANODERegressor, Solver
 from anode.files import DamagedFileError
 
 IRIS = load_iris()
@@ -227,7 +227,7 @@ def test_rare_classes_are_held_out_as_they_come():
 
 def test_a_failed_solve_is_a_warning_and_leaves_a_model():
     with pytest.warns(ConvergenceWarning, match=r"training ended in iteration \d+: .*try a lower lr"):
-        model = iris_classifier(lr=1e4, max_steps=30)
+        model = iris_classifier(lr=1e4, solver=Solver(atol=1e-3, max_steps=30))
     assert model.history_.failures
 
 
@@ -242,7 +242,7 @@ def test_an_interruption_is_a_warning_and_leaves_a_model(monkeypatch):
 
 
 def test_a_row_that_cannot_be_solved_is_an_error_that_says_so():
-    model = iris_classifier(max_steps=3, activation="relu")
+    model = iris_classifier(solver=Solver(atol=1e-3, max_steps=3), activation="relu")
     with pytest.raises(anode.SolveError, match=r"MAX_STEPS|steps"):
         model.predict(1e12 * IRIS.data)
 
@@ -262,7 +262,7 @@ def test_no_epochs_are_no_error():
         ({"image": (1, 8, 8)}, r"image: takes channels, height and width of images of 4 values, got \(1, 8, 8\)"),
         ({"image": (1, 4)}, "image: takes three numbers"),
         ({"activation": "relo"}, "activation: takes .*did you mean 'relu'"),
-        ({"method": "dopri"}, "method: takes .*did you mean"),
+        ({"solver": "dopri"}, "solver: takes an anode.Solver"),
         ({"lr": -1.0}, "lr: takes"),
         ({"early_stopping": True, "validation_fraction": 1.5}, "validation_fraction: takes a number between 0 and 1"),
         ({"early_stopping": True, "patience": 0}, "patience: takes"),
@@ -460,18 +460,18 @@ def test_going_on_takes_the_columns_and_the_shape_of_the_first_fit():
 
 def test_going_on_takes_new_settings_of_the_solver():
     with pytest.warns(ConvergenceWarning, match="MAX_STEPS"):
-        model = iris_classifier(warm_start=True, max_steps=1)
-    model.set_params(max_steps=1000).fit(IRIS.data, IRIS.target)
+        model = iris_classifier(warm_start=True, solver=Solver(atol=1e-3, max_steps=1))
+    model.set_params(solver=None).fit(IRIS.data, IRIS.target)
     assert model.history_.failures == []
-    assert model.model_.settings["max_steps"] == 1000
+    assert model.model_.flow.solver.max_steps == 1000
 
 
 @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"lr": -1.0}, {"early_stopping": True, "validation_fraction": 2}])
 def test_going_on_that_is_refused_leaves_the_model_as_it_was(wrong):
-    model = iris_classifier(warm_start=True, rtol=1e-1)
+    model = iris_classifier(warm_start=True, solver=Solver(rtol=1e-1))
     before, settings = model.predict_proba(IRIS.data), model.model_.settings
     with pytest.raises(ValueError, match=list(wrong)[-1]):
-        model.set_params(rtol=1e-9, **wrong).fit(IRIS.data, IRIS.target)
+        model.set_params(solver=Solver(rtol=1e-9), **wrong).fit(IRIS.data, IRIS.target)
     assert model.model_.settings == settings
     np.testing.assert_array_equal(model.predict_proba(IRIS.data), before)
 
@@ -488,7 +488,7 @@ def test_rows_that_do_not_count_are_not_held_out():
     [
         ({"class_weight": {0: -1, 1: 1, 2: 1}}, "class_weight: takes numbers from 0"),
         ({"time": "yes"}, "time: takes True or False, got 'yes'"),
-        ({"max_steps": 0}, "^max_steps: takes a whole number above 0"),
+        ({"solver": {"max_steps": 0}}, "^solver: takes an anode.Solver"),
         ({"early_stopping": True, "validation_fraction": 0.999}, "validation_fraction: takes a part"),
     ],
 )

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import anode
 from anode.data import images
 from anode.experiments.images import runs as module
 from anode.experiments.images.runs import EVALUATION, ImageRun, side_by_side
@@ -397,7 +398,7 @@ def test_a_run_on_images_is_described_in_words_that_are_true():
 
 def test_the_solver_is_the_one_that_is_said():
     solver = TINY.build().flow.solver
-    assert (solver["method"], solver["rtol"], solver["atol"], solver["max_steps"]) == ("dopri5", 1e-3, 1e-3, 1000)
+    assert solver == anode.Solver("dopri5", rtol=1e-3, atol=1e-3, max_steps=1000)
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,15 @@ def test_other_settings_are_refused_in_a_folder_with_results_and_nothing_is_touc
     assert state(tmp_path) == before
 
 
+def test_without_resuming_files_of_a_users_own_stay(tmp_path):
+    again(tmp_path, "fig20")
+    own = [tmp_path / "figures" / "notes.txt", tmp_path / "figures" / "mine.png", tmp_path / "runs" / "mine.json"]
+    for path in own:
+        path.write_text("{}")
+    again(tmp_path, "fig20", resume=False, seed=1)
+    assert all(path.read_text() == "{}" for path in own)
+
+
 @pytest.mark.parametrize("change", [{}, {"seed": 1}], ids=str)
 def test_without_resuming_results_are_replaced(tmp_path, trained, change):
     again(tmp_path, "fig20")

@@ -65,7 +65,7 @@ def test_the_models_are_the_papers():
     node = MODELS["NODE"](PAPER["g-d2-anode"])
     field, solver = node.flow.field, node.flow.solver
     assert (field.dim, field.hidden, field.layers, field.time, field.activation) == (7, 32, 2, True, "relu")
-    assert (solver["method"], solver["rtol"], solver["atol"], node.flow.t1) == ("dopri5", 1e-3, 1e-3, 1.0)
+    assert (solver.method, solver.rtol, solver.atol, node.flow.t1) == ("dopri5", 1e-3, 1e-3, 1.0)
     assert node.head.weight.shape == (1, 7)
     assert len(MODELS["ResNet"](PAPER["g-d2-resnet"]).blocks) == 5
     assert [name for name, _ in MODELS["flow"](PAPER["map-g"]).named_children()] == ["field", "augment"]

@@ -470,3 +470,22 @@ def test_an_activation_that_is_changed_changes_the_field_and_its_solves_alike(ma
         assert not torch.allclose(changed, before, rtol=1e-3)
     with pytest.raises(ValueError, match=r"activation: takes one of .*, got 'cube'"):
         field.activation = "cube"
+
+
+def test_parameters_of_a_shape_that_only_broadcasts_are_differentiated_all_the_same():
+    field = field_of()
+    field.biases[0] = nn.Parameter(torch.randn(1, dtype=torch.float64))
+    found = gradients_by_name(field, normal(5, 3))
+    expected = gradients_by_name(field, normal(5, 3), gradient="stored", engine="torch")
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-9, atol=1e-12)
+
+
+def test_a_field_that_is_called_in_its_own_way_is_called_so():
+    class Doubled(anode.MLPField):
+        def __call__(self, t, y):
+            return 2 * super().__call__(t, y)
+
+    field, y0 = Doubled(3), torch.rand(5, 3)
+    plain = anode.solve(lambda t, y: field(t, y), y0, (0.0, 1.0)).y1
+    torch.testing.assert_close(anode.solve(field, y0, (0.0, 1.0)).y1, plain)

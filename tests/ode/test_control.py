@@ -108,6 +108,30 @@ def test_a_rejected_step_is_followed_by_a_smaller_one_whatever_the_controller_sa
     torch.testing.assert_close(solution.y1, torch.full_like(y0, math.cos(0.1)), rtol=0, atol=2e-3)
 
 
+class Senseless(anode.Controller):
+    """Accepts everything and gives no factor."""
+
+    def start(self, order):
+        return ()
+
+    def decide(self, ratio, memory):
+        return ratio == ratio, math.nan * ratio, memory
+
+
+@pytest.mark.parametrize("control", ["joint", "sample"])
+def test_a_factor_that_is_no_number_leaves_the_step_as_it_is(control):
+    y0 = torch.ones(2, 1, dtype=DOUBLE)
+    solution = anode.solve(lambda t, y: -y, y0, (0.0, 1.0), controller=Senseless(), control=control, first_step=0.25)
+    assert solution.success
+    assert torch.as_tensor(solution.stats.accepted == 4).all()
+
+
+@pytest.mark.parametrize("name", ["p", "i", "d"])
+def test_coefficients_that_are_no_numbers_are_refused(name):
+    with pytest.raises(ValueError, match="controller: takes finite p, i and d"):
+        PID(**{name: math.nan})
+
+
 @pytest.mark.parametrize("engine", ["torch", "native"])
 @pytest.mark.parametrize("control", ["joint", "sample"])
 def test_no_step_size_is_rejected_for_ever(engine, control):

@@ -454,7 +454,8 @@ def test_an_f_that_changes_the_state_in_place_is_refused():
 def test_a_solution_and_a_status_print_as_one_line():
     solution = anode.solve(lambda t, y: -y, torch.ones(3), (0.0, 1.0))
     assert str(solution.status) == "SUCCESS"
-    assert repr(solution) == f"Solution(SUCCESS, y1: (3,), 2 times, nfe: {solution.stats.nfe}, gradient: none)"
+    how = f"nfe: {solution.stats.nfe}, gradient: none, engine: torch"
+    assert repr(solution) == f"Solution(SUCCESS, y1: (3,), 2 times, {how})"
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -513,3 +514,37 @@ def test_a_group_that_fails_on_the_way_keeps_the_gradient_of_what_it_solved(grad
     first, second = torch.autograd.grad(solution.y1.sum(), blowing_up)[0].flatten().tolist()
     assert first == pytest.approx(math.e, rel=1e-3)
     assert second == pytest.approx(solution.y1[1].item() / 2.0, rel=1e-9)
+
+
+@pytest.mark.parametrize("method", ["bosh3", "tsit5", "dopri5"])
+def test_a_rejected_group_whose_end_slope_is_not_finite_leaves_stored_gradients_finite(method):
+    found = []
+    for gradient in ("stored", "discrete"):
+        w = torch.tensor(3.0, dtype=torch.float64, requires_grad=True)
+        y0 = torch.tensor([[0.3], [0.0]], dtype=torch.float64, requires_grad=True)
+        settings = {"method": method, "control": "sample", "gradient": gradient, "first_step": 0.3}
+        solution = anode.solve(
+            lambda t, x, w=w: w * torch.log(1 - x) + 2 * w, y0, (0.0, 0.5), rtol=1e-2, atol=1e-2, **settings
+        )
+        assert solution.success
+        found.append(torch.cat([g.flatten() for g in torch.autograd.grad(solution.y1.sum(), (y0, w))]))
+    assert found[0].isfinite().all()
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("method", ["bosh3", "dopri5"])
+def test_infinite_derivatives_on_the_way_to_failure_reach_nobody(method):
+    w = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+
+    def gradients(start):
+        y0 = torch.tensor(start, dtype=torch.float64, requires_grad=True)
+        solution = anode.solve(
+            lambda t, x: w * torch.asin(x), y0, (0.0, 1.0), method=method, control="sample", rtol=1e-3, atol=1e-3
+        )
+        return solution.status, *torch.autograd.grad(solution.y1[0].sum(), (y0, w))
+
+    status, at_start, at_w = gradients([[0.3], [0.75]])
+    assert status.tolist() == [Status.SUCCESS, Status.NON_FINITE]
+    _, start_alone, w_alone = gradients([[0.3]])
+    torch.testing.assert_close(at_start, torch.cat([start_alone, torch.zeros(1, 1, dtype=torch.float64)]))
+    torch.testing.assert_close(at_w, w_alone)

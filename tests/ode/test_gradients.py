@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 import anode
+from anode import Continuous
 from anode.models import backprop, fields
-from anode.ode.gradients import Continuous
 from anode.ode.tableaus import TABLEAUS
 
 MODES = ("discrete", "stored", "continuous")
@@ -767,3 +767,31 @@ def test_a_module_that_comes_to_use_another_tensor_is_refused():
 
     with pytest.raises(RuntimeError, match="params"):
         anode.solve(Late(), double(1.0), (0.0, 1.0)).y1.sum().backward()
+
+
+def test_parameters_that_were_replaced_before_the_gradient_are_an_error_not_zeros():
+    class Model(torch.nn.Module):
+        def __init__(self, **settings):
+            super().__init__()
+            self.f, self.settings = Field(), settings
+
+        def forward(self, y):
+            return anode.solve(self.f, y, (0.0, 1.0), **self.settings).y1
+
+    class Field(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map = torch.nn.Linear(2, 2).requires_grad_(False)
+
+        def forward(self, t, y):
+            return torch.tanh(self.map(y))
+
+    for settings in ({"gradient": "stored"}, {}):
+        model = Model(**settings)
+        given = {name: (2 * value).clone().requires_grad_() for name, value in model.named_parameters()}
+        y1 = torch.func.functional_call(model, given, (torch.rand(4, 2),))
+        if settings:
+            assert all(g.abs().max() > 0 for g in torch.autograd.grad(y1.sum(), list(given.values())))
+        else:
+            with pytest.raises(RuntimeError, match=r"were replaced .* use gradient=\"stored\""):
+                y1.sum().backward()

@@ -274,7 +274,7 @@ def test_states_that_do_not_lie_in_order_are_taken_as_they_are():
         ("there is a norm", {"norm": lambda x: x.abs().max()}),
         ("a step has to end", {"step_at": [0.5]}),
         ("tolerance is a tensor", {"rtol": torch.tensor(1e-3)}),
-        ("gradient is not", {"gradient": "stored"}),
+        ("is not compiled", {"gradient": "stored"}),
         ("params are given", {"params": ()}),
     ],
 )

@@ -151,7 +151,7 @@ def test_dense_order_is_what_it_is_said_to_be(tableau, order):
 
 @EVERY
 def test_linear_changes_the_dense_output_into_a_straight_line_and_nothing_else(tableau):
-    linear = tableau.linear()
+    linear = tableau.linear
     assert linear.dense_order == 1
     assert not linear.dense_needs_end_slope
     for x in INSIDE:

@@ -250,7 +250,7 @@ def patched():
         ("no NeuralODE", lambda: anode.ResNet(3, 1).double(), {}),
         ("one that was changed", hooked, {}),
         ('engine is "torch"', lambda: model_of(engine="torch"), {}),
-        ("gradient is not", lambda: model_of(gradient="stored"), {}),
+        ("is not compiled", lambda: model_of(gradient="stored"), {}),
         ("control is not", lambda: model_of(control="sample"), {}),
         ("not trained", frozen, {}),
         ("have hooks", with_hook, {}),
@@ -321,7 +321,7 @@ def test_a_solver_that_is_changed_on_the_way_is_obeyed(name):
 
         def change(report, model=model):
             if report.done == 4 and name == "rtol":
-                model.flow.solver["rtol"] = model.flow.solver["atol"] = 1e-5
+                model.flow.solver = model.flow.solver.but(rtol=1e-5, atol=1e-5)
             elif report.done == 4:
                 model.flow.t1 = 9.0
 

@@ -10,11 +10,14 @@ from rich.text import Text
 
 import anode
 from anode.cli.console import Device, Root, friendly, out
+from anode.cli.solver import with_solver_options
 from anode.data.images import IMAGES
+from anode.models.flow import PAPER
 
 FAILURES_SHOWN = 10
 
 
+@with_solver_options
 def train(
     data: Annotated[
         str,
@@ -32,11 +35,6 @@ def train(
     ] = None,
     activation: Annotated[str, typer.Option(help="relu, softplus, tanh, silu or gelu.")] = "relu",
     time: Annotated[bool, typer.Option(help="Whether the field depends on time.")] = True,
-    method: Annotated[str, typer.Option(help="The ODE solver's method.")] = "dopri5",
-    rtol: Annotated[float, typer.Option(help="The ODE solver's relative tolerance.")] = 1e-3,
-    atol: Annotated[float, typer.Option(help="The ODE solver's absolute tolerance.")] = 1e-3,
-    step_size: Annotated[float | None, typer.Option(help="Take steps of this size instead of adaptive ones.")] = None,
-    max_steps: Annotated[int, typer.Option(help="Steps after which a solve has failed.")] = 1_000,
     dim: Annotated[
         int | None, typer.Option(help="Dimension of the data, for g and separable.", show_default="2")
     ] = None,
@@ -83,6 +81,7 @@ def train(
     ] = None,
     root: Root = None,
     device: Device = "cpu",
+    **solver: Any,
 ) -> None:
     """Train a model on a dataset; save the model and what happened.
 
@@ -102,8 +101,8 @@ def train(
     from anode.train.ranks import start
 
     arguments = {name: value for name, value in locals().items() if name in Single.__dataclass_fields__}
-    single = Single(**arguments)
     with friendly("interrupted; nothing was begun"):
+        single = Single(**{**arguments, "solver": PAPER.but(**solver)})
         single.check()
     folder = Path(single.name) if folder is None else folder
     with friendly(f"interrupted; what was kept of it, if anything, is in {folder}"), start() as rank:

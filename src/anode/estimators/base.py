@@ -26,6 +26,7 @@ from anode.models.ensemble import from_seed
 from anode.models.model import Outcome, checked
 from anode.models.nets import ImageNeuralODE, NeuralODE
 from anode.ode.inputs import number, require
+from anode.ode.solver import Solver
 from anode.train.fit import fit
 
 Array = NDArray[Any]
@@ -33,8 +34,6 @@ AUGMENT = 5
 """What ``augment="auto"`` stands for: the number that the paper settles on."""
 BATCH = 32
 """What ``batch_size="auto"`` stands for, if there are as many rows."""
-SOLVER = ("method", "rtol", "atol", "step_size", "max_steps")
-"""The parameters that say how a solve is done, and do not change the shape of a model."""
 ROWS_AT_ONCE = 4096
 """Rows that are looked at together: enough to keep a processor busy, few enough for its memory."""
 VALUES_AT_ONCE = 2**23
@@ -59,7 +58,8 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         time: Whether the field depends on time.
         image: Channels, height and width, if rows are images; the field is then a convolutional one.
         filters: Channels of its hidden layers.
-        method, rtol, atol, step_size, max_steps: Of the solver, see :func:`anode.solve`.
+        solver: How to solve, an :class:`anode.Solver`. By default, dopri5 with the paper's tolerances. Its ``control``
+            is that of training.
         scale: Whether inputs are scaled.
         epochs: Passes over the data.
         batch_size: Rows in an iteration, or all if there are fewer. ``"auto"`` stands for 32.
@@ -89,11 +89,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     time: bool = True
     image: tuple[int, int, int] | None = None
     filters: int = 32
-    method: str = "dopri5"
-    rtol: float = 1e-3
-    atol: float = 1e-3
-    step_size: float | None = None
-    max_steps: int = 1_000
+    solver: Solver | None = None
     scale: bool = True
     epochs: int = 50
     batch_size: int | str = "auto"
@@ -161,8 +157,6 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
-            if hasattr(self, "model_"):
-                saving.put_to_use(self.model_)
             raise
 
     def _checked_weights(self, sample_weight: ArrayLike | None, X: Array) -> Array | None:
@@ -195,7 +189,6 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             data, held_out = self._split(data, seed)
         batch_size = BATCH if self.batch_size == "auto" else given["batch_size"]
         batch_size = number("batch_size", batch_size, whole=True)
-        self.model_.flow.control = None  # a batch has one step size
         self.history_ = fit(
             self.model_,
             tuple(data),  # type: ignore[arg-type]
@@ -209,7 +202,6 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             seed=seed,
             progress=None if self.verbose else False,
         )
-        saving.put_to_use(self.model_)
         self.n_iter_ = self.history_.epochs
         self.n_function_evaluations_ = float(self.history_.per_epoch("nfe")[-1]) if self.n_iter_ else 0.0
         if self.history_.stopped == "interrupted":
@@ -223,8 +215,9 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """A new model."""
         given = self._given
         require(isinstance(given["time"], bool), "time", self.time, "True or False")
-        number("max_steps", given["max_steps"], whole=True)
-        options = {name: given[name] for name in ("time", "activation", *SOLVER)}
+        takes = "an anode.Solver, or None for the usual one"
+        require(self.solver is None or isinstance(self.solver, Solver), "solver", self.solver, takes)
+        options = {name: given[name] for name in ("time", "activation", "solver")}
         augment = AUGMENT if self.augment == "auto" else given["augment"]
         options["augment"] = number("augment", augment, whole=True, zero=True)
         if self.image is None:
@@ -239,7 +232,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         for name, value in model.settings.items():
             before = self.model_.settings.get(name)
             takes = f"{before!r} as in the first fit, as warm_start is set"
-            require(name in SOLVER or value == before, name, value, takes)
+            require(value == before, name, value, takes)
         self.model_ = deepcopy(self.model_)  # should this fit fail, the one before it still counts
         self.model_.settings = model.settings
         self.model_.flow.solver = model.flow.solver
@@ -287,7 +280,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         image = self.model_.settings.get("image")
         values = 1 if image is None else image[1] * image[2] * self.model_.settings["filters"]
         for part in self._scaled(rows).split(min(ROWS_AT_ONCE, max(1, VALUES_AT_ONCE // values))):
-            yield checked(self.model_.run(part))
+            yield checked(self.model_.run(part, control=1))  # so that a prediction does not depend on other rows
 
     def _predictions(self, X: ArrayLike) -> torch.Tensor:
         return torch.cat([outcome.prediction for outcome in self._outcomes(X)])

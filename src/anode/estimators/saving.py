@@ -12,6 +12,8 @@ from torch import Tensor
 
 import anode
 from anode.files import read_described, write_described
+from anode.models.flow import PAPER
+from anode.ode.solver import SETTINGS, Solver
 from anode.train.checkpoint import build, description, files, loadable
 from anode.train.formats import from_json, to_json
 from anode.train.history import History
@@ -52,6 +54,9 @@ def load(kind: type[Any], path: str | Path) -> Any:
         if content["estimator"] != kind.__name__:
             raise ValueError(f"it holds an {content['estimator']}")
         parameters = {name: _from_parameter(value) for name, value in content["parameters"].items()}
+        settings = {name: parameters.pop(name) for name in SETTINGS if name in parameters}  # before version 0.2
+        if settings:
+            parameters["solver"] = PAPER.but(**settings)
         estimator = kind(**parameters)
         for name, value in content["fitted"].items():
             if not name.endswith("_") or name.startswith("__"):
@@ -76,14 +81,10 @@ def check_learned(estimator: Any) -> None:
             raise ValueError(f"its {name} has not {sizes[name]} values")
 
 
-def put_to_use(model: Any) -> Any:
-    """Give every row a step size of its own, so that what is predicted of it does not depend on other rows."""
-    model.flow.control = 1
-    return model
-
-
 def without_torch(state: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of an estimator with its model as a description and arrays."""
+    """The attributes of an estimator with its solver and model as descriptions and arrays."""
+    if isinstance(state.get("solver"), Solver):
+        state = {**state, "solver": _parameter("solver", state["solver"])}
     if "model_" not in state:
         return state
     weights = {name: tensor.numpy(force=True) for name, tensor in state["model_"].state_dict().items()}
@@ -92,10 +93,12 @@ def without_torch(state: dict[str, Any]) -> dict[str, Any]:
 
 def with_torch(state: dict[str, Any]) -> dict[str, Any]:
     """The attributes of an estimator from what :func:`without_torch` made of them."""
+    if isinstance(state.get("solver"), dict):
+        state = {**state, "solver": _from_parameter(state["solver"])}
     if "model_" not in state:
         return state
     weights = {name: torch.from_numpy(np.array(array)) for name, array in state["model_"]["weights"].items()}
-    return {**state, "model_": put_to_use(build(state["model_"]["description"], weights))}
+    return {**state, "model_": build(state["model_"]["description"], weights)}
 
 
 def learned(estimator: Any) -> dict[str, Any]:
@@ -108,6 +111,8 @@ def _parameter(name: str, value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or isinstance(value, str | int | float | bool):
         return value
+    if isinstance(value, Solver):
+        return {"solver": value.to_json()}
     if isinstance(value, tuple | list):
         return {"tuple": [_parameter(name, each) for each in value]}
     if isinstance(value, dict):
@@ -118,6 +123,8 @@ def _parameter(name: str, value: Any) -> Any:
 def _from_parameter(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
+    if "solver" in value:
+        return Solver.from_json(value["solver"])
     if "tuple" in value:
         return tuple(_from_parameter(each) for each in value["tuple"])
     return {_from_parameter(key): _from_parameter(each) for key, each in value["table"]}
@@ -145,7 +152,7 @@ def _learned(name: str, value: dict[str, Any], tensors: dict[str, Tensor]) -> An
     if "model" in value:
         prefix = f"{name}."
         weights = {key[len(prefix) :]: tensor for key, tensor in tensors.items() if key.startswith(prefix)}
-        return put_to_use(build(value["model"], weights))
+        return build(value["model"], weights)
     if "history" in value:
         return History(**from_json(value["history"]))
     if "array" in value:

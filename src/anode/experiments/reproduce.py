@@ -6,15 +6,16 @@ import os
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 from anode.experiments.environment import together
 from anode.experiments.findings import Claim
 from anode.experiments.halves import HALVES, Half, Protocols
+from anode.experiments.runs import FORMAT as RUN_FORMAT
 from anode.experiments.runs import Place, Result, Run, load, paths, usable_device
 from anode.experiments.study import Results, Study
 from anode.experiments.workers import do_runs
@@ -225,6 +226,21 @@ def check_earlier(content: dict[str, Any], marker: Path, half: Half) -> None:
         raise DamagedFileError(f"{marker}: is damaged; remove it or restore it")
 
 
+def remove_written(out: Path) -> None:
+    """Remove the results of another command from a folder; what was not written by one is left alone."""
+    for described in (out / "runs").glob("*.json"):
+        with suppress(OSError, DamagedFileError):
+            content = read_json(described)
+            if isinstance(content, dict) and content.get("format") == RUN_FORMAT:
+                described.with_suffix(".safetensors").unlink(missing_ok=True)
+                described.unlink()
+    for half in HALVES.values():
+        for study in half.studies:
+            for figure in (out / "figures").glob(f"{study}*"):
+                if figure.suffix in (".png", ".svg", ".gif", ".json"):
+                    figure.unlink()
+
+
 def trained(work: Work, ours: bool, bars: Bars) -> Results:
     """The results of all runs that are needed, each trained once whoever needs it.
 
@@ -244,8 +260,7 @@ def trained(work: Work, ours: bool, bars: Bars) -> Results:
             what = f"{paths(run, folder)[0]} is of another protocol than this version's"
             raise ValueError(f"out: {what}; give another folder, or --no-resume to do it again")
     if not ours:
-        rmtree(folder, ignore_errors=True)
-        rmtree(work.out / "figures", ignore_errors=True)
+        remove_written(work.out)
         write_json(work.out / MARKER, {"format": FORMAT, "title": work.half.title, **work.identity}, indent=1)
     for run in missing:
         for path in paths(run, folder):  # or, interrupted now, it would be taken for a new one later

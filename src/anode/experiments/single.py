@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
@@ -19,8 +19,10 @@ from anode.experiments.environment import environment
 from anode.experiments.runs import HERE, Place, usable_device
 from anode.files import DamagedFileError, locked, make_folder, read_json, write_json
 from anode.models.ensemble import from_seed, seeded, unstack
+from anode.models.flow import PAPER
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.ode.inputs import lookup, number, require
+from anode.ode.solver import SETTINGS, Solver
 from anode.train import checkpoint
 from anode.train.fit import fit
 from anode.train.history import History
@@ -31,7 +33,6 @@ FORMAT = "anode train 1"
 DATASETS = (*toy.DATASETS, *images.IMAGES)
 TOY_ONLY = ("model", "hidden", "layers", "dim", "loss", "repeats")
 IMAGE_ONLY = ("filters", "side", "train_size", "head_channels")
-SOLVER = ("method", "rtol", "atol", "step_size", "max_steps")
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,7 @@ class Single:
     head_channels: int | None = None
     activation: str = "relu"
     time: bool = True
-    method: str = "dopri5"
-    rtol: float = 1e-3
-    atol: float = 1e-3
-    step_size: float | None = None
-    max_steps: int = 1_000
+    solver: Solver = PAPER
     dim: int | None = None
     side: int | None = None
     train_size: int | None = None
@@ -96,7 +93,7 @@ class Single:
         takes = "nothing without --validation, as what it looks at has chosen the model and can no longer judge it"
         require(self.patience is None or self.validation > 0, "patience", self.patience, takes)
         if not self.is_image and not lookup("model", self.model, {"node": True, "resnet": False}):
-            for name in ("augment", "time", *SOLVER):
+            for name in ("augment", "time", "solver"):
                 self.only_default(name, "a resnet, which has no flow")
 
     def check_data(self) -> None:
@@ -129,7 +126,26 @@ class Single:
 
     def build(self) -> NeuralODE | ResNet | ImageNeuralODE:
         """A new model."""
-        return self.kind(**self.settings(0 if self.is_image else self.dataset(self.seed).dim))
+        settings = self.settings(0 if self.is_image else self.dataset(self.seed).dim)
+        return self.kind(**settings) if self.kind is ResNet else self.kind(**settings, solver=self.solver)  # type: ignore[call-arg]
+
+    def fits(self, model: NeuralODE | ResNet | ImageNeuralODE) -> bool:
+        """Whether a model is what would be built."""
+        inputs = self.dim or (0 if self.is_image else self.dataset(self.seed).dim)
+        same = type(model) is self.kind and model.settings == self.settings(inputs)
+        return same and (isinstance(model, ResNet) or model.flow.solver == self.solver)
+
+    def to_json(self) -> dict[str, Any]:
+        """The options as JSON has them, those of the solver among the others."""
+        options = {name: getattr(self, name) for name in Single.__dataclass_fields__ if name != "solver"}
+        return options | self.solver.to_json(PAPER)
+
+    @classmethod
+    def from_json(cls, options: dict[str, Any]) -> Single:
+        """The options that :meth:`to_json` described."""
+        solver = {name: value for name, value in options.items() if name in SETTINGS}
+        others = {name: value for name, value in options.items() if name not in SETTINGS}
+        return cls(**others, solver=Solver.from_json(solver, PAPER))
 
     def settings(self, inputs: int) -> dict[str, Any]:
         """The arguments of a new model, all that it takes.
@@ -137,8 +153,7 @@ class Single:
         Args:
             inputs: Size of an input, for points.
         """
-        solver = {name: getattr(self, name) for name in SOLVER}
-        field: dict[str, Any] = {"augment": self.augment, "time": self.time, "activation": self.activation, **solver}
+        field: dict[str, Any] = {"augment": self.augment, "time": self.time, "activation": self.activation, "t1": 1.0}
         if self.is_image:
             source = images.IMAGES[self.data]
             side = self.side or source.shape[1]
@@ -259,7 +274,7 @@ def train_single(single: Single, folder: Path, minutes: float | None = None, pla
     with locked(folder, "out"):
         begun = earlier(single, folder)  # by another process meanwhile, perhaps
         if not begun:
-            described = {"format": FORMAT, "options": asdict(single), "environment": environment()}
+            described = {"format": FORMAT, "options": single.to_json(), "environment": environment()}
             write_json(folder / "run.json", described, indent=1)
         try:
             history = train()
@@ -283,8 +298,10 @@ def earlier(single: Single, folder: Path) -> bool:
         return False
     if not (folder / "run.json").is_file():
         raise ValueError(f"out: {folder} exists and is not an empty folder; give a new one")
-    theirs, ours = asdict(options_in(folder)), asdict(single)
-    other = [f"{name} {theirs[name]!r}" for name in ours if name != "epochs" and ours[name] != theirs[name]]
+    theirs, ours = options_in(folder).to_json(), single.to_json()
+    names = [name for name in {**ours, **theirs} if name != "epochs"]
+    found = {name: theirs.get(name, getattr(PAPER, name, None)) for name in names}
+    other = [f"{name} {found[name]!r}" for name in names if found[name] != ours.get(name, getattr(PAPER, name, None))]
     if other:
         raise ValueError(f"out: {folder} holds a run with {', '.join(other)}; give a new folder, or the same options")
     return True
@@ -298,7 +315,7 @@ def options_in(folder: Path) -> Single:
     try:
         if content["format"] != FORMAT:
             raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
-        return Single(**content["options"])
+        return Single.from_json(content["options"])
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedFileError(f"{folder / 'run.json'}: is damaged ({error})") from None
 
@@ -323,8 +340,7 @@ def load_saved(folder: Path) -> Saved:
     try:
         single.check()
         # No model is built to compare with: the options are anybody's, and may ask for one of any size.
-        inputs = single.dim or (0 if single.is_image else single.dataset(single.seed).dim)
-        fits = type(model) is single.kind and model.settings == single.settings(inputs)
+        fits = single.fits(model)
     except (ValueError, TypeError):
         fits = False
     if not fits:

@@ -117,16 +117,18 @@ class MLPField(Network):
             return None
         sizes = [self.dim, *[self.hidden] * self.layers, self.dim]
         own = (*(() if self.time_weight is None else (self.time_weight,)), *self.weights, *self.biases)
-        members = () if self.members is None else (self.members,)
-        shapes = [(self.hidden,)] * self.time + [(n, m) for m, n in pairwise(sizes)] + [(n,) for n in sizes[1:]]
-        if any(p.shape != (*members, *shape) for p, shape in zip(own, shapes, strict=True)):
-            return None
         activations = [*[self.activation] * self.layers, "none"]
         return Perceptron(sizes, activations, own, self.time, self.members)
 
     @property
     def _is_plain(self) -> bool:
-        return is_plain(self, MLPField, 2 * (self.layers + 1) + self.time)
+        if not is_plain(self, MLPField, 2 * (self.layers + 1) + self.time):
+            return False
+        sizes = [self.dim, *[self.hidden] * self.layers, self.dim]
+        own = (*(() if self.time_weight is None else (self.time_weight,)), *self.weights, *self.biases)
+        members = () if self.members is None else (self.members,)
+        shapes = [(self.hidden,)] * self.time + [(n, m) for m, n in pairwise(sizes)] + [(n,) for n in sizes[1:]]
+        return all(p.shape == (*members, *shape) for p, shape in zip(own, shapes, strict=True))
 
     def derivative(self) -> Derivative:
         """A derivative without autograd, where the activation allows it and nobody has changed what the field does."""

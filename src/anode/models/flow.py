@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
@@ -14,12 +14,13 @@ from anode.models.augment import Augment, as_augment
 from anode.models.model import Model, Outcome
 from anode.ode.control import Norm
 from anode.ode.field import Field
-from anode.ode.gradients import GRADIENTS, Gradient
-from anode.ode.inputs import lookup, number, require, whole_number
-from anode.ode.native import ENGINES
+from anode.ode.inputs import number
 from anode.ode.solution import Solution
 from anode.ode.solve import solve
-from anode.ode.tableaus import TABLEAUS
+from anode.ode.solver import Solver
+
+PAPER = Solver(atol=1e-3, max_steps=1_000)
+"""The paper's tolerances, and a budget that ends solves which have gone astray in training."""
 
 
 class Flow(Model):
@@ -31,11 +32,12 @@ class Flow(Model):
             to the last dimension, or to the one that the field names as its ``features_dim``: 1 for a module of
             convolutions.
         t1: The time at which the features are read.
-        method, rtol, atol, gradient, max_steps, engine: As in :func:`anode.solve`. The tolerances are the paper's.
-        control: As in :func:`anode.solve`; by default one step size for the batch, of each member of a stacked field.
-        step_size: Take steps of this size, instead of adaptive ones.
+        solver: How to solve: an :class:`anode.Solver`. The default, ``anode.models.flow.PAPER``, has the paper's
+            tolerances.
+        **settings: Settings of the solver, such as ``rtol``, that take the place of its own.
 
     Attributes:
+        solver: How to solve; assign another to change it.
         norm: As in :func:`anode.solve`; set for a while where processes that share a batch have to take the same steps.
 
     Example:
@@ -54,51 +56,23 @@ class Flow(Model):
         *,
         augment: int | Augment = 0,
         t1: float = 1.0,
-        method: str = "dopri5",
-        rtol: float = 1e-3,
-        atol: float = 1e-3,
-        gradient: str | Gradient = "discrete",
-        control: str | int | None = None,
-        max_steps: int = 1_000,
-        step_size: float | None = None,
-        engine: str = "auto",
+        solver: Solver | None = None,
+        **settings: Any,
     ) -> None:
         super().__init__()
-        t1 = number("t1", t1, finite=True)
-        # A tensor with a tolerance for each dimension is checked once the state is known.
-        rtol = rtol if isinstance(rtol, Tensor) else number("rtol", rtol, finite=True)
-        atol = atol if isinstance(atol, Tensor) else number("atol", atol, finite=True)
-        step_size = number("step_size", step_size, optional=True, finite=True)
-        max_steps = number("max_steps", max_steps, whole=True)
-        if not isinstance(gradient, Gradient):
-            lookup("gradient", gradient, GRADIENTS)
-        control = _checked_control(control)
-        if not lookup("method", method, TABLEAUS).adaptive and step_size is None:
-            raise ValueError(
-                f"step_size: takes a number above 0 for method {method!r}, which has steps of a given size"
-            )
-        require(engine in ENGINES, "engine", engine, ", ".join(map(repr, ENGINES)))
+        self.solver = (PAPER if solver is None else solver).but(**settings)
         self.field = field
         dim = getattr(field, "features_dim", -1)
         self.augment = as_augment(augment, dim)
-        self.t1, self.control = t1, control
+        self.t1 = number("t1", t1, finite=True)
         self.norm: Norm | None = None
-        self.solver: dict[str, Any] = {
-            "method": method,
-            "rtol": rtol,
-            "atol": atol,
-            "gradient": gradient,
-            "max_steps": max_steps,
-            "step_size": step_size,
-            "engine": engine,
-        }
 
     @property
     def members(self) -> int | None:
         return self.field.members if isinstance(self.field, Field) else None
 
-    def run(self, x: Tensor) -> Outcome:
-        solution = self.solve(x)
+    def run(self, x: Tensor, **options: Any) -> Outcome:
+        solution = self.solve(x, **options)
         assert isinstance(solution.y1, Tensor)
         return Outcome(solution.y1, solution.y1, solution)
 
@@ -136,23 +110,7 @@ class Flow(Model):
         return self.augment.remove(y0)
 
     def _solve(self, h: Tensor, span: tuple[float, float], options: dict[str, Any]) -> Solution:
-        control = self.control
-        if control is None:
-            control = "joint" if self.members is None else "member"
-        return solve(self.field, h, span, **{"control": control, "norm": self.norm, **self.solver, **options})
-
-    def options(self, names: Iterable[str]) -> dict[str, Any]:
-        """Some of the options it was made with, checked, by name."""
-        every = {"t1": self.t1, "control": self.control, **self.solver}
-        return {name: every[name] for name in names}
+        return solve(self.field, h, span, **{"solver": self.solver, "norm": self.norm, **options})
 
     def extra_repr(self) -> str:
-        return f"t1={self.t1}, control={self.control!r}, " + ", ".join(f"{k}={v!r}" for k, v in self.solver.items())
-
-
-def _checked_control(control: Any) -> str | int | None:
-    """Who shares a step size: a name, or a number of dimensions, which is compared with the state once it is known."""
-    dims = whole_number(control)
-    if control is not None and dims is None:
-        lookup("control", control, dict.fromkeys(("joint", "member", "sample")))
-    return control if dims is None else dims
+        return f"t1={self.t1}, solver={self.solver!r}"

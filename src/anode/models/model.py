@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,8 +39,14 @@ class Model(nn.Module, ABC):
         """How many models are stacked in this one; ``None`` for a model by itself."""
 
     @abstractmethod
-    def run(self, x: Tensor) -> Outcome:
-        """Everything about some inputs. A failed solve does not raise here: look at ``outcome.solution``."""
+    def run(self, x: Tensor, **options: Any) -> Outcome:
+        """Everything about some inputs. A failed solve does not raise here: look at ``outcome.solution``.
+
+        Args:
+            x: The inputs.
+            **options: Options of :func:`anode.solve` for this time only, such as tighter tolerances; a model that
+                solves nothing ignores them.
+        """
 
     def forward(self, x: Tensor) -> Tensor:
         """The prediction; :class:`anode.SolveError` if the solve failed."""

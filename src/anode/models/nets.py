@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
-from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -17,12 +15,13 @@ from anode.models.flow import Flow
 from anode.models.layers import Linear, check_state, members_of
 from anode.models.model import Model, Outcome, as_input
 from anode.ode.inputs import number, require, whole_number
+from anode.ode.solver import Solver
 
 
 class NeuralODE(Model):
     """A flow and then a linear map: a neural ODE, augmented if ``augment`` is above 0.
 
-    ``settings`` holds the arguments it was made with, from which an equal one can be made.
+    ``settings`` holds the arguments it was made with, but for the solver, which is ``flow.solver``.
 
     Args:
         in_features: Size of an input.
@@ -33,7 +32,7 @@ class NeuralODE(Model):
         layers: Number of the field's hidden layers.
         time: Whether the field depends on time.
         activation: One of ``anode.models.fields.ACTIVATIONS``.
-        **solver: Further options of :class:`anode.Flow`, such as ``rtol``.
+        t1, solver, **settings: As for :class:`anode.Flow`.
 
     Example:
         >>> import torch, anode
@@ -54,16 +53,18 @@ class NeuralODE(Model):
         layers: int = 2,
         time: bool = True,
         activation: str = "relu",
-        **solver: Any,
+        t1: float = 1.0,
+        solver: Solver | None = None,
+        **settings: Any,
     ) -> None:
         super().__init__()
-        _check_solver("NeuralODE", solver)
+        _refuse_field("NeuralODE", settings)
         in_features = number("in_features", in_features, whole=True)
         out_features = number("out_features", out_features, whole=True)
         augmentation = as_augment(augment)
         state = augmented_size(augmentation, (in_features,))
         field = MLPField(state, hidden, layers=layers, time=time, activation=activation)
-        self.flow = Flow(field, augment=augmentation, **solver)
+        self.flow = Flow(field, augment=augmentation, t1=t1, solver=solver, **settings)
         self.settings = {
             "in_features": in_features,
             "out_features": out_features,
@@ -72,7 +73,7 @@ class NeuralODE(Model):
             "layers": field.layers,
             "time": time,
             "activation": activation,
-            **self.flow.options(solver),
+            "t1": self.flow.t1,
         }
         self.in_features = in_features
         self.head = Linear(state, out_features)
@@ -81,16 +82,16 @@ class NeuralODE(Model):
     def members(self) -> int | None:
         return self.flow.members
 
-    def run(self, x: Tensor) -> Outcome:
+    def run(self, x: Tensor, **options: Any) -> Outcome:
         check_state(x, self.in_features, self.members, "x")
-        flown = self.flow.run(x)
+        flown = self.flow.run(x, **options)
         return Outcome(self.head(flown.features), flown.features, flown.solution)
 
 
 class ImageNeuralODE(Model):
     """A convolutional flow and then a linear map: a neural ODE for images, augmented if ``augment`` is above 0.
 
-    ``settings`` holds the arguments it was made with, from which an equal one can be made.
+    ``settings`` holds the arguments it was made with, but for the solver, which is ``flow.solver``.
 
     Args:
         image: Channels, height and width of an input.
@@ -102,7 +103,7 @@ class ImageNeuralODE(Model):
         activation: One of ``anode.models.fields.ACTIVATIONS``.
         head_channels: How many channels of the features the linear map sees; by default all. The channels of the input
             alone give models with and without augmentation the same linear map.
-        **solver: Further options of :class:`anode.Flow`, such as ``rtol``.
+        t1, solver, **settings: As for :class:`anode.Flow`.
 
     Example:
         >>> import torch, anode
@@ -125,12 +126,14 @@ class ImageNeuralODE(Model):
         time: bool = True,
         activation: str = "relu",
         head_channels: int | None = None,
-        **solver: Any,
+        t1: float = 1.0,
+        solver: Solver | None = None,
+        **settings: Any,
     ) -> None:
         super().__init__()
         sizes = tuple(image) if isinstance(image, Sequence | np.ndarray) else ()
         require(len(sizes) == 3, "image", image, "three numbers: channels, height, width")
-        _check_solver("ImageNeuralODE", solver)
+        _refuse_field("ImageNeuralODE", settings)
         self.image = sizes = tuple(number("image", size, whole=True) for size in sizes)
         classes = number("classes", classes, whole=True)
         augmentation = as_augment(augment, ConvField.features_dim)
@@ -140,7 +143,7 @@ class ImageNeuralODE(Model):
         require(fits, "head_channels", head_channels, f"a whole number from 1 to the {channels} channels of the state")
         assert seen is not None
         field = ConvField(channels, filters, time=time, activation=activation)
-        self.flow = Flow(field, augment=augmentation, **solver)
+        self.flow = Flow(field, augment=augmentation, t1=t1, solver=solver, **settings)
         self.settings = {
             "image": list(sizes),
             "classes": classes,
@@ -149,7 +152,7 @@ class ImageNeuralODE(Model):
             "time": time,
             "activation": activation,
             "head_channels": None if head_channels is None else seen,
-            **self.flow.options(solver),
+            "t1": self.flow.t1,
         }
         self.head = nn.Linear(seen * sizes[1] * sizes[2], classes)
 
@@ -157,12 +160,12 @@ class ImageNeuralODE(Model):
     def members(self) -> int | None:
         return None
 
-    def run(self, x: Tensor) -> Outcome:
+    def run(self, x: Tensor, **options: Any) -> Outcome:
         if x.shape[1:] != self.image:
             raise ValueError(
                 f"x: takes images of shape [batch, {', '.join(map(str, self.image))}], got {tuple(x.shape)}"
             )
-        flown = self.flow.run(as_input(x, self.head.weight) if x.dtype == torch.uint8 else x)
+        flown = self.flow.run(as_input(x, self.head.weight) if x.dtype == torch.uint8 else x, **options)
         seen = self.head.in_features // (self.image[1] * self.image[2])
         return Outcome(self.head(flown.features[:, :seen].flatten(1)), flown.features, flown.solution)
 
@@ -206,7 +209,7 @@ class ResNet(Model):
     def members(self) -> int | None:
         return members_of(self.head.bias)
 
-    def run(self, x: Tensor) -> Outcome:
+    def run(self, x: Tensor, **options: Any) -> Outcome:
         features = self.trajectory(x)[-1]
         return Outcome(self.head(features), features)
 
@@ -219,19 +222,10 @@ class ResNet(Model):
         return states
 
 
-SOLVER = tuple(name for name in signature(Flow).parameters if name not in ("field", "augment"))
-"""The options of a flow that models pass on."""
-
-
-def _check_solver(model: str, options: dict[str, Any]) -> None:
-    """Refuse what is no option of a model's flow, by its name."""
-    if "field" in options:
+def _refuse_field(model: str, settings: dict[str, Any]) -> None:
+    """Say what to do for a model with a field of one's own."""
+    if "field" in settings:
         raise TypeError(
-            f"field: {model} builds its own field and takes no other, got {type(options['field']).__name__}; pass a "
+            f"field: {model} builds its own field and takes no other, got {type(settings['field']).__name__}; pass a "
             "field of your own to anode.Flow(field, augment=...) and put a linear layer behind the flow"
         )
-    for name in options:
-        if name not in SOLVER:
-            near = get_close_matches(name, SOLVER, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"{name}: is no argument of {model}; beside its own it takes {', '.join(SOLVER)}{hint}")

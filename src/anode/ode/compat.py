@@ -14,12 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.ode.adjoint import AdjointRate, ContinuousSolve, solve_backward
+from anode.ode.continuous import AdjointRate, ContinuousSolve, solve_backward
 from anode.ode.field import parameters_of
 from anode.ode.options import CALLBACKS, adjoint_norm, problem_from
 from anode.ode.packing import FlatPacking
 from anode.ode.sequential import as_function
 from anode.ode.solution import Solution, State, Stats
+from anode.ode.stored import Stored
 from anode.ode.tools import outside_graphs
 
 
@@ -59,7 +60,7 @@ def odeint(
         torch.Size([3, 2])
     """
     problem = problem_from(func, y0, t, rtol, atol, method, options, event_fn)
-    solution = problem.solve_plain("stored", dense=False).check()
+    solution = Stored().solve(problem).check()
     return solution.ys if event_fn is None else (torch.tensor(solution.t1, dtype=torch.float64).to(t), solution.ys)
 
 
@@ -108,7 +109,7 @@ def odeint_adjoint(
     problem = problem_from(func, y0, t, rtol, atol, method, options, event_fn)
 
     def run() -> tuple[Tensor, Tensor | None, Stats]:
-        solution = problem.solve_plain("none", dense=False).check()
+        solution = problem.unrecorded().check()
         ys = torch.stack([problem.packing.pack(y) for y in solution.outputs])
         return ys, None if event_fn is None else torch.tensor(solution.t1, dtype=torch.float64).to(t), solution.stats
 
@@ -210,4 +211,5 @@ def odeint_dense(
 ) -> Solution:
     """Solve from t0 to t1; the result can be called with any time in between."""
     t = torch.stack([torch.as_tensor(t0), torch.as_tensor(t1)])
-    return problem_from(func, y0, t, rtol, atol, method, options, None).solve_plain("stored", dense=True).check()
+    problem = problem_from(func, y0, t, rtol, atol, method, options, None, dense=True)
+    return Stored().solve(problem).check()

@@ -84,6 +84,8 @@ class PID(Controller):
     max_factor: float = 10.0
 
     def __post_init__(self) -> None:
+        if not all(map(math.isfinite, (self.p, self.i, self.d))):
+            raise ValueError(f"controller: takes finite p, i and d, got p={self.p}, i={self.i}, d={self.d}")
         if not 0 < self.min_factor < 1 <= self.max_factor or not 0 < self.safety <= 1:
             raise ValueError(
                 "controller: needs 0 < min_factor < 1 <= max_factor and 0 < safety <= 1, got "
@@ -128,9 +130,12 @@ class PID(Controller):
 
 
 def checked_factor(accept: Any, factor: Number) -> Number:
-    """A controller's factor, or 1/2 where a step was rejected and would not become smaller."""
+    """A controller's factor; 1/2 where a step was rejected and would not become smaller, 1 for what is no factor."""
     if isinstance(factor, Tensor):
+        factor = torch.where(factor > 0, factor, torch.where(accept, 1.0, 0.5))
         return torch.where(accept | (factor < 1), factor, 0.5)
+    if not factor > 0:
+        return 1.0 if accept else 0.5
     return factor if accept or factor < 1 else 0.5
 
 

@@ -94,9 +94,18 @@ class AutogradDerivative(Derivative):
         params: The tensors whose gradients are wanted.
         time: Whether the gradient with respect to t is wanted.
         again: Whether f may have computed something once and for all, whose graph will be needed again.
+        module: The module that f calls; its parameters have to be the same when gradients are taken.
     """
 
-    def __init__(self, f: Rate, params: Sequence[Tensor], time: bool = False, again: bool = False) -> None:
+    def __init__(
+        self,
+        f: Rate,
+        params: Sequence[Tensor],
+        time: bool = False,
+        again: bool = False,
+        module: nn.Module | None = None,
+    ) -> None:
+        self._module, self._known = module, () if module is None else parameters_of(module)
         self._f, self.parameters, self._time, self._again = f, tuple(params), time, again
         self._sums: list[Tensor] = []
 
@@ -129,6 +138,11 @@ class AutogradDerivative(Derivative):
         return [torch.zeros_like(p) for p in self.parameters]
 
     def take_gradients(self) -> Sequence[Tensor]:
+        if self._module is not None and list(map(id, self._known)) != list(map(id, parameters_of(self._module))):
+            raise RuntimeError(
+                "the parameters of f were replaced between the solve and its gradient, as torch.func.functional_call "
+                'does, and f would be evaluated with others; use gradient="stored"'
+            )
         sums, self._sums = self._sums or self._zeros(), []
         return sums
 
@@ -163,7 +177,8 @@ class Field(nn.Module):
 def is_hooked(module: nn.Module) -> bool:
     """Whether calling a module does more than its ``forward``, or something else."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(hooks) or has_global_hooks() or "forward" in module.__dict__
+    called = type(module).__call__ not in (nn.Module.__call__, nn.ParameterList.__call__)
+    return any(hooks) or has_global_hooks() or called or "forward" in module.__dict__
 
 
 def has_global_hooks() -> bool:

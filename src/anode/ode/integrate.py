@@ -13,6 +13,7 @@ from anode.ode.clocks import Accepted, JointClock, clock_for
 from anode.ode.control import Number
 from anode.ode.events import Event
 from anode.ode.field import Rate
+from anode.ode.inputs import is_finite
 from anode.ode.plan import Emission, Interval, Plan, spread
 from anode.ode.solution import Stats, Status
 from anode.ode.stiffness import is_hopeless
@@ -196,7 +197,7 @@ class Integration:
         if unusable is not None:
             self.set_aside.append((unusable, self.y))
             self.failed = unusable if self.failed is None else self.failed | unusable
-            self.y = _stand_in(unusable, self.y)
+            self.y = stand_in(unusable, self.y)
             self.slope = self._evaluate(self.clock.now(), self.y)
             self.clock.stats.calls += 1
 
@@ -219,7 +220,7 @@ class Integration:
             return
         kept = clock.keep(step, accepted)
         whole = kept is step  # groups that are done have stood still by themselves; did others have to be held back?
-        if not whole and torch.is_grad_enabled() and not y1.isfinite().all():
+        if not whole and torch.is_grad_enabled() and not all(map(is_finite, (y1, *slopes))):
             # Autograd would multiply a rejected group's infinities by zero and get NaN: take the step without it.
             y1, slopes = take_step(self._evaluate, tableau, kept, self.y, slope)
             clock.stats.calls += len(slopes) - 1
@@ -272,7 +273,7 @@ class Integration:
         return Trace([self.outputs[i] for i in self.plan.wanted], y, t, status, self.clock.stats, self.steps)
 
 
-def _stand_in(groups: Tensor, x: Tensor) -> Tensor:
+def stand_in(groups: Tensor, x: Tensor) -> Tensor:
     """Give some groups the values of another, so that f stays finite for them; no gradient flows to those values."""
     healthy = (~groups.flatten()).nonzero().flatten()
     if len(healthy) == 0:

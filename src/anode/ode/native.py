@@ -18,14 +18,14 @@ import torch
 from torch import Tensor
 
 from anode.ode.control import PID
-from anode.ode.gradients import Discrete, is_last_pass, only_once, prepare
+from anode.ode.gradient import is_last_pass, only_once, prepare
 from anode.ode.integrate import Trace
-from anode.ode.solution import Stats, Status
+from anode.ode.solution import Solution, Stats, Status
 from anode.ode.tableaus import Tableau
 from anode.ode.tools import is_followed
 
 if TYPE_CHECKING:
-    from anode.ode.gradients import Gradient
+    from anode.ode.gradient import Gradient
     from anode.ode.problem import Problem
 
 try:
@@ -66,11 +66,12 @@ def convolves(y: Tensor, parameters: Sequence[Tensor]) -> bool:
     return all(x.device.type == "cpu" and x.dtype == torch.float32 for x in (y, *parameters))
 
 
-def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | None, dense: bool) -> str:
+def obstacle(problem: Problem, gradient: Gradient) -> str:
     """Why the engine cannot take over a solve; nothing if it can."""
     plan, y0, field = problem.plan, problem.y0, problem.perceptron
     recording = torch.is_grad_enabled()
     checks = (
+        (problem.engine == "torch", 'engine="torch" was asked for'),
         (extension is None, MISSING),
         (torch.compiler.is_compiling(), "torch compiles what it is called from"),
         (is_followed(y0, *(() if field is None else field.parameters)), "a transform of torch follows the computation"),
@@ -79,7 +80,7 @@ def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | 
         (torch.is_autocast_enabled("cpu"), "autocast is on"),
         (y0.device.type != "cpu", f"the state is on {y0.device}"),
         (y0.dtype not in DTYPES, f"the state is of {y0.dtype}"),
-        (dense, "dense=True keeps slopes"),
+        (problem.dense, "dense=True keeps slopes"),
         (problem.event is not None, "there is an event"),
         (problem.watch is not None, "there are callbacks"),
         (bool(plan.step_at) or plan.nudge, "there are times where a step has to end"),
@@ -89,8 +90,8 @@ def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | 
         (plan.group_dims == y0.ndim, "every number has a step size of its own"),
         (plan.times[0] == plan.times[-1], "the span is empty"),
         (recording and problem.times is not None, "gradients for times are wanted"),
-        (recording and not isinstance(gradient, Discrete), 'gradient is not "discrete"'),
-        (recording and params is not None, "params are given"),
+        (recording and not gradient.compiled, f'gradient="{gradient.name}" is not compiled'),
+        (recording and problem.params is not None, "params are given"),
     )
     why = next((text for applies, text in checks if applies), "")
     if not why and field is not None and any(p.dtype != y0.dtype or p.device != y0.device for p in field.parameters):
@@ -98,6 +99,17 @@ def obstacle(problem: Problem, gradient: Gradient, params: tuple[Tensor, ...] | 
     if not why and field is not None and [p.shape for p in field.parameters] != field.shapes:
         why = "the field's parameters have other shapes than its layers"
     return why
+
+
+def solve(problem: Problem) -> Solution:
+    """The whole solve by the compiled engine, which :func:`obstacle` has nothing against."""
+    params = () if problem.perceptron is None else problem.perceptron.parameters
+    if not torch.is_grad_enabled() or not any(x.requires_grad for x in (problem.y0, *params)):
+        trace, _ = run(problem, keep=False)
+        return problem.solution(trace, trace.outputs, trace.y, "none")
+    report: list[Trace] = []
+    *outputs, last = NativeSolve.apply(problem, report, problem.y0, *params)  # type: ignore[no-untyped-call]
+    return problem.solution(report[0], outputs, last, "discrete")
 
 
 class NativeSolve(torch.autograd.Function):

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from anode.ode import inputs
-from anode.ode.adjoint import largest_norm
+from anode.ode.continuous import largest_norm
 from anode.ode.control import PID
 from anode.ode.integrate import Watch
 from anode.ode.packing import FlatPacking, Packing, describe
-from anode.ode.plan import Interval, Plan
+from anode.ode.plan import Interval
 from anode.ode.problem import Problem
 from anode.ode.solution import State
+from anode.ode.solver import DEFAULT
 from anode.ode.tableaus import ADAPTIVE_HEUN, FEHLBERG2, TABLEAUS, Tableau
 
 UNSUPPORTED = (
@@ -81,6 +82,7 @@ def problem_from(
     method: str | None,
     options: dict[str, Any] | None,
     event_fn: Callable[[Tensor, Any], Tensor] | None,
+    dense: bool = False,
 ) -> Problem:
     """Torchdiffeq's arguments in this solver's terms."""
     y0 = inputs.tensors(y0)
@@ -97,37 +99,17 @@ def problem_from(
     if unknown:
         warnings.warn(f"options: {tableau.name} does not know {sorted(unknown)}, which are ignored", stacklevel=3)
 
-    def scaled_error_norm(error: Tensor) -> Tensor:
-        return torch.as_tensor(norm(packing.unpack(error)))  # type: ignore[misc]
-
-    settings: dict[str, Any] = {
-        "tableau": tableau,
-        "times": times,
-        "wanted": list(range(len(times))),
-        "like": y.detach(),
-        "rtol": _checked_tolerance("rtol", rtol, packing),
-        "atol": _checked_tolerance("atol", atol, packing),
-        "norm": packing.norm() if norm is None else scaled_error_norm,
-        "own_norm": norm is not None,
-        "times_move": t.requires_grad,
-    }
     if tableau.adaptive:
-        settings |= _adaptive_settings(options, times)
+        settings, special = _adaptive(options, tableau, times)
     else:
-        settings |= _fixed_settings(options, tableau, times, func, y0, t)
+        settings, special = _fixed(options, tableau, times, func, y0, t)
+    special |= {"rtol": _checked_tolerance("rtol", rtol, packing), "atol": _checked_tolerance("atol", atol, packing)}
+    solver = DEFAULT.but(control="joint", **settings)
+    wanted = list(range(len(times)))
+    plan = solver.plan(y, packing, times, wanted, norm=norm, times_move=t.requires_grad, **special)
     moving = t[: len(times)].to(y.device, torch.float64) if t.requires_grad else None
     watch = _watch(func, packing, tableau)
-    return Problem(
-        func,
-        y,
-        moving,
-        Plan(**settings),
-        packing,
-        settings["wanted"],
-        event_fn,
-        watch,
-        engine="auto",
-    )
+    return Problem(func, y, moving, plan, packing, wanted, event_fn, watch, engine="auto", dense=dense)
 
 
 def _checked_times(t: Tensor) -> list[float]:
@@ -162,7 +144,12 @@ def _checked_tolerance(name: str, tolerance: Any, packing: Packing) -> float | T
     return packed.detach() if isinstance(packed, Tensor) else packed
 
 
-def _adaptive_settings(options: dict[str, Any], times: list[float]) -> dict[str, Any]:
+Settings = dict[str, Any]
+
+
+def _adaptive(options: Settings, tableau: Tableau, times: list[float]) -> tuple[Settings, Settings]:
+    """The settings of the solver for an adaptive method, and what is special about its plan."""
+
     def numbers(name: str) -> list[float]:
         values = options.get(name)
         return [] if values is None else torch.as_tensor(values, dtype=torch.float64).reshape(-1).tolist()
@@ -174,22 +161,27 @@ def _adaptive_settings(options: dict[str, Any], times: list[float]) -> dict[str,
     safety, dfactor, ifactor = (float(options.get(name, usual)) for name, usual in FACTORS.items())
     takes = "0 < dfactor < 1 <= ifactor and 0 < safety <= 1"
     inputs.require(0 < dfactor < 1 <= ifactor and 0 < safety <= 1, "options", options, takes)
-    return {
+    settings = {
+        "method": tableau,
         "controller": PID(safety=safety, min_factor=dfactor, max_factor=ifactor),
         # torchdiffeq's budget is for each interval between outputs; this is never stricter
         "max_steps": int(options.get("max_num_steps", 2**31 - 1)) * max(1, len(times) - 1),
-        "stiff_steps": None if "max_num_steps" in options else STIFF_STEPS,
         "first_step": None if first_step is None else float(first_step),
         "min_step": float(options.get("min_step", 0.0)),
         "max_step": float(options.get("max_step", math.inf)),
+    }
+    special = {
+        "stiff_steps": None if "max_num_steps" in options else STIFF_STEPS,
         "step_at": sorted(landings, reverse=times[-1] < times[0]),
         "jump_at": frozenset(jumps),
     }
+    return settings, special
 
 
-def _fixed_settings(
-    options: dict[str, Any], tableau: Tableau, times: list[float], func: Any, y0: State, t: Tensor
-) -> dict[str, Any]:
+def _fixed(
+    options: Settings, tableau: Tableau, times: list[float], func: Any, y0: State, t: Tensor
+) -> tuple[Settings, Settings]:
+    """The same for a method with steps of given size."""
     step_size, constructor = options.get("step_size"), options.get("grid_constructor")
     moves_with = {times[-1]: len(times) - 1}  # all other knots move with the start
     inputs.require(
@@ -210,14 +202,17 @@ def _fixed_settings(
     ends = (grid[0], grid[-1]) == (times[0], times[-1]) or math.isinf(times[-1])
     inputs.require(ends, "grid_constructor", grid, f"times from {times[0]} to {times[-1]}")
     interp = options.get("interp", "linear")
-    return {
-        "tableau": inputs.lookup("interp", interp, {"linear": tableau.linear(), "cubic": tableau}),
-        "knots": [(time, moves_with.get(time, 0)) for time in grid],
+    settings = {
+        "method": inputs.lookup("interp", interp, {"linear": tableau.linear, "cubic": tableau}),
         "max_steps": max(len(grid) - 1, 1),
-        "controller": PID(),
+        "step_size": 1.0 if step_size is None else float(step_size),  # the knots say where steps end
+    }
+    special = {
+        "knots": [(time, moves_with.get(time, 0)) for time in grid],
         "nudge": bool(options.get("perturb", False)),
         "keeps_non_finite": True,
     }
+    return settings, special
 
 
 def _watch(func: Any, packing: Packing, tableau: Tableau) -> Watch | None:

@@ -1,4 +1,4 @@
-"""A solve that has been checked, run so that autograd can differentiate it in the way asked for."""
+"""A solve that has been checked: what it depends on, how it is run, and how its result is put together."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.ode import inputs, native, stiffness
-from anode.ode.adjoint import AdjointRate, ContinuousSolve, largest_norm, solve_backward
+from anode.ode import native, stiffness
 from anode.ode.clocks import clock_for
-from anode.ode.control import rms
 from anode.ode.dense import DenseOutput
 from anode.ode.events import Event
 from anode.ode.field import (
@@ -26,14 +24,30 @@ from anode.ode.field import (
     parameters_of,
     refuse_others,
 )
-from anode.ode.gradients import Continuous, DiscreteSolve, Gradient, Stored
+from anode.ode.gradient import Gradient
 from anode.ode.integrate import Integration, Trace, Watch
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
 from anode.ode.sequential import as_function
-from anode.ode.solution import Solution, Status, first_failure
-from anode.ode.tableaus import TABLEAUS
-from anode.ode.tools import in_functorch, is_followed
+from anode.ode.solution import Engine, Solution, Status, first_failure
+from anode.ode.tools import is_followed
+
+NOT_ASKED = "the engine was not asked"
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What a solve is differentiated for, besides its start and times.
+
+    Attributes:
+        params: Tensors that need a gradient.
+        computed: Whether f also uses results computed from something that needs one, which cannot be named.
+        slope: f at the start, if it was evaluated to find out.
+    """
+
+    params: tuple[Tensor, ...]
+    computed: bool = False
+    slope: Tensor | None = None
 
 
 @dataclass
@@ -50,6 +64,8 @@ class Problem:
         event: What ends the solve.
         watch: Told of every step.
         engine: Who integrates, one of :data:`anode.ode.native.ENGINES`.
+        dense: Whether the solution is wanted at any time.
+        params: The tensors whose gradients are wanted; ``None`` to find them.
     """
 
     f: Callable[[Tensor, Any], Any]
@@ -61,50 +77,32 @@ class Problem:
     event: Callable[[Tensor, Any], Tensor] | None = None
     watch: Watch | None = None
     engine: str = "torch"
+    dense: bool = False
+    params: tuple[Tensor, ...] | None = None
 
     def __post_init__(self) -> None:
         self.f = as_function(self.f)
+        self.obstacle = NOT_ASKED
         self.rate = self.packing.rate(self.f)
         self.perceptron: Perceptron | None = None
         if isinstance(self.f, Field) and not self.packing.is_tuple:
             self.f.check(self.y0)
             self.perceptron = self.f.perceptron() if self.engine != "torch" else None
 
-    def solve(self, gradient: Gradient, params: tuple[Tensor, ...] | None, dense: bool) -> Solution:
-        """Run the solve so that autograd can differentiate it in the way asked for, if it has to at all."""
-        if self.engine != "torch":
-            obstacle = native.obstacle(self, gradient, params, dense)
-            if not obstacle:
-                return self.solve_native()
-            if self.engine == "native":
-                raise ValueError(f'engine: takes "auto" or "torch" here, got "native", and {obstacle}')
-        if not torch.is_grad_enabled():
-            return self.solve_plain("none", dense)
-        if isinstance(gradient, Stored) or (not isinstance(gradient, Continuous) and (dense or in_functorch())):
-            return self.solve_plain("stored", dense)
-        if in_functorch():
-            raise ValueError('gradient: takes "stored" or "discrete" within torch.func, got "continuous"')
-        inputs.require(not dense, "dense", dense, 'False beside gradient="continuous", which keeps no steps')
-        slope, computed, found = None, False, params is None
-        if params is None:
-            params, computed, slope = self.dependencies()
-        params = tuple(p for p in params if p.requires_grad)
-        if found and not computed and self.own_derivative is None:
-            self.rate = refuse_others(self.rate, params)
-        if not (params or computed or self.y0.requires_grad or self.times is not None):
-            with torch.no_grad():
-                return self.solve_plain("none", dense, slope)
-        if isinstance(gradient, Continuous):
-            inputs.require(self.event is None, "event", self.event, 'None beside gradient="continuous"')
-            if computed:
-                raise ValueError(
-                    "params: f uses tensors that were computed from others which need a gradient, and the continuous "
-                    'adjoint cannot find them by itself; pass them in params=, or use gradient="discrete"'
-                )
-            return self.solve_continuous(gradient, params, slope)
-        if computed:
-            return self.solve_plain("stored", dense, slope)
-        return self.solve_discrete(params, slope)
+    def run(self, gradient: Gradient) -> Solution:
+        """Solve, by the compiled engine if it can, and so that autograd differentiates it in the way asked for."""
+        self.obstacle = native.obstacle(self, gradient)
+        if not self.obstacle:
+            return native.solve(self)
+        if self.engine == "native":
+            raise ValueError(f'engine: takes "auto" or "torch" here, got "native", and {self.obstacle}')
+        return gradient.solve(self) if torch.is_grad_enabled() else self.unrecorded()
+
+    def unrecorded(self, slope: Tensor | None = None) -> Solution:
+        """The solve with nothing to differentiate; ``slope`` is f at the start, if it was evaluated."""
+        with torch.no_grad():
+            trace = self.integrate(self.y0, slope=slope, dense=self.dense)
+        return self.solution(trace, trace.outputs, trace.y, "none")
 
     @cached_property
     def module_parameters(self) -> tuple[Tensor, ...]:
@@ -116,14 +114,23 @@ class Problem:
         """Whether something follows the computation that derivatives of our own know nothing of."""
         return is_followed(self.y0, *self.module_parameters)
 
-    def dependencies(self) -> tuple[tuple[Tensor, ...], bool, Tensor | None]:
-        """What f depends on: its tensors, whether some could not be named, and f at the start if it was evaluated."""
+    def dependencies(self) -> Dependencies:
+        """What f depends on: the tensors that the caller named, or else those that are found."""
+        if self.params is not None:
+            return Dependencies(tuple(p for p in self.params if p.requires_grad))
         if self.own_derivative is not None:
-            return self.own_derivative.parameters, False, None
+            return Dependencies(tuple(p for p in self.own_derivative.parameters if p.requires_grad))
         known = self.module_parameters
         now = clock_for(replace(self.plan, moving_times=self.times)).now()
         leaves, computed, slope = captured_tensors(self.rate, now, self.y0, known)
-        return (*known, *leaves), computed, slope
+        params = tuple(p for p in (*known, *leaves) if p.requires_grad)
+        if not computed:
+            self.rate = refuse_others(self.rate, params)
+        return Dependencies(params, computed, slope)
+
+    def is_differentiated(self, found: Dependencies) -> bool:
+        """Whether there is anything to differentiate for."""
+        return bool(found.params) or found.computed or self.y0.requires_grad or self.times is not None
 
     def integrate(self, y0: Tensor, *, rate: Rate | None = None, **keep: Any) -> Trace:
         """The solve itself."""
@@ -145,7 +152,8 @@ class Problem:
             wanted = {id(p) for p in params}
             if {id(p) for p in own.parameters if p.requires_grad} == wanted:
                 return own
-        return AutogradDerivative(self.rate, params, time=self.times is not None)
+        module = self.f if isinstance(self.f, nn.Module) else None
+        return AutogradDerivative(self.rate, params, time=self.times is not None, module=module)
 
     @cached_property
     def own_derivative(self) -> Derivative | None:
@@ -157,114 +165,14 @@ class Problem:
             return None
         return derivative if self.engine == "torch" else derivative.compiled(self.y0)
 
-    def solve_plain(self, gradient: str, dense: bool, slope: Tensor | None = None) -> Solution:
-        """The loop as it is, recorded by autograd if that is on."""
-        if self.times is not None and torch.is_grad_enabled():
-            self.plan = replace(self.plan, moving_times=self.times)
-        trace = self.integrate(self.y0, slope=slope, dense=dense)
-        if not any(y.requires_grad for y in (trace.y, *trace.outputs)):
-            gradient = "none"
-        return self.solution(trace, trace.outputs, trace.y, gradient, dense)
+    def solution(self, trace: Trace, outputs: Sequence[Tensor], last: Tensor, gradient: str) -> Solution:
+        """Put the result together for the caller.
 
-    def solve_discrete(self, params: tuple[Tensor, ...], slope: Tensor | None) -> Solution:
-        """The loop unrecorded, with a backward pass that walks over its steps."""
-        report: list[Trace] = []
-
-        derivative = self.derivative(params)
-        slope = None if slope is None else slope.detach()
-        kept = derivative.steps_to_keep(self.y0, len(self.plan.tableau.stages))
-
-        def run(y0: Tensor) -> Trace:
-            rate = derivative.evaluate if kept else derivative.rate
-            return self.integrate(y0, rate=rate, slope=slope, keep_steps=True, keep_slopes=kept)
-
-        *outputs, last = DiscreteSolve.apply(  # type: ignore[no-untyped-call]
-            run, derivative, self.plan, report, self.y0, self.times, *derivative.parameters
-        )
-        return self.solution(report[0], outputs, last, "discrete")
-
-    def solve_native(self) -> Solution:
-        """The whole solve by the compiled engine."""
-        params = self.perceptron.parameters if self.perceptron is not None else ()
-        if not torch.is_grad_enabled() or not any(x.requires_grad for x in (self.y0, *params)):
-            trace, _ = native.run(self, keep=False)
-            return self.solution(trace, trace.outputs, trace.y, "none")
-        report: list[Trace] = []
-        *outputs, last = native.NativeSolve.apply(self, report, self.y0, *params)  # type: ignore[no-untyped-call]
-        return self.solution(report[0], outputs, last, "discrete")
-
-    def solve_continuous(self, gradient: Continuous, params: tuple[Tensor, ...], slope: Tensor | None) -> Solution:
-        """The loop unrecorded, with a backward pass that solves the adjoint ODE with one step size for everybody."""
-        plan = self.plan
-        with torch.no_grad():
-            trace = self.integrate(self.y0.detach(), slope=slope)
-        done = bool(torch.as_tensor(trace.status == Status.SUCCESS).all())
-        if plan.group_dims and not done:
-            return self.solution(trace, trace.outputs, trace.y, "none")  # there is no one end to go back from
-        outputs = dict(zip(plan.wanted, trace.outputs, strict=True))
-        reached = [0, *(i for i in plan.wanted if i and (done or (trace.t - plan.times[i]) * plan.direction >= 0))]
-        states = [self.y0.detach(), *(outputs[i] for i in reached[1:])]
-        times = torch.tensor(plan.times, dtype=torch.float64) if self.times is None else self.times
-        times = times[reached]
-        if not done:
-            states.append(trace.y)
-            times = torch.cat([times, times.new_tensor([trace.t])])
-
-        def rate(t: Tensor, y: Tensor) -> Tensor:
-            return self.rate(t.reshape((1,) * y.ndim).expand(*plan.groups, *(1,) * (y.ndim - plan.group_dims)), y)
-
-        def solve_back(
-            rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor, options: dict[str, Any]
-        ) -> tuple[Tensor, ...]:
-            return solve_backward(self.adjoint_problem(gradient, rate, state, span))
-
-        ys = ContinuousSolve.apply(  # type: ignore[no-untyped-call]
-            rate if plan.group_dims else self.rate,
-            lambda: (torch.stack(states), None, trace.stats),
-            solve_back,
-            {},
-            self.y0,
-            times,
-            *params,
-        )
-        outputs |= {index: ys[n] for n, index in enumerate(reached) if index in outputs}
-        return self.solution(trace, list(outputs.values()), ys[-1], "continuous")
-
-    def adjoint_problem(
-        self, gradient: Continuous, rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor
-    ) -> Problem:
-        """The backward solve from one output time to the one before."""
-        plan, packing = self.plan, Packing(state, 0)
-        y, times = packing.pack(state), span.tolist()
-        tableau = inputs.lookup("gradient.method", gradient.method or plan.tableau.name, TABLEAUS)
-        between = [knot for knot, _ in plan.knots or () if min(times) < knot < max(times)]
-        if plan.knots is None and not tableau.adaptive:
-            raise ValueError(
-                f"gradient: method {tableau.name!r} cannot choose its own steps, as the forward solve does"
-            )
-        state_norm = rms(0, self.y0.numel()) if plan.group_dims else plan.norm
-        norm = largest_norm(state_norm, gradient.seminorm)
-        backward = replace(
-            plan,
-            tableau=tableau,
-            times=times,
-            wanted=[1],
-            like=y,
-            rtol=gradient.rtol or _smallest(plan.rtol),
-            atol=gradient.atol or _smallest(plan.atol),
-            norm=lambda error: norm(packing.unpack(error)),  # type: ignore[arg-type]
-            group_dims=0,
-            first_step=None,
-            knots=None if plan.knots is None else [(t, 0) for t in (times[0], *reversed(between), times[1])],
-            step_at=plan.step_at[::-1],
-            times_move=False,
-        )
-        return Problem(rate, y, None, backward, packing, shown=[1])
-
-    def solution(
-        self, trace: Trace, outputs: Sequence[Tensor], last: Tensor, gradient: str, dense: bool = False
-    ) -> Solution:
-        """Put the result together for the caller."""
+        Args:
+            trace: What the loop left behind.
+            outputs, last: The states in it, as functions that autograd knows.
+            gradient: How they are differentiated.
+        """
         plan, unpack = self.plan, self.packing.unpack
         done = (trace.status == Status.SUCCESS) | (trace.status == Status.NO_EVENT)
         if isinstance(done, Tensor):
@@ -275,7 +183,7 @@ class Problem:
             y1 = outputs[-1] if done else last
             t1 = plan.times[-1] if done and self.event is None else trace.t
         values = {0: self.y0, **dict(zip(plan.wanted, outputs, strict=True))}
-        interpolant = DenseOutput(plan, trace) if dense else None
+        interpolant = DenseOutput(plan, trace) if self.dense else None
         return Solution(
             times=[plan.times[i] for i in self.shown],
             outputs=[unpack(values[i]) for i in self.shown],
@@ -284,6 +192,7 @@ class Problem:
             status=trace.status,
             stats=trace.stats,
             gradient=gradient,
+            engine=Engine(self.obstacle),
             interpolant=None if interpolant is None else lambda t: unpack(interpolant(t)),
             note=self.note(trace),
         )
@@ -294,7 +203,3 @@ class Problem:
         if failed is None or failed[1] != Status.MAX_STEPS:
             return ""
         return stiffness.note(self.rate, self.plan, trace.t, trace.y, trace.stats.accepted, failed[0])
-
-
-def _smallest(tol: float | Tensor) -> float:
-    return float(torch.as_tensor(tol).min())

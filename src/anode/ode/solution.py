@@ -99,6 +99,25 @@ class Stats:
     nfe_backward: int = 0
 
 
+@dataclass(frozen=True)
+class Engine:
+    """Who did the work.
+
+    Attributes:
+        obstacle: Why the compiled engine could not take over; empty if it did.
+    """
+
+    obstacle: str = ""
+
+    @property
+    def name(self) -> str:
+        """``"native"`` for the compiled engine, ``"torch"`` for the loop in Python."""
+        return "torch" if self.obstacle else "native"
+
+    def __str__(self) -> str:
+        return f"torch ({self.obstacle})" if self.obstacle else "native"
+
+
 @dataclass(repr=False)
 class Solution:
     """The result of :func:`anode.solve`.
@@ -111,6 +130,7 @@ class Solution:
         status: A :class:`Status`, or a tensor of them with one entry a group.
         stats: A :class:`Stats`.
         gradient: How this solve is differentiated: ``"discrete"``, ``"stored"``, ``"continuous"`` or ``"none"``.
+        engine: Who did the work: :class:`Engine`. Print it to see why the compiled engine did not.
         note: What happened, and what to do about it, if more is known of a failure than its status says; else empty.
     """
 
@@ -121,6 +141,7 @@ class Solution:
     status: Any
     stats: Stats
     gradient: str
+    engine: Engine = Engine()
     interpolant: Callable[[Tensor], State] | None = None
     note: str = ""
 
@@ -129,7 +150,8 @@ class Solution:
         shapes = ", ".join(str(tuple(y.shape)) for y in y1)
         status = str(self.status) if isinstance(self.status, Status) else f"success={self.success}"
         nfe = self.stats.nfe if isinstance(self.stats.nfe, int) else f"{self.stats.nfe.min()} to {self.stats.nfe.max()}"
-        return f"Solution({status}, y1: {shapes}, {len(self.times)} times, nfe: {nfe}, gradient: {self.gradient})"
+        how = f"gradient: {self.gradient}, engine: {self.engine.name}"
+        return f"Solution({status}, y1: {shapes}, {len(self.times)} times, nfe: {nfe}, {how})"
 
     @property
     def ts(self) -> Tensor:

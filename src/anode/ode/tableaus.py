@@ -23,7 +23,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from anode.ode.inputs import lookup, require
+from anode.ode.order import OrderConditions, order_conditions
 
 Weights = tuple[tuple[int, float], ...]
 """The non-zero weights of a sum of slopes, as (index of the slope, weight) pairs."""
@@ -46,7 +49,7 @@ Polynomial = tuple[float, ...]
 
 @dataclass(frozen=True)
 class Tableau:
-    """One explicit Runge-Kutta method.
+    """One explicit Runge-Kutta method, checked when it is made. The compiled engine takes any of them.
 
     Attributes:
         name: What users call it.
@@ -75,9 +78,44 @@ class Tableau:
     last_stage_ends: bool = False
 
     def __post_init__(self) -> None:
+        self._check()
         if not self.polynomials:
             object.__setattr__(self, "polynomials", _hermite(self.b))
             object.__setattr__(self, "dense_order", min(self.order, 3))
+
+    def _check(self) -> None:
+        """Raise ``ValueError`` if the coefficients do not fit together; turn lists into tuples."""
+        for name in ("c", "b", "error"):
+            values = getattr(self, name)
+            object.__setattr__(self, name, None if values is None else tuple(map(float, values)))
+        for name in ("a", "polynomials"):
+            object.__setattr__(self, name, tuple(tuple(map(float, row)) for row in getattr(self, name)))
+        slopes = len(self.b)
+        require(slopes > 0, "b", self.b, "at least one weight")
+        require(len(self.c) == slopes, "c", self.c, f"as many values as b, {slopes}")
+        rows = [len(row) for row in self.a]
+        require(rows == list(range(slopes)), "a", f"rows of {rows}", f"rows of {list(range(slopes))} weights")
+        for c, row in zip(self.c, self.a, strict=True):
+            require(abs(sum(row) - c) < 1e-8, "a", row, f"weights that add up to c = {c}")
+        require(abs(sum(self.b) - 1) < 1e-8, "b", self.b, "weights that add up to 1")
+        if self.error is not None:
+            wanted = slopes + self.fsal
+            takes = f"{wanted} weights{', the last for the end slope' if self.fsal else ''}"
+            require(len(self.error) == wanted, "error", self.error, takes)
+            require(abs(sum(self.error)) < 1e-8, "error", self.error, "weights that add up to 0")
+        fits = len(self.polynomials) in (0, slopes + 1)
+        require(fits, "polynomials", len(self.polynomials), f"{slopes + 1}, one per slope and one for the end slope")
+
+    def order_conditions(self, up_to: int = 8) -> OrderConditions:
+        """Check which order the method really has.
+
+        Example:
+            >>> import anode
+            >>> heun = anode.Tableau("mine", 2, c=(0, 1), a=((), (1,)), b=(0.5, 0.5))
+            >>> heun.order_conditions().order
+            2
+        """
+        return order_conditions(self.a, self.b, up_to)
 
     @property
     def adaptive(self) -> bool:
@@ -127,6 +165,7 @@ class Tableau:
             x += 0.01
         return x
 
+    @cached_property
     def linear(self) -> Tableau:
         """The same method with straight lines between the ends of its steps."""
         lines = tuple((b,) for b in self.b)
@@ -537,3 +576,8 @@ TABLEAUS: dict[str, Tableau] = {
     )
 }
 """Every method, by name."""
+
+
+def as_tableau(name: str, method: Any) -> Tableau:
+    """A method from its name, or a tableau as it is; ``name`` is the argument that it was given for."""
+    return method if isinstance(method, Tableau) else lookup(name, method, TABLEAUS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,11 @@ from torch import Tensor
 import anode
 from anode.files import DamagedFileError, read_described, write_described
 from anode.models.ensemble import stack
+from anode.models.flow import PAPER
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.models.randomness import apart
-from anode.ode.gradients import Continuous, Discrete, Stored
 from anode.ode.inputs import lookup, number, require
+from anode.ode.solver import SETTINGS, Solver
 
 FORMAT = "anode model 1"
 Savable = NeuralODE | ResNet | ImageNeuralODE
@@ -43,29 +43,22 @@ def description(model: Savable) -> dict[str, Any]:
     kind = type(model).__name__
     if CLASSES.get(kind) is not type(model):
         raise TypeError(f"model: takes one of {', '.join(CLASSES)}, got {kind}; save its state_dict() with safetensors")
+    solver = {} if isinstance(model, ResNet) else model.flow.solver.to_json(PAPER)
     return {
         "format": FORMAT,
         "model": kind,
-        "settings": {name: _as_json(value) for name, value in model.settings.items()},
+        "settings": {name: _as_json(value) for name, value in model.settings.items()} | solver,
         "members": model.members,
         "version": anode.__version__,
     }
 
 
 def _as_json(value: Any) -> Any:
-    if isinstance(value, Continuous):
-        return {"continuous": asdict(value)}
-    if isinstance(value, Discrete | Stored):
-        return type(value).__name__.lower()
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, list | tuple):
         return [_as_json(each) for each in value]
     raise TypeError(f"model: takes settings that are text or numbers to be saved, got {value!r}")
-
-
-def _from_json(value: Any) -> Any:
-    return Continuous(**value["continuous"]) if isinstance(value, dict) else value
 
 
 def load(path: str | Path) -> Savable:
@@ -90,7 +83,10 @@ def build(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Savable:
     if content["format"] != FORMAT:
         raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
     kind, members = lookup("model", content["model"], CLASSES), content["members"]
-    settings = {name: _from_json(value) for name, value in content["settings"].items()}
+    settings = dict(content["settings"])
+    solver = {name: settings.pop(name) for name in SETTINGS if name in settings}
+    if solver:
+        settings["solver"] = Solver.from_json(solver, PAPER)
     _check_shapes(kind, settings, members, tensors)
     with apart():
         model = kind(**settings)

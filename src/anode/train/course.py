@@ -18,11 +18,9 @@ from anode.models.layers import Linear
 from anode.models.model import Model
 from anode.models.nets import NeuralODE
 from anode.ode import native
-from anode.ode.control import CONTROLLERS
+from anode.ode.control import PID
 from anode.ode.field import is_hooked
-from anode.ode.gradients import GRADIENTS, Discrete
 from anode.ode.inputs import even_steps
-from anode.ode.tableaus import TABLEAUS
 from anode.train.failures import name_of
 
 if TYPE_CHECKING:
@@ -30,8 +28,8 @@ if TYPE_CHECKING:
 
 LOSSES = ("huber", "mse", "cross_entropy")
 """The losses that the engine has, in its order."""
-SETTINGS = {"method", "rtol", "atol", "gradient", "max_steps", "step_size", "engine"}
-"""Of a flow's solver."""
+TAKEN = {"method", "rtol", "atol", "controller", "control", "gradient", "max_steps", "step_size", "engine"}
+"""The settings of a solver that the engine's training knows; others have to be the usual ones."""
 SECONDS = 0.1
 """How long a call should take: short for those who wait for Ctrl-C or look at a progress bar, long for a processor."""
 
@@ -49,7 +47,10 @@ class Course:
         assert isinstance(model, NeuralODE)
         field = model.flow.field.perceptron()  # type: ignore[operator]
         solver, data = model.flow.solver, protocol.data
-        step_size = solver["step_size"]
+        assert isinstance(solver.step_controller, PID)
+        knots: list[float] = []
+        if solver.step_size is not None:
+            knots = even_steps(0.0, model.flow.t1, solver.step_size, solver.max_steps)
         # The engine works on these very tensors, and takes them in the order of its own.
         parameters = [*field.parameters, model.head.weight, model.head.bias]
         index = {id(p): i for i, p in enumerate(adam.parameters)}
@@ -63,13 +64,13 @@ class Course:
         adam.zero_grad()
         self._course = native.extension.Course(
             is_double=parameters[0].dtype == torch.float64,
-            method=native.method_for(TABLEAUS[solver["method"]]),
+            method=native.method_for(solver.tableau),
             t1=model.flow.t1,
-            knots=[] if step_size is None else even_steps(0.0, model.flow.t1, step_size, solver["max_steps"]),
-            rtol=solver["rtol"],
-            atol=solver["atol"],
-            max_steps=min(solver["max_steps"], 2**62),
-            controller=CONTROLLERS["integral"].numbers,
+            knots=knots,
+            rtol=solver.rtol,
+            atol=solver.atol,
+            max_steps=min(solver.max_steps, 2**62),
+            controller=solver.step_controller.numbers,
             grouped=protocol.members is not None,
             sizes=field.sizes,
             activations=[native.ACTIVATIONS.index(name) for name in field.activations],
@@ -172,11 +173,13 @@ def obstacle(training: Training) -> str:
     own = [*flow.field.parameters(), model.head.weight, model.head.bias]
     checks = (
         (not native.instruction_sets(), native.MISSING),
-        (flow.solver["engine"] == "torch", 'engine is "torch"'),
+        (flow.solver.engine == "torch", 'engine is "torch"'),
         (flow.field.perceptron() is None, "the field was changed"),
-        (flow.control not in (None, "joint" if alone else "member"), "control is not the usual one"),
-        (not isinstance(GRADIENTS.get(flow.solver["gradient"]), Discrete), 'gradient is not "discrete"'),
-        (any(isinstance(flow.solver[name], Tensor) for name in ("rtol", "atol")), "a tolerance is a tensor"),
+        (flow.solver.control not in ("auto", "joint" if alone else "member"), "control is not the usual one"),
+        (not flow.solver.gradient_method.compiled, f'gradient="{flow.solver.gradient_method.name}" is not compiled'),
+        (not all(isinstance(tol, float) for tol in (flow.solver.rtol, flow.solver.atol)), "a tolerance is no number"),
+        (type(flow.solver.step_controller) is not PID, "the controller is not a plain PID"),
+        (bool(flow.solver.changes().keys() - TAKEN), "the solver has settings that the engine's training lacks"),
         (like.device.type != "cpu" or like.dtype not in native.DTYPES, f"it is {like.dtype} on {like.device}"),
         (not all(p.is_contiguous() and p.dtype == like.dtype for p in parameters), "parameters lie scattered"),
         ([id(p) for p in model.parameters()] != [id(p) for p in parameters], "some parameters are not trained"),
@@ -184,7 +187,6 @@ def obstacle(training: Training) -> str:
         (len({id(p) for p in own}) != len(own), "parameters are shared"),
         (any(p._backward_hooks or p._post_accumulate_grad_hooks for p in own), "parameters have hooks"),
         (model.head.weight.shape != (*own[-1].shape, flow.field.dim), "the linear map is of another size"),
-        (flow.solver.keys() != SETTINGS, "the solver has settings of its own"),
         (any(part.device != like.device for part in (data.x, data.y)), "the points are on another device"),
         (data.x.dtype != like.dtype or data.x.ndim != (2 if alone else 3), "points are no rows of numbers"),
         (not protocol.has_loss_of_ours, "the loss is none of ours"),
@@ -206,5 +208,5 @@ def _is_plain(model: NeuralODE) -> bool:
 def signature(model: Model) -> tuple[Any, ...]:
     """What has to stay as it is: where the parameters lie, whether they are trained, and how the flow is solved."""
     flow = getattr(model, "flow", None)
-    solved = () if flow is None else (flow.t1, flow.control, *flow.solver.items())
+    solved = () if flow is None else (flow.t1, flow.solver)
     return (*((p.data_ptr(), p.requires_grad) for p in model.parameters()), *solved)

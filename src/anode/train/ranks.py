@@ -13,7 +13,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from anode.models.flow import Flow
-from anode.ode.gradients import Continuous
 from anode.ode.inputs import require
 
 
@@ -111,11 +110,10 @@ class Ranks:
         require(members is None, "model", f"a stack of {members}", "a model by itself beside other processes")
         for flow in (module for module in model.modules() if isinstance(module, Flow)):
             takes = 'flows with control="joint" beside other processes'
-            require(flow.control in (None, "joint", 0), "model", f"control={flow.control!r}", takes)
-            gradient = flow.solver["gradient"]
-            continuous = isinstance(gradient, Continuous) or gradient == "continuous"
+            control, gradient = flow.solver.control, flow.solver.gradient_method
+            require(control in ("auto", "joint", 0), "model", f"control={control!r}", takes)
             takes = 'flows with gradient="discrete" or "stored" beside other processes'
-            require(not continuous, "model", f"gradient={gradient!r}", takes)
+            require(gradient.across_processes, "model", f"gradient={flow.solver.gradient!r}", takes)
         name = protocol()
         (asked,) = self.from_first(lambda: [name.encode()])
         if any(self.any(asked.decode() != name)):

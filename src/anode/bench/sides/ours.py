@@ -83,7 +83,7 @@ def predicting(task: Task) -> Work:
     @torch.no_grad()
     def nfe() -> Array:
         rows = torch.tensor(task.state()[:, : task.dim - task.zeros])
-        solution: Any = estimator.model_.run(rows).solution
+        solution: Any = estimator.model_.run(rows, control=1).solution
         return np.array([solution.stats.nfe.double().mean()])  # every row has steps of its own
 
     return Work(lambda: estimator.predict(task.rows), nfe)

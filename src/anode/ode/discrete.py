@@ -1,129 +1,67 @@
-"""How a solve is differentiated.
+"""The exact gradient of the steps that were taken, by walking back over them.
 
-* ``discrete``: the exact gradient of the steps that were taken, by walking back over them. Memory holds the state at
-  every accepted step; the slopes of one step at a time are computed again. (A field that brings its own derivative may
-  keep those of its first steps, as many as fit into a memory budget: 16 MB for ``MLPField`` in single precision, a
-  share of the available memory for ``ConvField``, see :mod:`anode.models.memory`.)
-* ``stored``: the same gradient, with autograd recording the whole solve. More memory, no second evaluation of f, and
-  derivatives of any order.
-* ``continuous``: the adjoint ODE, solved backwards with tolerances of its own. Memory does not grow with the steps; the
-  gradient is that of the exact flow and agrees with the other two only as far as the tolerances say.
-
-Step sizes are not differentiated: they are decisions, not values.
+Memory holds the state at every accepted step; the slopes of one step at a time are computed again. A field that brings
+its own derivative may keep those of its first steps, as many as fit into some memory: 16 MB for ``MLPField`` in single
+precision, for ``ConvField`` as much as :func:`anode.models.memory.bytes_to_keep` allows.
 
 References:
-    Chen et al., *Neural Ordinary Differential Equations*, NeurIPS 2018 (the continuous adjoint).
-    Hager, *Runge-Kutta methods in optimal control and the transformed adjoint system*, Numer. Math. 87 (2000)
-    (the discrete adjoint of a Runge-Kutta step).
-    Kidger, Chen and Lyons, *"Hey, that's not an ODE": faster ODE adjoints via seminorms*, ICML 2021.
+    Hager, *Runge-Kutta methods in optimal control and the transformed adjoint system*, Numer. Math. 87 (2000).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import wraps
-from threading import Lock
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from anode.ode.control import Number
 from anode.ode.field import Derivative
-from anode.ode.integrate import Step, Trace, combine, dense_slope_weights, dense_weights, weighted_sum
-from anode.ode.plan import Emission, Plan
-from anode.ode.solution import Stats
+from anode.ode.gradient import Gradient, dot, is_last_pass, only_once, plain_sum, prepare
+from anode.ode.integrate import Step, Trace, combine, dense_slope_weights, dense_weights, stand_in, weighted_sum
+from anode.ode.plan import Emission, Plan, spread
+from anode.ode.solution import Solution, Stats, Status
+from anode.ode.stored import Stored
 from anode.ode.tableaus import Tableau
+from anode.ode.tools import in_functorch
+
+if TYPE_CHECKING:
+    from anode.ode.problem import Problem
 
 
 @dataclass(frozen=True)
-class Discrete:
-    """The exact gradient of the accepted steps, their slopes computed again: little memory. The default."""
+class Discrete(Gradient):
+    """The exact gradient of the accepted steps, their slopes computed again: little memory. The default.
 
-
-@dataclass(frozen=True)
-class Stored:
-    """The exact gradient of the accepted steps, everything kept by autograd: fast, and differentiable again."""
-
-
-@dataclass(frozen=True)
-class Continuous:
-    """The continuous adjoint.
-
-    Attributes:
-        rtol, atol: Tolerances of the backward solve; ``None`` for those of the forward solve.
-        method: Method of the backward solve; ``None`` for that of the forward solve.
-        seminorm: Leave the parameters' gradients out of the error estimate; they do not feed back into the solve, so
-            this saves steps at no loss of stability.
+    :class:`Stored` takes its place with ``dense=True``, within ``torch.func``, and where f uses tensors computed from
+    others that need a gradient.
     """
 
-    rtol: float | None = None
-    atol: float | None = None
-    method: str | None = None
-    seminorm: bool = False
+    compiled = True
 
+    def solve(self, problem: Problem) -> Solution:
+        if problem.dense or in_functorch():
+            return Stored().solve(problem)
+        found = problem.dependencies()
+        if found.computed:
+            return Stored().solve(problem, found.slope)
+        if not problem.is_differentiated(found):
+            return problem.unrecorded(found.slope)
+        report: list[Trace] = []
+        derivative = problem.derivative(found.params)
+        slope = None if found.slope is None else found.slope.detach()
+        kept = derivative.steps_to_keep(problem.y0, len(problem.plan.tableau.stages))
 
-Gradient = Discrete | Stored | Continuous
-GRADIENTS: dict[str, Gradient] = {"discrete": Discrete(), "stored": Stored(), "continuous": Continuous()}
+        def run(y0: Tensor) -> Trace:
+            rate = derivative.evaluate if kept else derivative.rate
+            return problem.integrate(y0, rate=rate, slope=slope, keep_steps=True, keep_slopes=kept)
 
-
-def autocast_like_now(y: Tensor) -> dict[str, Any]:
-    """The arguments of ``torch.autocast`` that restore its present state, for evaluating f again as it was."""
-    device = y.device.type
-    enabled = torch.is_autocast_enabled(device)
-    return {"device_type": device, "enabled": enabled, "dtype": torch.get_autocast_dtype(device)}
-
-
-def prepare(ctx: Any, y: Tensor) -> None:
-    """What :func:`only_once` needs in the backward pass."""
-    ctx.autocast, ctx.lock = autocast_like_now(y), Lock()
-
-
-class NoSecondDerivative(torch.autograd.Function):
-    """The identity on gradients, which says so when they are to be differentiated again."""
-
-    @staticmethod
-    def forward(ctx: Any, inputs: int, *inputs_and_gradients: Tensor) -> Any:
-        """The first ``inputs`` tensors are what the gradients are functions of."""
-        return tuple(gradient.clone() for gradient in inputs_and_gradients[inputs:])
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> Any:
-        """Always an error."""
-        raise RuntimeError('only gradient="stored" can be differentiated twice; this solve used another gradient')
-
-
-def only_once(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """Let a backward pass compute without autograd, and its gradients refuse to be differentiated.
-
-    torch's ``once_differentiable`` refuses only where the cotangents need a gradient, and else is silently wrong.
-    ``ctx.autocast`` says in which precision f was evaluated. Two threads may walk back over one graph: one after the
-    other, as gradients are summed up on the way.
-    """
-
-    @wraps(backward)
-    def once(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
-        recording = torch.is_grad_enabled()
-        with ctx.lock, torch.no_grad(), torch.autocast(**ctx.autocast):
-            gradients = backward(ctx, *cotangents)
-        if not recording:
-            return gradients
-        inputs = [x for x in ctx.saved_tensors if x is not None and x.requires_grad]
-        found = [g for g in gradients if g is not None]
-        rest = iter(NoSecondDerivative.apply(len(inputs), *inputs, *found))  # type: ignore[no-untyped-call]
-        return tuple(None if g is None else next(rest) for g in gradients)
-
-    return once
-
-
-def is_last_pass() -> bool:
-    """Whether the graph that is walked back over is freed on the way; a second pass is then refused by autograd."""
-    keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # from torch 2.5 on
-    return keeps_graph is not None and not keeps_graph()
-
-
-# ------------------------------------------------------------------------------------------------------------ discrete
+        *outputs, last = DiscreteSolve.apply(  # type: ignore[no-untyped-call]
+            run, derivative, problem.plan, report, problem.y0, problem.times, *derivative.parameters
+        )
+        return problem.solution(report[0], outputs, last, self.name)
 
 
 class DiscreteSolve(torch.autograd.Function):
@@ -150,6 +88,7 @@ class DiscreteSolve(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(y0, times, *params)  # so that autograd notices if they are changed in between
         ctx.plan, ctx.derivative, ctx.steps, ctx.stats = plan, derivative, trace.steps, trace.stats
+        ctx.status = trace.status
         return (*trace.outputs, trace.y.clone())
 
     @staticmethod
@@ -162,6 +101,7 @@ class DiscreteSolve(torch.autograd.Function):
         wanted = dict(zip(plan.wanted, cotangents[:-1], strict=True))
         sweep = Sweep(plan.tableau, derivative, None if times is None else torch.zeros_like(times), ctx.stats)
         adjoint = cotangents[-1]
+        sweep.ignored = _ignored(plan, ctx.status, cotangents)
         for step in reversed(ctx.steps):
             arriving = [(e, _masked(g, e.groups)) for e in step.emissions if (g := wanted[e.index]) is not None]
             adjoint = sweep.back_over(step, adjoint, arriving)
@@ -187,7 +127,11 @@ class Sweep:
 
     Attributes:
         times: Gradients for the plan's times.
+        ignored: Groups that failed and that nothing depends on, shaped to broadcast against the state. On their way to
+            failure f may have had infinite derivatives, and zero times these is NaN.
     """
+
+    ignored: Tensor | None = None
 
     def __init__(self, tableau: Tableau, derivative: Derivative, times: Tensor | None, stats: Stats) -> None:
         self.tableau, self.derivative, self.times, self.stats = tableau, derivative, times, stats
@@ -201,6 +145,13 @@ class Sweep:
             arriving: The outputs inside the step, each with its cotangent.
         """
         tableau = self.tableau
+        if self.ignored is not None:
+            step = replace(
+                step,
+                y=stand_in(self.ignored, step.y),
+                slopes=None,
+                failed=self.ignored if step.failed is None else self.ignored | step.failed,
+            )
         # Everything the step made of its slopes: their weights in it, and its cotangent.
         made: list[tuple[dict[int, Number], Tensor]] = []
         if adjoint is not None:
@@ -274,6 +225,19 @@ class Sweep:
             self.times[index] += gradient
 
 
+def _ignored(plan: Plan, status: Any, cotangents: Sequence[Tensor | None]) -> Tensor | None:
+    """The groups that failed and whose cotangents are all zero; ``None`` if there are none."""
+    if not plan.group_dims:
+        return None
+    ignored = status != Status.SUCCESS
+    if not ignored.any():
+        return None
+    for cotangent in cotangents:
+        if cotangent is not None:
+            ignored = ignored & (cotangent == 0).reshape(*plan.groups, -1).all(-1)
+    return spread(plan, ignored) if ignored.any() else None
+
+
 def _laid_out(cotangent: Tensor, y: Tensor) -> Tensor:
     """A cotangent in the memory layout of the state, as sums of tensors that are laid out alike are the fastest."""
     return cotangent if cotangent.stride() == y.stride() else torch.empty_like(y).copy_(cotangent)
@@ -286,16 +250,3 @@ def _masked(cotangent: Tensor, groups: Tensor | None) -> Tensor:
 def _without(failed: Tensor | None, x: Tensor) -> Tensor:
     """x, with zeros for the groups that had failed before the step: theirs may be NaN, and they stand still."""
     return x if failed is None else x.masked_fill(failed, 0.0)
-
-
-def plain_sum(parts: Sequence[Tensor]) -> Tensor:
-    """The sum of some tensors."""
-    total = parts[0]
-    for n, part in enumerate(parts[1:]):
-        total = total.add_(part) if n else total + part
-    return total
-
-
-def dot(x: Tensor, y: Tensor) -> Tensor:
-    """The real inner product over all elements."""
-    return (x.conj() * y).real.sum()

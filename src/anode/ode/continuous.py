@@ -1,8 +1,17 @@
-"""The continuous adjoint: differentiate a solve by solving another ODE backwards."""
+"""The continuous adjoint: differentiate a solve by solving another ODE backwards.
+
+Memory does not grow with the steps. The gradient is that of the exact flow, and agrees with the exact gradient of the
+numerical solution only as far as the tolerances say.
+
+References:
+    Chen et al., *Neural Ordinary Differential Equations*, NeurIPS 2018.
+    Kidger, Chen and Lyons, *"Hey, that's not an ODE": faster ODE adjoints via seminorms*, ICML 2021.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,12 +19,119 @@ from torch import Tensor
 
 from anode.ode.control import Norm, rms
 from anode.ode.field import AutogradDerivative, Rate
-from anode.ode.gradients import dot, only_once, prepare
-from anode.ode.inputs import is_finite
-from anode.ode.solution import SolveError, Stats
+from anode.ode.gradient import Gradient, dot, only_once, prepare
+from anode.ode.inputs import is_finite, require
+from anode.ode.integrate import Trace
+from anode.ode.packing import Packing
+from anode.ode.solution import Solution, SolveError, Stats, Status
+from anode.ode.tableaus import Tableau, as_tableau
+from anode.ode.tools import in_functorch
 
 if TYPE_CHECKING:
-    from anode.ode.problem import Problem
+    from anode.ode.problem import Dependencies, Problem
+
+
+@dataclass(frozen=True)
+class Continuous(Gradient):
+    """The continuous adjoint.
+
+    Attributes:
+        rtol, atol: Tolerances of the backward solve; ``None`` for those of the forward solve.
+        method: Method of the backward solve, a name or a :class:`anode.Tableau`; ``None`` for that of the forward
+            solve.
+        seminorm: Leave the parameters' gradients out of the error estimate; they do not feed back into the solve, so
+            this saves steps at no loss of stability.
+    """
+
+    rtol: float | None = None
+    atol: float | None = None
+    method: str | Tableau | None = None
+    seminorm: bool = False
+
+    across_processes = False
+
+    def solve(self, problem: Problem) -> Solution:
+        require(not in_functorch(), "gradient", self.name, '"stored" or "discrete" within torch.func')
+        require(not problem.dense, "dense", True, 'False beside gradient="continuous", which keeps no steps')
+        found = problem.dependencies()
+        if not problem.is_differentiated(found):
+            return problem.unrecorded(found.slope)
+        require(problem.event is None, "event", problem.event, 'None beside gradient="continuous"')
+        if found.computed:
+            raise ValueError(
+                "params: f uses tensors that were computed from others which need a gradient, and the continuous "
+                'adjoint cannot find them by itself; pass them in params=, or use gradient="discrete"'
+            )
+        plan = problem.plan
+        with torch.no_grad():
+            trace = problem.integrate(problem.y0.detach(), slope=found.slope)
+        done = bool(torch.as_tensor(trace.status == Status.SUCCESS).all())
+        if plan.group_dims and not done:
+            return problem.solution(trace, trace.outputs, trace.y, "none")  # there is no one end to go back from
+        return self._differentiable(problem, found, trace, done)
+
+    def _differentiable(self, problem: Problem, found: Dependencies, trace: Trace, done: bool) -> Solution:
+        """A solve that was made, with a backward pass that solves the adjoint ODE with one step size for all."""
+        plan = problem.plan
+        outputs = dict(zip(plan.wanted, trace.outputs, strict=True))
+        reached = [0, *(i for i in plan.wanted if i and (done or (trace.t - plan.times[i]) * plan.direction >= 0))]
+        states = [problem.y0.detach(), *(outputs[i] for i in reached[1:])]
+        times = torch.tensor(plan.times, dtype=torch.float64) if problem.times is None else problem.times
+        times = times[reached]
+        if not done:
+            states.append(trace.y)
+            times = torch.cat([times, times.new_tensor([trace.t])])
+
+        def rate(t: Tensor, y: Tensor) -> Tensor:
+            if plan.group_dims:
+                t = t.reshape((1,) * y.ndim).expand(*plan.groups, *(1,) * (y.ndim - plan.group_dims))
+            return problem.rate(t, y)
+
+        def solve_back(
+            rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor, options: dict[str, Any]
+        ) -> tuple[Tensor, ...]:
+            return solve_backward(self._backward_problem(problem, rate, state, span))
+
+        ys = ContinuousSolve.apply(  # type: ignore[no-untyped-call]
+            rate, lambda: (torch.stack(states), None, trace.stats), solve_back, {}, problem.y0, times, *found.params
+        )
+        outputs |= {index: ys[n] for n, index in enumerate(reached) if index in outputs}
+        return problem.solution(trace, list(outputs.values()), ys[-1], self.name)
+
+    def _backward_problem(
+        self, problem: Problem, rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor
+    ) -> Problem:
+        """The backward solve from one output time to the one before."""
+        plan, packing = problem.plan, Packing(state, 0)
+        y, times = packing.pack(state), span.tolist()
+        tableau = plan.tableau if self.method is None else as_tableau("gradient.method", self.method)
+        between = [knot for knot, _ in plan.knots or () if min(times) < knot < max(times)]
+        if plan.knots is None and not tableau.adaptive:
+            raise ValueError(
+                f"gradient: method {tableau.name!r} cannot choose its own steps, as the forward solve does"
+            )
+        state_norm = rms(0, problem.y0.numel()) if plan.group_dims else plan.norm
+        norm = largest_norm(state_norm, self.seminorm)
+        backward = replace(
+            plan,
+            tableau=tableau,
+            times=times,
+            wanted=[1],
+            like=y,
+            rtol=self.rtol or _smallest(plan.rtol),
+            atol=self.atol or _smallest(plan.atol),
+            norm=lambda error: norm(packing.unpack(error)),  # type: ignore[arg-type]
+            group_dims=0,
+            first_step=None,
+            knots=None if plan.knots is None else [(t, 0) for t in (times[0], *reversed(between), times[1])],
+            step_at=plan.step_at[::-1],
+            times_move=False,
+        )
+        return replace(problem, f=rate, y0=y, times=None, plan=backward, packing=packing, shown=[1], engine="torch")
+
+
+def _smallest(tol: float | Tensor) -> float:
+    return float(torch.as_tensor(tol).min())
 
 
 class ContinuousSolve(torch.autograd.Function):
@@ -90,7 +206,7 @@ def solve_backward(problem: Problem) -> tuple[Tensor, ...]:
     """
     if not problem.plan.keeps_non_finite and not is_finite(problem.y0):
         return problem.packing.unpack(torch.full_like(problem.y0, torch.nan))  # type: ignore[return-value]
-    solution = problem.solve_plain("none", dense=False)
+    solution = problem.unrecorded()
     try:
         return solution.check().y1  # type: ignore[return-value]
     except SolveError as error:

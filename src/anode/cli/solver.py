@@ -1,0 +1,42 @@
+"""The settings of a solver as options of a command."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from anode.models.flow import PAPER
+from anode.ode.solver import SETTINGS, Solver
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def with_solver_options(command: Command) -> Command:
+    """Give a command an option for every setting of a solver, in the place of its ``**solver``."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    added = [_option(name, summary) for name, summary in summaries().items()]
+    command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    command.__annotations__ |= {p.name: p.annotation for p in added}
+    return command
+
+
+def _option(name: str, summary: str) -> inspect.Parameter:
+    default = getattr(PAPER, name)
+    kind: Any = float | None if default is None else type(default)
+    annotation = Annotated[kind, typer.Option(help=summary, rich_help_panel="The ODE solver")]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def summaries() -> dict[str, str]:
+    """What each setting is: the first sentence about it in the docstring of :class:`anode.Solver`."""
+    text = inspect.getdoc(Solver) or ""
+    found: dict[str, str] = {}
+    for names, about in re.findall(r"^    ([a-z_, ]+): (.*(?:\n        .*)*)", text, flags=re.MULTILINE):
+        sentence = re.split(r"(?<=[.])\s", re.sub(r"\s+", " ", about))[0]
+        found |= dict.fromkeys(names.split(", "), re.sub(r":class:|`", "", sentence))
+    return {name: found[name] for name in SETTINGS}

@@ -1,0 +1,289 @@
+"""How to solve an ODE, as one value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anode.ode.continuous import Continuous
+from anode.ode.control import CONTROLLERS, PID, Controller
+from anode.ode.discrete import Discrete
+from anode.ode.gradient import Gradient
+from anode.ode.inputs import lookup, number, require, whole_number
+from anode.ode.native import ENGINES
+from anode.ode.packing import Packing
+from anode.ode.plan import Plan
+from anode.ode.stored import Stored
+from anode.ode.tableaus import TABLEAUS, Tableau, as_tableau
+
+Tolerance = float | Tensor | tuple[float | Tensor, ...]
+
+GRADIENTS: dict[str, Gradient] = {"discrete": Discrete(), "stored": Stored(), "continuous": Continuous()}
+"""Gradients by name."""
+CONTROLS = ("auto", "joint", "member", "sample")
+"""Who shares a step size."""
+NAMED: dict[str, dict[str, Any]] = {"method": TABLEAUS, "controller": CONTROLLERS, "gradient": GRADIENTS}
+"""The settings that are objects with short names."""
+SAVED: dict[str, type[Any]] = {"tableau": Tableau, "pid": PID, "continuous": Continuous}
+"""The objects without a name that can be written as JSON."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Solver:
+    """Everything that says how an ODE is solved, apart from the problem itself.
+
+    A solver is a value: it cannot be changed, compares by its settings, and can be written as JSON. Objects that have a
+    short name are replaced by it.
+
+    Args:
+        method: The Runge-Kutta method: one of ``anode.METHODS``, or an :class:`anode.Tableau` of your own. Methods
+            without an error estimate need ``step_size``.
+        rtol, atol: The tolerances: a step's error is kept below ``atol + rtol * |y|``, in the root mean square.
+            Numbers, tensors that broadcast against the state, or a tuple of either for a tuple state.
+        controller: The step-size controller: ``"integral"`` (torchdiffeq's decisions), ``"pi"``, ``"pid"``, an
+            :class:`anode.PID`, or an :class:`anode.Controller` of your own.
+        control: Who shares a step size: ``"auto"``, ``"joint"``, ``"member"``, ``"sample"`` or a number of dimensions.
+            ``"joint"``: the whole state. ``"member"``: one step size per index of the
+            leading dimension. ``"sample"``: one per sample; y0 is ``[batch, features]`` or ``[batch, channels, height,
+            width]``, or either with a dimension of members in front. A number n: one per index of the first n
+            dimensions. ``"auto"``: ``"member"`` for a stacked field, else ``"joint"``.
+        gradient: How the solve is differentiated: ``"discrete"``, ``"stored"``, ``"continuous"``, an
+            :class:`anode.Continuous` with settings, or an :class:`anode.Gradient` of your own. ``Solution.gradient``
+            reports which was used.
+        max_steps: How many steps, rejected ones included, the whole solve may try.
+        step_size: Take steps of this size (the last may be shorter) instead of adapting it.
+        first_step: Size of the first step. By default, Hairer's rule chooses it.
+        min_step, max_step: Bounds of the step size. A step of the smallest size is accepted whatever its error.
+        engine: Who integrates: ``"auto"``, ``"native"`` or ``"torch"``. ``"native"``: the compiled engine. ``"torch"``:
+            the loop in Python, which does everything else. ``"auto"``: the compiled engine where it applies. They take
+            the same steps and differ by rounding.
+
+    Example:
+        >>> import anode
+        >>> tight = anode.Solver(rtol=1e-8, atol=1e-8)
+        >>> tight
+        Solver(rtol=1e-08, atol=1e-08)
+        >>> tight.but(method="tsit5").to_json()
+        {'method': 'tsit5', 'rtol': 1e-08, 'atol': 1e-08}
+        >>> anode.Solver.from_json({"rtol": 1e-8, "atol": 1e-8}) == tight
+        True
+    """
+
+    method: str | Tableau = "dopri5"
+    rtol: Tolerance = 1e-3
+    atol: Tolerance = 1e-6
+    controller: str | Controller = "integral"
+    control: str | int = "auto"
+    gradient: str | Gradient = "discrete"
+    max_steps: int = 10_000
+    step_size: float | None = None
+    first_step: float | None = None
+    min_step: float = 0.0
+    max_step: float = math.inf
+    engine: str = "auto"
+
+    def __post_init__(self) -> None:
+        checked: dict[str, Any] = {name: _short(name, getattr(self, name)) for name in NAMED}
+        checked |= {name: _tolerance(name, getattr(self, name)) for name in ("rtol", "atol")}
+        checked |= {
+            "control": _control(self.control),
+            "max_steps": number("max_steps", self.max_steps, whole=True),
+            "step_size": number("step_size", self.step_size, optional=True, finite=True),
+            "first_step": number("first_step", self.first_step, optional=True, finite=True),
+            "min_step": number("min_step", self.min_step, zero=True),
+            "max_step": number("max_step", self.max_step),
+        }
+        require(checked["min_step"] <= checked["max_step"], "min_step", self.min_step, f"at most {self.max_step}")
+        require(self.engine in ENGINES, "engine", self.engine, ", ".join(map(repr, ENGINES)))
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        if self.step_size is None and not self.tableau.adaptive:
+            raise ValueError(
+                f"step_size: takes a number above 0 for method {self.tableau.name!r}, which has no error estimate to "
+                "choose its steps by; pass step_size=..."
+            )
+
+    @cached_property
+    def tableau(self) -> Tableau:
+        """The method's coefficients."""
+        return as_tableau("method", self.method)
+
+    @property
+    def step_controller(self) -> Controller:
+        """The controller as an object."""
+        return CONTROLLERS[self.controller] if isinstance(self.controller, str) else self.controller
+
+    @property
+    def gradient_method(self) -> Gradient:
+        """The gradient as an object."""
+        return GRADIENTS[self.gradient] if isinstance(self.gradient, str) else self.gradient
+
+    def plan(
+        self,
+        y: Tensor,
+        packing: Packing,
+        times: list[float],
+        wanted: list[int],
+        *,
+        norm: Callable[[Any], Tensor] | None = None,
+        **special: Any,
+    ) -> Plan:
+        """What a solve has to do: the only place where plans are made.
+
+        Args:
+            y: The initial state, packed.
+            packing: How it is packed.
+            times, wanted: See :class:`Plan`.
+            norm: Maps a scaled error, shaped like the state, to one number.
+            **special: Further attributes of the plan.
+        """
+        usual = {
+            "rtol": packing.pack_tolerance("rtol", self.rtol),
+            "atol": packing.pack_tolerance("atol", self.atol),
+            "norm": packing.norm() if norm is None else (lambda error: torch.as_tensor(norm(packing.unpack(error)))),
+        }
+        return Plan(
+            tableau=self.tableau,
+            times=times,
+            wanted=wanted,
+            like=y.detach(),
+            own_norm=norm is not None,
+            max_steps=self.max_steps,
+            controller=self.step_controller,
+            group_dims=len(packing.groups),
+            first_step=self.first_step,
+            min_step=self.min_step,
+            max_step=self.max_step,
+            **{**usual, **special},
+        )
+
+    def but(self, **settings: Any) -> Solver:
+        """The same solver with some settings changed."""
+        if not settings:
+            return self
+        # Checking settings takes longer than a small solve, and most callers pass the same ones again and again.
+        key = tuple((name, type(value), value) for name, value in settings.items())
+        try:
+            return self._variants[key]
+        except (KeyError, TypeError):  # it is new, or cannot be hashed
+            variant = self._changed(settings)
+        if len(self._variants) >= MOST_VARIANTS:
+            self._variants.clear()
+        with suppress(TypeError):
+            self._variants[key] = variant
+        return variant
+
+    @cached_property
+    def _variants(self) -> dict[Any, Solver]:
+        return {}
+
+    def _changed(self, settings: dict[str, Any]) -> Solver:
+        for name in settings:
+            if name not in SETTINGS:
+                near = get_close_matches(name, SETTINGS, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise TypeError(f"{name}: is no setting of a solver, which takes {', '.join(SETTINGS)}{hint}")
+        return replace(self, **settings)
+
+    def changes(self, default: Solver | None = None) -> dict[str, Any]:
+        """The settings that differ from those of another solver, or from the defaults."""
+        default = DEFAULT if default is None else default
+        return {n: getattr(self, n) for n in SETTINGS if not _same(getattr(self, n), getattr(default, n))}
+
+    def to_json(self, default: Solver | None = None) -> dict[str, Any]:
+        """The settings that differ from the defaults, as JSON can hold them."""
+        return {name: _to_json(name, value) for name, value in self.changes(default).items()}
+
+    @classmethod
+    def from_json(cls, settings: dict[str, Any], default: Solver | None = None) -> Solver:
+        """The solver that :meth:`to_json` described."""
+        found = {name: _from_json(value) for name, value in settings.items()}
+        if found.get("control", "auto") is None:  # as versions before 0.2 wrote it
+            found["control"] = "auto"
+        return (DEFAULT if default is None else default).but(**found)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Solver) and all(_same(getattr(self, n), getattr(other, n)) for n in SETTINGS)
+
+    def __hash__(self) -> int:
+        return hash((self.method, self.control, self.max_steps, self.step_size, self.engine))
+
+    def __repr__(self) -> str:
+        return f"Solver({', '.join(f'{name}={value!r}' for name, value in self.changes().items())})"
+
+
+MOST_VARIANTS = 64
+"""How many changed solvers are remembered."""
+SETTINGS = tuple(each.name for each in fields(Solver))
+"""The names of a solver's settings."""
+
+
+def _short(name: str, value: Any) -> Any:
+    """A setting that is an object, or its short name where it has one."""
+    known = NAMED[name]
+    kinds = {"method": Tableau, "controller": Controller, "gradient": Gradient}
+    if not isinstance(value, kinds[name]):
+        lookup(name, value, known)
+        return value
+    return next((short for short, each in known.items() if each == value), value)
+
+
+def _tolerance(name: str, value: Any) -> Any:
+    """A tolerance; one for each component of a tuple is compared with the state once that is known."""
+    if isinstance(value, Tensor):
+        require(bool((value > 0).all()), name, value, "numbers above 0")
+        return value
+    if isinstance(value, tuple | list):
+        return tuple(_tolerance(name, each) for each in value)
+    return float(number(name, value, finite=True))
+
+
+def _control(control: Any) -> str | int:
+    """Who shares a step size; a number of dimensions is compared with the state once that is known."""
+    dims = whole_number(control)
+    if dims is None:
+        lookup("control", control, dict.fromkeys(CONTROLS))
+        return control
+    return dims
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) or isinstance(b, Tensor):
+        return isinstance(a, Tensor) and isinstance(b, Tensor) and torch.equal(a, b)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return bool(a == b)
+
+
+def _to_json(name: str, value: Any) -> Any:
+    kind = type(value).__name__.lower()
+    if SAVED.get(kind) is type(value):
+        return {kind: {each.name: _to_json(name, getattr(value, each.name)) for each in fields(value)}}
+    if isinstance(value, tuple):
+        return [_to_json(name, each) for each in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise TypeError(
+        f"{name}: takes numbers, names, or one of {', '.join(each.__name__ for each in SAVED.values())} to be written "
+        f"as JSON, got {value!r}"
+    )
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        ((kind, settings),) = value.items()
+        found = {key: _from_json(each) for key, each in settings.items()}
+        return lookup("kind", kind, SAVED)(**found)
+    return tuple(map(_from_json, value)) if isinstance(value, list) else value
+
+
+DEFAULT = Solver()
+"""The solver of those who ask for nothing else."""
