@@ -8,6 +8,7 @@ from anode.models.augment import Augment
 from anode.models.ensemble import seeded, stack, unstack
 from anode.models.fields import ConvField, MLPField
 from anode.models.flow import Flow
+from anode.models.model import Model, Outcome
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.ode.compat import odeint, odeint_adjoint, odeint_dense, odeint_event
 from anode.ode.continuous import Continuous
@@ -49,7 +50,9 @@ __all__ = [
     "History",
     "ImageNeuralODE",
     "MLPField",
+    "Model",
     "NeuralODE",
+    "Outcome",
     "ResNet",
     "Snapshots",
     "Solution",

@@ -179,3 +179,28 @@ def test_an_image_model_takes_an_augmentation():
 def test_an_augmentation_that_changes_other_dimensions_is_refused():
     with pytest.raises(ValueError, match=r"augment: takes an Augment that changes only the size of dimension -3"):
         anode.ImageNeuralODE((1, 4, 4), 3, 4, augment=Learned())
+
+
+class Lift(anode.Augment):
+    """Appends a linear map of the input, and has no way back."""
+
+    def __init__(self, features, extra):
+        super().__init__()
+        self.lift = torch.nn.Linear(features, extra)
+
+    def forward(self, x):
+        return torch.cat([x, self.lift(x)], dim=-1)
+
+
+def test_an_augmentation_without_a_way_back_is_trained_with_the_model():
+    model = anode.NeuralODE(2, 1, augment=Lift(2, 3))
+    before = model.flow.augment.lift.weight.detach().clone()
+    history = anode.fit(model, (torch.rand(64, 2), torch.rand(64, 1)), epochs=2)
+    assert history.failures == []
+    assert not torch.equal(model.flow.augment.lift.weight, before)
+
+
+def test_an_inverse_without_a_way_back_says_what_is_missing_before_it_solves():
+    flow = anode.Flow(anode.MLPField(5), augment=Lift(2, 3))
+    with pytest.raises(NotImplementedError, match=r"inverse: Lift defines no remove\(h\)"):
+        flow.inverse(torch.rand(4, 5))

@@ -14,15 +14,29 @@ from anode.ode.inputs import number, require, whole_number
 
 
 class Augment(nn.Module, ABC):
-    """Maps an input to the initial state of an ODE, and back."""
+    """Maps an input to the initial state of an ODE and, if :meth:`remove` is defined, back.
+
+    Example:
+        >>> import torch, anode
+        >>> class Lift(anode.Augment):
+        ...     def __init__(self, features, extra):
+        ...         super().__init__()
+        ...         self.lift = torch.nn.Linear(features, extra)
+        ...     def forward(self, x):
+        ...         return torch.cat([x, self.lift(x)], dim=-1)
+        >>> anode.NeuralODE(2, 1, augment=Lift(2, 3))(torch.rand(8, 2)).shape
+        torch.Size([8, 1])
+    """
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
         """The initial state h(0) that an input starts from."""
 
-    @abstractmethod
     def remove(self, h: Tensor) -> Tensor:
-        """The input that belongs to an initial state."""
+        """The input that belongs to an initial state; needed only for ``Flow.inverse``."""
+        raise NotImplementedError(
+            f"inverse: {type(self).__name__} defines no remove(h), so inputs cannot be told from states; define it"
+        )
 
 
 class Zeros(Augment):

@@ -105,6 +105,8 @@ class Flow(Model):
             features: States at time t1.
             **options: Options of :func:`anode.solve`, such as tighter tolerances.
         """
+        if type(self.augment).remove is Augment.remove:
+            self.augment.remove(features)  # which says what is missing, before anything is solved
         y0 = self._solve(features, (self.t1, 0.0), options).check().y1
         assert isinstance(y0, Tensor)
         return self.augment.remove(y0)
