@@ -606,3 +606,10 @@ def test_a_tuple_that_f_writes_into_is_an_error():
 def test_factors_that_make_no_sense_are_named_as_they_were_given(options):
     with pytest.raises(ValueError, match="options: takes 0 < dfactor < 1 <= ifactor and 0 < safety <= 1"):
         anode.odeint(lambda t, y: -y, torch.ones(1), torch.tensor([0.0, 1.0]), options=options)
+
+
+@pytest.mark.parametrize("times", [[0.0, 1.0, 0.5], [0.0, 0.0], [1.0, 0.5, 0.5]])
+def test_times_out_of_order_are_the_error_that_torchdiffeq_raises(times):
+    for library in (torchdiffeq, anode):
+        with pytest.raises(AssertionError):
+            library.odeint(lambda t, y: -y, torch.ones(2), torch.tensor(times))

@@ -112,6 +112,10 @@ def problem_from(
     return Problem(func, y, moving, plan, packing, wanted, event_fn, watch, engine="auto", dense=dense)
 
 
+class TimesError(ValueError, AssertionError):
+    """Times that are not in order; also an ``AssertionError``, which is what torchdiffeq raises."""
+
+
 def _checked_times(t: Tensor) -> list[float]:
     if not isinstance(t, Tensor) or not t.is_floating_point():
         raise TypeError(f"t: takes a floating point tensor, got {describe(t)}")
@@ -119,7 +123,8 @@ def _checked_times(t: Tensor) -> list[float]:
     times: list[float] = t.detach().tolist()
     steps = [b - a for a, b in pairwise(times)]
     ordered = all(step > 0 for step in steps) or all(step < 0 for step in steps)
-    inputs.require(ordered, "t", times, "strictly increasing or strictly decreasing times")
+    if not ordered:
+        raise TimesError(f"t: takes strictly increasing or strictly decreasing times, got {times}")
     return times
 
 
