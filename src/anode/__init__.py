@@ -89,3 +89,8 @@ def __getattr__(name: str) -> Any:
 
         return ANODERegressor
     raise AttributeError(f"module 'anode' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, those of the estimators included."""
+    return __all__

@@ -96,6 +96,7 @@ def test_the_help_of_train_has_every_option_with_its_default_the_datasets_and_an
             assert f"[default: {default}]" in text, name
     for name in (
         *anode.datasets.DATASETS,
+        *anode.METHODS,
         "--no-time",
         "[default: (named after data and model, such as moons-node or moons-anode5)]",
         "anode train g --augment 5",

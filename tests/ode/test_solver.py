@@ -80,7 +80,12 @@ def test_a_controller_of_ones_own_is_refused_as_json_by_name():
         ({"atol": math.inf}, "atol: takes a finite number, got inf"),
         ({"rtol": torch.tensor([1.0, -1.0])}, "rtol: takes numbers above 0"),
         ({"controller": "p"}, "controller: takes one of integral, pi, pid, got 'p'"),
-        ({"controller": PID}, "controller: takes one of"),
+        (
+            {"controller": PID},
+            r"controller: takes a name \(integral, pi, pid\) or an anode.Controller object",
+        ),
+        ({"method": 5}, r"method: takes a name .* or an anode.Tableau object, got 5"),
+        ({"solver": "tsit5"}, "solver: takes an anode.Solver, or None"),
         ({"control": "samples"}, "control: takes one of .*; did you mean 'sample'"),
         ({"gradient": "exact"}, "gradient: takes one of discrete, stored, continuous, got 'exact'"),
         ({"max_steps": 0}, "max_steps: takes a whole number above 0"),
@@ -93,8 +98,7 @@ def test_a_controller_of_ones_own_is_refused_as_json_by_name():
 def test_a_bad_setting_is_refused_by_name_wherever_it_is_given(settings, said):
     field = anode.MLPField(2)
     for make in (
-        lambda: Solver(**settings),
-        lambda: Solver().but(**settings),
+        *(() if "solver" in settings else (lambda: Solver(**settings), lambda: Solver().but(**settings))),
         lambda: anode.Flow(field, **settings),
         lambda: anode.solve(field, torch.ones(3, 2), (0.0, 1.0), **settings),
     ):

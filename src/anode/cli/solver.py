@@ -11,6 +11,7 @@ import typer
 
 from anode.models.flow import PAPER
 from anode.ode.solver import SETTINGS, Solver
+from anode.ode.tableaus import TABLEAUS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -34,9 +35,13 @@ def _option(name: str, summary: str) -> inspect.Parameter:
 
 def summaries() -> dict[str, str]:
     """What each setting is: the first sentence about it in the docstring of :class:`anode.Solver`."""
-    text = inspect.getdoc(Solver) or ""
+    text = (inspect.getdoc(Solver) or "").replace("one of ``anode.METHODS``", ", ".join(TABLEAUS))
     found: dict[str, str] = {}
     for names, about in re.findall(r"^    ([a-z_, ]+): (.*(?:\n        .*)*)", text, flags=re.MULTILINE):
         sentence = re.split(r"(?<=[.])\s", re.sub(r"\s+", " ", about))[0]
-        found |= dict.fromkeys(names.split(", "), re.sub(r":class:|`", "", sentence))
+        # Objects can only be passed in Python; a shell has names.
+        named = re.split(
+            r",? (?:or )?an :class:|; or ", sentence.replace("one of ``anode.METHODS``", ", ".join(TABLEAUS))
+        )
+        found |= dict.fromkeys(names.split(", "), named[0].replace("`", "").rstrip(".,") + ".")
     return {name: found[name] for name in SETTINGS}

@@ -215,8 +215,6 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """A new model."""
         given = self._given
         require(isinstance(given["time"], bool), "time", self.time, "True or False")
-        takes = "an anode.Solver, or None for the usual one"
-        require(self.solver is None or isinstance(self.solver, Solver), "solver", self.solver, takes)
         options = {name: given[name] for name in ("time", "activation", "solver")}
         augment = AUGMENT if self.augment == "auto" else given["augment"]
         options["augment"] = number("augment", augment, whole=True, zero=True)

@@ -17,7 +17,7 @@ from anode.ode.field import Field
 from anode.ode.inputs import number
 from anode.ode.solution import Solution
 from anode.ode.solve import solve
-from anode.ode.solver import Solver
+from anode.ode.solver import Solver, as_solver
 
 PAPER = Solver(atol=1e-3, max_steps=1_000)
 """The paper's tolerances, and a budget that ends solves which have gone astray in training."""
@@ -60,7 +60,7 @@ class Flow(Model):
         **settings: Any,
     ) -> None:
         super().__init__()
-        self.solver = (PAPER if solver is None else solver).but(**settings)
+        self.solver = as_solver(solver, PAPER, settings)
         self.field = field
         dim = getattr(field, "features_dim", -1)
         self.augment = as_augment(augment, dim)

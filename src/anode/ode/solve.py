@@ -15,7 +15,7 @@ from anode.ode.field import Field
 from anode.ode.packing import Packing
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution, State
-from anode.ode.solver import DEFAULT, Solver
+from anode.ode.solver import DEFAULT, Solver, as_solver
 from anode.ode.tools import outside_graphs
 
 Time = float | Tensor
@@ -70,7 +70,7 @@ def solve(
         >>> str(solution.engine)
         'torch (f is no MLPField or nn.Sequential of Linear and activations, or one that was changed)'
     """
-    solver = (DEFAULT if solver is None else solver).but(**settings)
+    solver = as_solver(solver, DEFAULT, settings)
     y0 = inputs.state(y0)
     control = solver.control
     if control == "auto":

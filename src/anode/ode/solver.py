@@ -41,27 +41,29 @@ class Solver:
     """Everything that says how an ODE is solved, apart from the problem itself.
 
     A solver is a value: it cannot be changed, compares by its settings, and can be written as JSON. Objects that have a
-    short name are replaced by it.
+    short name, such as the tableau of dopri5, are stored as that name.
 
     Args:
         method: The Runge-Kutta method: one of ``anode.METHODS``, or an :class:`anode.Tableau` of your own. Methods
             without an error estimate need ``step_size``.
-        rtol, atol: The tolerances: a step's error is kept below ``atol + rtol * |y|``, in the root mean square.
-            Numbers, tensors that broadcast against the state, or a tuple of either for a tuple state.
+        rtol: Relative tolerance: a step's error is kept below ``atol + rtol * |y|``, in the root mean square. A number,
+            a tensor that broadcasts against the state, or a tuple of either for a tuple state.
+        atol: Absolute tolerance, see ``rtol``.
         controller: The step-size controller: ``"integral"`` (torchdiffeq's decisions), ``"pi"``, ``"pid"``, an
             :class:`anode.PID`, or an :class:`anode.Controller` of your own.
-        control: Who shares a step size: ``"auto"``, ``"joint"``, ``"member"``, ``"sample"`` or a number of dimensions.
-            ``"joint"``: the whole state. ``"member"``: one step size per index of the
-            leading dimension. ``"sample"``: one per sample; y0 is ``[batch, features]`` or ``[batch, channels, height,
-            width]``, or either with a dimension of members in front. A number n: one per index of the first n
-            dimensions. ``"auto"``: ``"member"`` for a stacked field, else ``"joint"``.
+        control: Who shares a step size: ``"auto"``, ``"joint"``, ``"member"`` or ``"sample"``; or a number.
+            ``"joint"``: the whole state. ``"member"``: one step size per index of the leading dimension.
+            ``"sample"``: one per sample; y0 is ``[batch, features]`` or ``[batch, channels, height, width]``, or either
+            with a dimension of members in front. A number n: one per index of the first n dimensions. ``"auto"``:
+            ``"member"`` for a stacked field, else ``"joint"``.
         gradient: How the solve is differentiated: ``"discrete"``, ``"stored"``, ``"continuous"``, an
             :class:`anode.Continuous` with settings, or an :class:`anode.Gradient` of your own. ``Solution.gradient``
             reports which was used.
         max_steps: How many steps, rejected ones included, the whole solve may try.
         step_size: Take steps of this size (the last may be shorter) instead of adapting it.
         first_step: Size of the first step. By default, Hairer's rule chooses it.
-        min_step, max_step: Bounds of the step size. A step of the smallest size is accepted whatever its error.
+        min_step: Smallest step size. A step of this size is accepted whatever its error.
+        max_step: Largest step size.
         engine: Who integrates: ``"auto"``, ``"native"`` or ``"torch"``. ``"native"``: the compiled engine. ``"torch"``:
             the loop in Python, which does everything else. ``"auto"``: the compiled engine where it applies. They take
             the same steps and differ by rounding.
@@ -226,11 +228,24 @@ SETTINGS = tuple(each.name for each in fields(Solver))
 """The names of a solver's settings."""
 
 
+def as_solver(solver: Any, usual: Solver, settings: dict[str, Any]) -> Solver:
+    """The solver that a caller asks for: one that was given or else the usual one, with some settings changed."""
+    takes = "an anode.Solver, or None for the usual one"
+    require(solver is None or isinstance(solver, Solver), "solver", solver, takes)
+    return (usual if solver is None else solver).but(**settings)
+
+
 def _short(name: str, value: Any) -> Any:
     """A setting that is an object, or its short name where it has one."""
     known = NAMED[name]
     kinds = {"method": Tableau, "controller": Controller, "gradient": Gradient}
     if not isinstance(value, kinds[name]):
+        require(
+            isinstance(value, str),
+            name,
+            value,
+            f"a name ({', '.join(known)}) or an anode.{kinds[name].__name__} object",
+        )
         lookup(name, value, known)
         return value
     return next((short for short, each in known.items() if each == value), value)
