@@ -85,7 +85,7 @@ def test_each_room_uses_only_those_above_it():
         ("experiments", "import anode.bench.speed, anode.ode.solve", ["bench"]),
         ("train", "import anode\nanode.__version__", []),
         ("train", "from anode import __version__", []),
-        ("models", "from anode.ode.solve import solve\nfrom anode.models.flow import Flow", []),
+        ("models", "from anode.interface.solve import solve\nfrom anode.models.flow import Flow", []),
         ("ode", "import torch\nanode = 1\nanode.real", []),
         ("cli", "import anode\nfrom anode.bench import speed\nanode.fit()", []),
     ],

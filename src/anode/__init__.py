@@ -4,26 +4,27 @@ from typing import TYPE_CHECKING, Any
 
 from anode.data import images
 from anode.data import toy as datasets
+from anode.interface.solve import solve
+from anode.interface.torchdiffeq import odeint, odeint_adjoint, odeint_dense, odeint_event
 from anode.models.augment import Augment
 from anode.models.ensemble import seeded, stack, unstack
 from anode.models.fields import ConvField, MLPField
 from anode.models.flow import Flow
 from anode.models.model import Model, Outcome
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
-from anode.ode.compat import odeint, odeint_adjoint, odeint_dense, odeint_event
 from anode.ode.continuous import Continuous
 from anode.ode.control import PID, Controller
 from anode.ode.discrete import Discrete
 from anode.ode.field import Derivative, Field
 from anode.ode.gradient import Gradient
 from anode.ode.solution import Solution, SolveError, Stats, Status
-from anode.ode.solve import solve
 from anode.ode.solver import Solver
 from anode.ode.stored import Stored
 from anode.ode.tableaus import TABLEAUS, Tableau
 from anode.train.checkpoint import load, save
 from anode.train.fit import Snapshots, fit
 from anode.train.history import History
+from anode.version import __version__
 
 if TYPE_CHECKING:
     from anode.estimators.classifier import ANODEClassifier
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 METHODS = tuple(TABLEAUS)
 """The names of all methods."""
 
-__version__ = "0.1.0"
 __all__ = [
     "METHODS",
     "PID",
@@ -62,6 +62,7 @@ __all__ = [
     "Status",
     "Stored",
     "Tableau",
+    "__version__",
     "datasets",
     "fit",
     "images",

@@ -10,7 +10,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
-from refusals import refused
 from typer.testing import CliRunner
 
 import anode
@@ -24,6 +23,7 @@ from anode.experiments.toy import protocols
 from anode.experiments.toy.runs import ToyRun
 from anode.experiments.toy.studies import STUDIES
 from anode.ode.solver import SETTINGS
+from helpers.refusals import refused
 
 COMMAND = str(Path(sys.executable).with_name("anode"))
 QUICK = ["--epochs", "1", "--batch-size", "500"]
@@ -471,7 +471,7 @@ def test_a_path_that_is_too_long_is_one_line(invoke, tmp_path):
 
 
 def test_without_a_compiled_engine_info_says_how_to_build_one(invoke, monkeypatch):
-    monkeypatch.setattr("anode.ode.native.extension", None)
+    monkeypatch.setattr("anode.engine.native.extension", None)
     result = invoke("info")
     assert result.exit_code == 0
     assert "pip install --no-cache-dir --force-reinstall --no-deps ." in result.stdout

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from refusals import refused
 from typer.testing import CliRunner
 
 from anode.cli import app
 from anode.data.files import Download
 from anode.data.images import IMAGES
+from helpers.refusals import refused
 
 COMMAND = str(Path(sys.executable).with_name("anode"))
 COMMANDS = ("list", "fetch", "check")

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from refusals import refused
 from typer.testing import CliRunner
 
 from anode import History
@@ -22,6 +21,7 @@ from anode.cli.models import described
 from anode.experiments import single
 from anode.experiments.single import Single, load_saved
 from anode.files import read_json, read_tensors
+from helpers.refusals import refused
 
 FILES = ["checkpoint", "history.csv", "history.json", "model.json", "model.safetensors", "run.json"]
 TINY = ["digits", "--train-size", "128", "--filters", "4", "--augment", "1", "--side", "4"]

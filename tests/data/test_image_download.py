@@ -12,7 +12,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from official import idx, noise, write_cifar, write_mnist, write_svhn, write_tiny
 
 from anode.data import archives, files
 from anode.data.archives import unpack
@@ -20,6 +19,7 @@ from anode.data.files import Download, DownloadError, obtain
 from anode.data.images import IMAGES, load
 from anode.data.stock import check, fetch, presence
 from anode.files import DamagedFileError, locked, temporary
+from helpers.official import idx, noise, write_cifar, write_mnist, write_svhn, write_tiny
 
 FILE = gzip.compress(idx(noise(50, 28, 28)))
 CIFAR, TINY = "cifar-10-batches-bin", "tiny-imagenet-200"

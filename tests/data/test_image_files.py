@@ -12,7 +12,6 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from official import WNIDS, idx, jpeg, mat, noise, write_cifar, write_mnist, write_tiny
 
 from anode.data.cifar import read_batch
 from anode.data.idx import read_idx
@@ -20,6 +19,7 @@ from anode.data.images import load
 from anode.data.svhn import read_mat
 from anode.data.tiny_imagenet import read_jpeg
 from anode.files import DamagedFileError
+from helpers.official import WNIDS, idx, jpeg, mat, noise, write_cifar, write_mnist, write_tiny
 
 PROPERTY = settings(
     derandomize=True,

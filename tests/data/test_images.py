@@ -5,12 +5,12 @@ import pytest
 import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from official import WNIDS, jpeg, write_cifar, write_mnist, write_svhn, write_tiny
 
 from anode.data import tiny_imagenet
 from anode.data.files import MissingDataError, data_root
 from anode.data.images import IMAGES, ImageData, load
 from anode.files import DamagedFileError
+from helpers.official import WNIDS, jpeg, write_cifar, write_mnist, write_svhn, write_tiny
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=50, database=None, phases=[Phase.generate])
 WRITERS = {"mnist": write_mnist, "fashion_mnist": write_mnist, "cifar10": write_cifar, "svhn": write_svhn}

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import binomtest
-from tiny import PAPER
 
 import anode
 from anode.experiments.findings import Finding, by_chance, spread
@@ -23,6 +22,7 @@ from anode.experiments.toy.runs import MODELS
 from anode.experiments.toy.studies import STUDIES
 from anode.models.ensemble import stack
 from anode.train.history import Failure, History
+from helpers.tiny import PAPER
 
 REPEATS = 5
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}

@@ -2,7 +2,6 @@ import re
 
 import numpy as np
 import pytest
-from made_up import ITERATIONS, RUNS, falls, made, result_of, results_of
 
 from anode.experiments.findings import Finding
 from anode.experiments.images.claims import (
@@ -18,6 +17,7 @@ from anode.experiments.images.claims import (
 from anode.experiments.images.curves import percent
 from anode.experiments.images.studies import STUDIES
 from anode.train.history import Failure
+from helpers.made_up import ITERATIONS, RUNS, falls, made, result_of, results_of
 
 REPEATS = 5
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}

@@ -7,7 +7,6 @@ from shutil import copytree
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from tiny import quiet, state
 
 from anode.data import images
 from anode.experiments import workers
@@ -19,6 +18,7 @@ from anode.experiments.reproduce import MARKER, Settings, planned, reproduce
 from anode.experiments.runs import load
 from anode.experiments.study import Drawing
 from anode.report import write_report
+from helpers.tiny import quiet, state
 
 FIG13 = {"overfit-node", "overfit-anode"}
 SMALLER = {"side": 4, "filters": 2, "train_size": 32, "batch_size": 32, "test_size": 16}

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from anode.checks import lookup
 from anode.data.images import IMAGES
 from anode.experiments.halves import HALVES, image_run
 from anode.experiments.images.claims import CLAIMS
@@ -18,7 +19,6 @@ from anode.experiments.images.scales import (
 )
 from anode.experiments.images.studies import STUDIES
 from anode.experiments.reproduce import Settings, planned
-from anode.ode.inputs import lookup
 
 RUNS = {name: runs(scale) for name, scale in SCALES.items()}
 NAMED = {name for part in (*STUDIES.values(), *CLAIMS) for name in part.runs}

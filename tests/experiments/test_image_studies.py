@@ -4,7 +4,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from made_up import RUNS, made, result_of
 from PIL import Image
 
 from anode.experiments.findings import spread
@@ -15,6 +14,7 @@ from anode.experiments.images.studies import STUDIES
 from anode.experiments.reproduce import draw
 from anode.plots.style import MODEL_COLORS
 from anode.train.history import Failure
+from helpers.made_up import RUNS, made, result_of
 
 PANELS = {
     "fig10": 6,

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
-from tiny import RUNS, quiet, same, state
 
 from anode.experiments import workers
 from anode.experiments.reproduce import MARKER, Settings, planned, reproduce
@@ -15,6 +14,7 @@ from anode.experiments.toy.runs import ToyRun
 from anode.experiments.toy.studies import STUDIES
 from anode.files import DamagedFileError, locked, temporary
 from anode.train.history import Failure
+from helpers.tiny import RUNS, quiet, same, state
 
 FIG03 = {"map-identity", "map-g"}
 FIG20 = {"g-d2-resnet", "g-d2-node", "g-d2-anode"}

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny import NOWHERE, PAPER, RUNS, same, tiny
 
 from anode import files
 from anode.data import toy
@@ -19,6 +18,7 @@ from anode.experiments.toy.runs import MODELS, ToyRun
 from anode.files import DamagedFileError
 from anode.models.ensemble import seeded, unstack
 from anode.train.history import Failure
+from helpers.tiny import NOWHERE, PAPER, RUNS, same, tiny
 
 KINDS = ("map-g", "g-d1-resnet", "g-d2-node", "g-d1-anode", "slices-d2-anode", "separable-d2-node")
 

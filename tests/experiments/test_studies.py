@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from PIL import Image
-from tiny import NOWHERE, PAPER, RUNS
 
 from anode.experiments.environment import environment
 from anode.experiments.reproduce import FORMAT, draw
@@ -15,6 +14,7 @@ from anode.experiments.toy.flows import moments, trajectories
 from anode.experiments.toy.studies import STUDIES
 from anode.files import write_json
 from anode.report import write_report
+from helpers.tiny import NOWHERE, PAPER, RUNS
 
 PANELS = {
     "fig01": ["2d", "3d"],

@@ -9,7 +9,6 @@ from uuid import uuid4
 
 import pytest
 import torch
-from tiny import RUNS, alive_with, children, hears_ctrl_c, quiet, same, state, tiny
 from typer.testing import CliRunner
 
 from anode.cli import app
@@ -17,6 +16,7 @@ from anode.experiments import workers
 from anode.experiments.runs import load
 from anode.experiments.toy import protocols
 from anode.experiments.workers import WorkerDiedError, do_runs
+from helpers.tiny import RUNS, alive_with, children, hears_ctrl_c, quiet, same, state, tiny
 
 LONG = 100_000
 """So many epochs that a run is never done by itself."""
@@ -28,7 +28,7 @@ import signal, sys
 from dataclasses import replace
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are begun without
 sys.path.insert(0, {here!r})
-import tiny
+from helpers import tiny
 from anode.experiments.toy import protocols
 runs = dict(tiny.RUNS)
 for name, epochs in {epochs!r}.items():
@@ -54,7 +54,7 @@ class Started:
     def __init__(self, folder: Path, **epochs: int) -> None:
         self.folder = folder
         self.mark = f"ANODE_TEST={uuid4().hex}"
-        text = COMMAND.format(here=str(Path(__file__).parent), epochs={f"map-{k}": n for k, n in epochs.items()})
+        text = COMMAND.format(here=str(Path(__file__).parents[1]), epochs={f"map-{k}": n for k, n in epochs.items()})
         options = ["reproduce", "fig03", "--repeats", "2", "--jobs", "2", "--out", str(folder)]
         self.process = subprocess.Popen(
             [sys.executable, "-c", text, *options],

@@ -3,12 +3,12 @@ import torch
 from torch import nn
 
 import anode
+from anode.engine import native
 from anode.models import conv
 from anode.models.backprop import PULLBACKS
 from anode.models.compiled_conv import CompiledConvDerivative
 from anode.models.conv import ConvDerivative, time_map
 from anode.models.fields import ACTIVATIONS
-from anode.ode import native
 from anode.ode.field import AutogradDerivative
 
 MODULES = {"relu": nn.ReLU, "softplus": nn.Softplus, "tanh": nn.Tanh, "silu": nn.SiLU, "gelu": nn.GELU}

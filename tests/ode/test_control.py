@@ -2,10 +2,10 @@ import math
 
 import pytest
 import torch
-from problems import PROBLEMS
 
 import anode
 from anode.ode.control import CONTROLLERS, PID, largest_rms, rms
+from helpers.problems import PROBLEMS
 
 DOUBLE = torch.float64
 ORDERS = [2, 3, 5, 8]

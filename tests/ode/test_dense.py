@@ -2,9 +2,9 @@ import math
 
 import pytest
 import torch
-from problems import PROBLEMS
 
 import anode
+from helpers.problems import PROBLEMS
 
 DOUBLE = torch.float64
 TIGHT = {"rtol": 1e-10, "atol": 1e-12}

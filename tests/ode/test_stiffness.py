@@ -130,7 +130,7 @@ def test_a_limit_of_steps_that_was_given_is_kept_to():
 
 @pytest.mark.usefixtures("checks_often")
 def test_an_event_that_a_stiff_problem_never_reaches_ends_with_the_sentence(monkeypatch):
-    monkeypatch.setattr("anode.ode.options.STIFF_STEPS", 800)
+    monkeypatch.setattr("anode.interface.options.STIFF_STEPS", 800)
     with pytest.raises(anode.SolveError, match=r"looks stiff: .* whatever the tolerances\. Use"):
         anode.odeint(
             lambda t, y: -1e4 * (y - torch.cos(t)),

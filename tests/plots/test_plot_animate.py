@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 from PIL import Image
-from synthetic import TIMES, disc_and_annulus, lifting_flow, turning_flow
 
 from anode.plots.animate import COLORS, feature_frames, gif, trajectory_frames
 from anode.plots.style import CLASS_COLORS, figure
+from helpers.synthetic import TIMES, disc_and_annulus, lifting_flow, turning_flow
 
 POINTS, LABELS = disc_and_annulus(20, 40)
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgba_array
-from synthetic import disc_and_annulus, lifting_flow, turning_flow
 
 from anode.plots.features import scatter, strip
 from anode.plots.style import CLASS_COLORS, figure
+from helpers.synthetic import disc_and_annulus, lifting_flow, turning_flow
 
 POINTS, LABELS = disc_and_annulus(20, 40)
 FLAT, LIFTED = list(turning_flow(POINTS)[::6]), list(lifting_flow(POINTS, LABELS)[::6])

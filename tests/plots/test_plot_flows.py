@@ -4,11 +4,11 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import same_color, to_rgba_array
 from matplotlib.patches import FancyArrowPatch
 from matplotlib.quiver import Quiver
-from synthetic import TIMES, disc_and_annulus, lifting_flow, turning_flow
 
 from anode.plots.flows import flow_1d, flow_2d, flow_3d, project_3d, vector_field_1d
 from anode.plots.marks import limits, spread
 from anode.plots.style import CLASS_COLORS, figure
+from helpers.synthetic import TIMES, disc_and_annulus, lifting_flow, turning_flow
 
 POINTS, LABELS = disc_and_annulus(20, 40)
 FLAT, LIFTED = turning_flow(POINTS), lifting_flow(POINTS, LABELS)

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from matplotlib.contour import QuadContourSet
 from matplotlib.patches import Circle
-from synthetic import disc_and_annulus
 
 from anode.plots.plane import colorbar, plane
 from anode.plots.style import CLASS_COLORS, DIVERGING, figure
+from helpers.synthetic import disc_and_annulus
 
 XS, YS = np.linspace(-2, 2, 21), np.linspace(-1, 1, 11)
 VALUES = np.hypot(*np.meshgrid(XS, YS)) * 2 - 1.5

@@ -4,11 +4,11 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
-from synthetic import disc_and_annulus, lifting_flow, turning_flow
 
 from anode.plots.features import scatter
 from anode.plots.flows import flow_2d, flow_3d
 from anode.plots.style import CLASS_COLORS, MODEL_COLORS, STYLE, clean, figure, legend, save, shades
+from helpers.synthetic import disc_and_annulus, lifting_flow, turning_flow
 
 POINTS, LABELS = disc_and_annulus()
 

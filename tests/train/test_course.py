@@ -9,15 +9,15 @@ import time
 import numpy as np
 import pytest
 import torch
-from tests.train.trainings import same, spoil, values_of
 from torch import nn
 
 import anode
-from anode.ode import native as engine
+from anode.engine import native as engine
 from anode.train import course
 from anode.train.fit import Training
 from anode.train.protocol import Protocol
 from anode.train.ranks import Ranks
+from helpers.trainings import same, spoil, values_of
 
 pytestmark = pytest.mark.skipif(not engine.instruction_sets(), reason="there is no compiled engine")
 

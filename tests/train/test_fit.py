@@ -7,7 +7,10 @@ import torch
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
-from trainings import (
+
+import anode
+from anode import History, Snapshots
+from helpers.trainings import (
     Copies,
     data_of,
     each_kind,
@@ -20,9 +23,6 @@ from trainings import (
     stack_of,
     values_of,
 )
-
-import anode
-from anode import History, Snapshots
 
 PROPERTY = settings(derandomize=True, deadline=None, max_examples=25, database=None, phases=[Phase.generate])
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from trainings import data_of, fit, model_of, same, stack_of, values_of
 
 import anode
 from anode import Snapshots
+from helpers.trainings import data_of, fit, model_of, same, stack_of, values_of
 
 
 def broken(part: str, *rows: int, value: float = math.nan) -> tuple[torch.Tensor, torch.Tensor]:

@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from trainings import (
+
+import anode
+from anode import History, Snapshots
+from anode.train import fit as training
+from helpers.trainings import (
     Copies,
     data_of,
     each_kind,
@@ -22,10 +26,6 @@ from trainings import (
     stack_of,
     values_of,
 )
-
-import anode
-from anode import History, Snapshots
-from anode.train import fit as training
 
 # Members that fail
 

@@ -3,7 +3,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from trainings import Copies, fit, same, values_of
 
 import anode
 from anode import History, Snapshots
@@ -11,6 +10,7 @@ from anode.data.images import ImageData
 from anode.models.layers import Linear
 from anode.models.model import Model, Outcome
 from anode.train.progress import Report, describe
+from helpers.trainings import Copies, fit, same, values_of
 
 
 class Flat(Model):

@@ -6,10 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from trainings import assert_same_history, same
-
 from anode import History
 from anode.files import read_tensors
+from helpers.trainings import assert_same_history, same
 
 KILLS = 3
 
@@ -18,7 +17,7 @@ TRAIN = """
 import sys, time
 from pathlib import Path
 import torch
-from trainings import data_of, fit, spoil, stack_of
+from helpers.trainings import data_of, fit, spoil, stack_of
 from anode import Snapshots
 from anode.files import write_tensors
 
@@ -43,7 +42,7 @@ for name in ("killed", "whole"):
 
 
 def start(folder: Path, until: str) -> subprocess.Popen:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
     return subprocess.Popen(
         [sys.executable, "-c", TRAIN, str(folder), until], env=environment, stderr=subprocess.PIPE, text=True
     )

@@ -4,9 +4,9 @@ import time
 import numpy as np
 import pytest
 import torch
-from trainings import Copies, data_of, fit, model_of, same, spoil, stack_of, values_of
 
 import anode
+from helpers.trainings import Copies, data_of, fit, model_of, same, spoil, stack_of, values_of
 
 # Time
 

@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from together import RUNS, train
-from trainings import ALL_SERIES, same
 
 from anode import History
 from anode.files import read_tensors
 from anode.train import ranks
+from helpers.together import RUNS, train
+from helpers.trainings import ALL_SERIES, same
 
 
 def launch(folder: Path, until: str) -> subprocess.CompletedProcess:
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--max-restarts", "0"]
-    script = Path(__file__).with_name("together.py")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    tests = Path(__file__).parents[1]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(tests)}
     return subprocess.run(
-        [sys.executable, *command, str(script), str(folder), until],
+        [sys.executable, *command, str(tests / "helpers" / "together.py"), str(folder), until],
         env=environment,
         capture_output=True,
         text=True,

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from trainings import (
+
+import anode
+from anode import Snapshots
+from anode.files import DamagedFileError, temporary
+from anode.models.model import Outcome
+from anode.train.folder import opened
+from helpers.trainings import (
     assert_same_history,
     data_of,
     each_kind,
@@ -22,12 +28,6 @@ from trainings import (
     stack_of,
     values_of,
 )
-
-import anode
-from anode import Snapshots
-from anode.files import DamagedFileError, temporary
-from anode.models.model import Outcome
-from anode.train.folder import opened
 
 DATA, CHECK = data_of(), data_of(points=11, seed=1)
 OPTIONS = {"lr": 1e-2, "validation": CHECK, "snapshots": Snapshots(CHECK.x[:4], [0, 2, 5])}

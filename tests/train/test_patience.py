@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import torch
-from trainings import Copies, data_of, fit, model_of, same, stack_of, values_of
 
 import anode
 from anode.train.patience import Patience
+from helpers.trainings import Copies, data_of, fit, model_of, same, stack_of, values_of
 
 
 def overfitting(**options):

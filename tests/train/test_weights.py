@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from trainings import close, data_of, fit, model_of, stack_of, values_of
 
 import anode
+from helpers.trainings import close, data_of, fit, model_of, stack_of, values_of
 
 WHOLE = {"batch_size": 22, "lr": 0.01, "epochs": 5}
 

@@ -17,9 +17,9 @@ from anode.bench.sides import RIVALS, SIDES, version
 from anode.bench.sides.in_torch import Network
 from anode.bench.tasks import Task
 from anode.bench.turns import Entry, Row, measure
+from anode.checks import lookup
 from anode.experiments.environment import environment
 from anode.files import DamagedFileError, locked, make_folder, read_json, write_json
-from anode.ode.inputs import lookup
 from anode.train.progress import Bars
 
 FORMAT = "anode speed 1"

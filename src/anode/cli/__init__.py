@@ -43,8 +43,8 @@ def info() -> None:
     """Say which version this is, on what it runs, and which engine integrates."""
     import torch
 
+    from anode.engine import native
     from anode.experiments.environment import environment
-    from anode.ode import native
 
     facts = environment()
     lines = {

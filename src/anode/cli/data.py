@@ -10,9 +10,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from anode.checks import lookup
 from anode.cli.console import INTERRUPTED, Root, commands, friendly, out
 from anode.data.images import IMAGES
-from anode.ode.inputs import lookup
 
 Names = Annotated[list[str], typer.Argument(help="Datasets that anode data list names.")]
 

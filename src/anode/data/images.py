@@ -9,11 +9,10 @@ from shlex import quote
 import torch
 from torch import Tensor
 
+from anode.checks import describe, lookup, number, require, whole_number
 from anode.data.files import MissingDataError, data_root
 from anode.data.sources import IMAGES, SPLITS, Source
 from anode.files import DamagedFileError
-from anode.ode.inputs import lookup, number, require, whole_number
-from anode.ode.packing import describe
 
 __all__ = ["IMAGES", "SPLITS", "ImageData", "Source", "count", "fetch_command", "load", "require_files"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from anode.checks import lookup
 from anode.data.archives import Tell
 from anode.data.files import data_root, md5, obtain
 from anode.data.images import IMAGES, ImageData, load
 from anode.data.sources import SPLITS
 from anode.files import locked, make_folder, remove_unfinished
-from anode.ode.inputs import lookup
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from anode.ode.inputs import finite_rows, lookup, number, require, whole_number
-from anode.ode.packing import describe
+from anode.checks import describe, finite_rows, lookup, number, require, whole_number
 
 FULL_TURN = 2 * math.pi
 

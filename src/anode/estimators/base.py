@@ -21,11 +21,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from anode.checks import number, require
 from anode.estimators import saving
 from anode.models.ensemble import from_seed
 from anode.models.model import Outcome, checked
 from anode.models.nets import ImageNeuralODE, NeuralODE
-from anode.ode.inputs import number, require
 from anode.ode.solver import Solver
 from anode.train.fit import fit
 

@@ -12,8 +12,8 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from anode.checks import require
 from anode.estimators.base import Array, NeuralODEEstimator, precision
-from anode.ode.inputs import require
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

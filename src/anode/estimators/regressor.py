@@ -12,8 +12,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 
+from anode.checks import lookup, require
 from anode.estimators.base import Array, NeuralODEEstimator, precision
-from anode.ode.inputs import lookup, require
 
 LOSSES = ("mse", "huber")
 

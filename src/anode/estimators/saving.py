@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import anode
 from anode.files import read_described, write_described
 from anode.models.flow import PAPER
 from anode.ode.solver import SETTINGS, Solver
 from anode.train.checkpoint import build, description, files, loadable
 from anode.train.formats import from_json, to_json
 from anode.train.history import History
+from anode.version import __version__
 
 FORMAT = "anode estimator 1"
 
@@ -39,7 +39,7 @@ def save(estimator: Any, path: str | Path) -> Path:
         "estimator": type(estimator).__name__,
         "parameters": {name: _parameter(name, value) for name, value in estimator.get_params(deep=False).items()},
         "fitted": fitted,
-        "version": anode.__version__,
+        "version": __version__,
     }
     return write_described(described, content, weights, tensors)
 

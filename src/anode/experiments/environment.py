@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 import anode
-from anode.ode import native
+from anode.engine import native
 
 
 def environment() -> dict[str, Any]:

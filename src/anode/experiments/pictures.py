@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from matplotlib.ticker import MaxNLocator
 
+from anode.checks import require
 from anode.experiments.single import Saved, load_saved
-from anode.ode.inputs import require
 from anode.ode.solution import SolveError
 from anode.plots import curves, flows, style
 from anode.train.history import Array

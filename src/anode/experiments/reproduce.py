@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from anode.checks import lookup, number, require
 from anode.experiments.environment import together
 from anode.experiments.findings import Claim
 from anode.experiments.halves import HALVES, Half, Protocols
@@ -20,7 +21,6 @@ from anode.experiments.runs import Place, Result, Run, load, paths, usable_devic
 from anode.experiments.study import Results, Study
 from anode.experiments.workers import do_runs
 from anode.files import DamagedFileError, locked, make_folder, read_json, remove_unfinished, write_json
-from anode.ode.inputs import lookup, number, require
 from anode.plots.animate import gif
 from anode.plots.style import save as save_figure
 from anode.report import write_report

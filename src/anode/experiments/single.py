@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from anode.checks import lookup, number, require
 from anode.data import images, toy
 from anode.data.toy import Dataset
 from anode.experiments.environment import environment
@@ -21,7 +22,6 @@ from anode.files import DamagedFileError, locked, make_folder, read_json, write_
 from anode.models.ensemble import from_seed, seeded, unstack
 from anode.models.flow import PAPER
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
-from anode.ode.inputs import lookup, number, require
 from anode.ode.solver import SETTINGS, Solver
 from anode.train import checkpoint
 from anode.train.fit import fit

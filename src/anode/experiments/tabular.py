@@ -30,12 +30,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 from threadpoolctl import threadpool_limits
 
+from anode.checks import lookup, require
 from anode.data import toy
 from anode.estimators.classifier import ANODEClassifier
 from anode.estimators.regressor import ANODERegressor
 from anode.experiments.environment import environment
 from anode.files import DamagedFileError, locked, make_folder, read_json, write_json, write_text
-from anode.ode.inputs import lookup, require
 from anode.train.progress import Bars
 
 FORMAT = "anode tabular 1"

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anode.checks import number, require, whole_number
 from anode.models.randomness import apart
-from anode.ode.inputs import number, require, whole_number
 
 
 class Augment(nn.Module, ABC):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from anode.engine import native
 from anode.models.memory import bytes_to_keep
-from anode.ode import native
 from anode.ode.field import Derivative
 
 
@@ -38,7 +38,7 @@ class CompiledConvDerivative(Derivative):
 
     Args:
         parameters: Weights, biases and, if there are any, weights of time, for which
-            :func:`anode.ode.native.convolves`.
+            :func:`anode.engine.native.convolves`.
         activation: The name of the activation.
         instructions: The instruction set; the best there is if it is empty.
     """

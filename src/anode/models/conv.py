@@ -18,10 +18,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.grad import conv2d_weight
 
+from anode.engine import native
 from anode.models.backprop import IN_PLACE, PULLBACKS
 from anode.models.compiled_conv import CompiledConvDerivative, channels_first, channels_last, times_of
 from anode.models.memory import bytes_to_keep
-from anode.ode import native
 from anode.ode.field import Derivative
 
 BYTES_IN_SLICE = 2**22

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from anode.checks import lookup, number
+from anode.engine.perceptron import Perceptron, Transparent
 from anode.models.backprop import PULLBACKS, MLPDerivative
 from anode.models.conv import ConvDerivative, time_map
 from anode.models.layers import as_row, check_state, members_of
-from anode.ode.field import Derivative, Field, Perceptron, is_hooked
-from anode.ode.inputs import lookup, number
+from anode.ode.field import Derivative, Field, is_hooked
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -39,7 +40,7 @@ class Network(Field):
         self._activation = name
 
 
-class MLPField(Network):
+class MLPField(Network, Transparent):
     """A multilayer perceptron f(t, h) on the last dimension of h.
 
     The paper's field for vectors: ``dim + 1 -> hidden -> hidden -> dim``, time appended once, at the input. Fields of

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anode.checks import number
+from anode.interface.solve import solve
 from anode.models.augment import Augment, as_augment
 from anode.models.model import Model, Outcome
 from anode.ode.control import Norm
 from anode.ode.field import Field
-from anode.ode.inputs import number
 from anode.ode.solution import Solution
-from anode.ode.solve import solve
 from anode.ode.solver import Solver, as_solver
 
 PAPER = Solver(atol=1e-3, max_steps=1_000)

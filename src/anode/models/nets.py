@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from anode.checks import number, require, whole_number
 from anode.models.augment import Augment, Zeros, as_augment, augmented_size
 from anode.models.fields import ConvField, MLPField
 from anode.models.flow import Flow
 from anode.models.layers import Linear, check_state, members_of
 from anode.models.model import Model, Outcome, as_input
-from anode.ode.inputs import number, require, whole_number
 from anode.ode.solver import Solver
 
 

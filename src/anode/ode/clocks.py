@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anode.checks import is_finite
 from anode.ode.control import Number, checked_factor
 from anode.ode.field import Rate
-from anode.ode.inputs import is_finite
 from anode.ode.plan import Emission, Interval, Plan, as_float, spread
 from anode.ode.solution import Stats, Status
 

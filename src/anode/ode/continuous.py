@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from anode.checks import is_finite, require
 from anode.ode.control import Norm, rms
 from anode.ode.field import AutogradDerivative, Rate
 from anode.ode.gradient import Gradient, dot, only_once, prepare
-from anode.ode.inputs import is_finite, require
 from anode.ode.integrate import Trace
 from anode.ode.packing import Packing
 from anode.ode.solution import Solution, SolveError, Stats, Status

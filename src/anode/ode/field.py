@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,34 +11,6 @@ from torch import Tensor, nn
 
 Rate = Callable[[Tensor, Tensor], Tensor]
 """f(t, y), the right-hand side of an ODE, on one tensor."""
-
-
-@dataclass(frozen=True)
-class Perceptron:
-    """What the compiled engine has to know of a field.
-
-    Attributes:
-        sizes: Of the state, the hidden layers, and the state again.
-        activations: Of each layer's output, the slope's included; from ``anode.ode.native.ACTIVATIONS``.
-        parameters: Weights of time at the input, if there are any; weight matrices; biases. Stacked ones have a
-            dimension of members in front.
-        time: Whether there are weights of time.
-        members: How many fields are stacked; ``None`` for one by itself.
-    """
-
-    sizes: Sequence[int]
-    activations: Sequence[str]
-    parameters: tuple[Tensor, ...]
-    time: bool
-    members: int | None
-
-    @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """What the parameters have to have."""
-        layers = list(zip(self.sizes[1:], self.sizes, strict=False))
-        front = () if self.members is None else (self.members,)
-        biases = [(outputs,) for outputs, _ in layers]
-        return [(*front, *shape) for shape in (*(biases[:1] if self.time else ()), *layers, *biases)]
 
 
 class Derivative(ABC):
@@ -164,10 +135,6 @@ class Field(nn.Module):
 
     def check(self, y: Tensor) -> None:
         """Raise ``ValueError`` if y is no state of this field; called once a solve."""
-
-    def perceptron(self) -> Perceptron | None:
-        """What the compiled engine has to know to integrate this field by itself; ``None`` if it cannot."""
-        return None
 
     def derivative(self) -> Derivative:
         """The derivative with respect to y and to every parameter."""

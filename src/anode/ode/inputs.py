@@ -1,40 +1,21 @@
-"""Checks of what callers pass, with errors that name the argument, what it got and what it takes."""
+"""Checks of what a solve is given: states, times, tolerances."""
 
 from __future__ import annotations
 
-import cmath
 import math
-import operator
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from itertools import pairwise
-from numbers import Real
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from anode.ode.packing import broadcasts_to, describe
+from anode.checks import describe, is_finite, lookup, require
+from anode.ode.packing import broadcasts_to
 from anode.ode.solution import State
 from anode.ode.tools import refuse_vmap
 
 T = TypeVar("T")
-
-
-def require(condition: bool, name: str, got: Any, takes: str) -> None:
-    """Raise ``ValueError`` about an argument unless the condition holds."""
-    if not condition:
-        got = describe(got) if isinstance(got, Tensor) and got.numel() > 1 else repr(got)
-        raise ValueError(f"{name}: takes {takes}, got {got}")
-
-
-def lookup(name: str, key: Any, table: dict[str, T]) -> T:
-    """An entry of a table by its name, or ``ValueError`` with the nearest names."""
-    if isinstance(key, str) and key in table:
-        return table[key]
-    near = get_close_matches(str(key), table, n=1, cutoff=0.65)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"{name}: takes one of {', '.join(table)}, got {key!r}{hint}")
 
 
 def tensors(y0: Any) -> State:
@@ -66,18 +47,6 @@ def state(y0: Any) -> State:
     if not all(map(is_finite, components)):
         raise ValueError("y0: takes finite values, got NaN or infinity")
     return y0
-
-
-def is_finite(x: Tensor) -> bool:
-    """Whether all values are finite; their sum says so, most of the time, at a fraction of the cost."""
-    return cmath.isfinite(x.detach().sum().item()) or bool(x.isfinite().all())
-
-
-def finite_rows(name: str, value: Tensor) -> None:
-    """Check that all values are finite, and say in how many rows they are not."""
-    if value.is_floating_point() and not value.isfinite().all():
-        bad = int((~value.isfinite()).reshape(len(value), -1).any(1).sum())
-        raise ValueError(f"{name}: takes finite values, got NaN or infinity in {bad} of {len(value)} rows")
 
 
 def group_dims(control: Any, y0: State) -> int:
@@ -116,36 +85,6 @@ def tolerance(name: str, value: Any, y0: State) -> None:
 def broadcasts(name: str, value: Tensor, shape: Sequence[int]) -> None:
     """Check that a tensor broadcasts to a shape."""
     require(broadcasts_to(value.shape, shape), name, value, f"a shape that broadcasts to the state's, {tuple(shape)}")
-
-
-def number(
-    name: str, value: Any, *, whole: bool = False, optional: bool = False, zero: bool = False, finite: bool = False
-) -> Any:
-    """Check a number above zero, or from zero, and return it as a number of Python: NumPy's are accepted as well."""
-    if optional and value is None:
-        return None
-    found = whole_number(value) if whole else real_number(value)
-    takes = f"a {'whole ' if whole else ''}number {'from' if zero else 'above'} 0"
-    require(found is not None and (found >= 0 if zero else found > 0), name, value, takes)
-    require(not finite or found != math.inf, name, value, "a finite number")
-    return found
-
-
-def whole_number(value: Any) -> int | None:
-    """A whole number of any type as Python's ``int``; ``None`` for anything else, truth values included."""
-    if isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype == torch.bool):
-        return None
-    try:
-        return operator.index(value)
-    except TypeError:
-        return None
-
-
-def real_number(value: Any) -> float | None:
-    """A number of any type as Python's ``int`` or ``float``; ``None`` for anything else, truth values included."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
-    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
 
 
 def times(

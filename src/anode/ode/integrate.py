@@ -9,11 +9,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from anode.checks import is_finite
 from anode.ode.clocks import Accepted, JointClock, clock_for
 from anode.ode.control import Number
 from anode.ode.events import Event
 from anode.ode.field import Rate
-from anode.ode.inputs import is_finite
 from anode.ode.plan import Emission, Interval, Plan, spread
 from anode.ode.solution import Stats, Status
 from anode.ode.stiffness import is_hopeless

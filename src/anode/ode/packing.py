@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anode.checks import describe
 from anode.ode.control import Norm, largest_rms, rms
 from anode.ode.solution import State
 
@@ -204,12 +205,3 @@ def bad_slope(slope: Any, y: Tensor) -> Exception:
     """The error for an f that returns something else than a slope for y."""
     kind = ValueError if isinstance(slope, Tensor) else TypeError
     return kind(f"f must return {describe(y)}, like the state it is given, but it returned {describe(slope)}")
-
-
-def describe(value: Any) -> str:
-    """A short description of a value for error messages."""
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)} and dtype {value.dtype}"
-    if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)} elements"
-    return f"a {type(value).__name__}"

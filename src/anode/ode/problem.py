@@ -1,4 +1,4 @@
-"""A solve that has been checked: what it depends on, how it is run, and how its result is put together."""
+"""A solve that has been checked: what it depends on, and how its result is put together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.ode import native, stiffness
+from anode.ode import stiffness
 from anode.ode.clocks import clock_for
 from anode.ode.dense import DenseOutput
 from anode.ode.events import Event
@@ -18,17 +18,14 @@ from anode.ode.field import (
     AutogradDerivative,
     Derivative,
     Field,
-    Perceptron,
     Rate,
     captured_tensors,
     parameters_of,
     refuse_others,
 )
-from anode.ode.gradient import Gradient
 from anode.ode.integrate import Integration, Trace, Watch
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
-from anode.ode.sequential import as_function
 from anode.ode.solution import Engine, Solution, Status, first_failure
 from anode.ode.tools import is_followed
 
@@ -63,9 +60,10 @@ class Problem:
         shown: The indices of the times whose states the solution is to show.
         event: What ends the solve.
         watch: Told of every step.
-        engine: Who integrates, one of :data:`anode.ode.native.ENGINES`.
+        engine: Who integrates, one of :data:`anode.ode.solver.ENGINES`.
         dense: Whether the solution is wanted at any time.
         params: The tensors whose gradients are wanted; ``None`` to find them.
+        obstacle: Why the compiled engine does not solve it.
     """
 
     f: Callable[[Tensor, Any], Any]
@@ -81,22 +79,10 @@ class Problem:
     params: tuple[Tensor, ...] | None = None
 
     def __post_init__(self) -> None:
-        self.f = as_function(self.f)
         self.obstacle = NOT_ASKED
         self.rate = self.packing.rate(self.f)
-        self.perceptron: Perceptron | None = None
         if isinstance(self.f, Field) and not self.packing.is_tuple:
             self.f.check(self.y0)
-            self.perceptron = self.f.perceptron() if self.engine != "torch" else None
-
-    def run(self, gradient: Gradient) -> Solution:
-        """Solve, by the compiled engine if it can, and so that autograd differentiates it in the way asked for."""
-        self.obstacle = native.obstacle(self, gradient)
-        if not self.obstacle:
-            return native.solve(self)
-        if self.engine == "native":
-            raise ValueError(f'engine: takes "auto" or "torch" here, got "native", and {self.obstacle}')
-        return gradient.solve(self) if torch.is_grad_enabled() else self.unrecorded()
 
     def unrecorded(self, slope: Tensor | None = None) -> Solution:
         """The solve with nothing to differentiate; ``slope`` is f at the start, if it was evaluated."""

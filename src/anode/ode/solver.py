@@ -13,12 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anode.checks import lookup, number, require, whole_number
 from anode.ode.continuous import Continuous
 from anode.ode.control import CONTROLLERS, PID, Controller
 from anode.ode.discrete import Discrete
 from anode.ode.gradient import Gradient
-from anode.ode.inputs import lookup, number, require, whole_number
-from anode.ode.native import ENGINES
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
 from anode.ode.stored import Stored
@@ -28,6 +27,8 @@ Tolerance = float | Tensor | tuple[float | Tensor, ...]
 
 GRADIENTS: dict[str, Gradient] = {"discrete": Discrete(), "stored": Stored(), "continuous": Continuous()}
 """Gradients by name."""
+ENGINES = ("auto", "native", "torch")
+"""Who integrates: the compiled engine where it applies, the compiled engine, or the loop in Python."""
 CONTROLS = ("auto", "joint", "member", "sample")
 """Who shares a step size."""
 NAMED: dict[str, dict[str, Any]] = {"method": TABLEAUS, "controller": CONTROLLERS, "gradient": GRADIENTS}

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from anode.ode.inputs import lookup, require
+from anode.checks import lookup, require
 from anode.ode.order import OrderConditions, order_conditions
 
 Weights = tuple[tuple[int, float], ...]

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
+from anode.checks import require
 from anode.files import write
-from anode.ode.inputs import require
 from anode.plots.features import frame
 from anode.plots.inputs import Array, as_labels, as_values
 from anode.plots.marks import CAMERA, dots, lines

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike
 
-from anode.ode.inputs import require
+from anode.checks import require
 from anode.plots.inputs import Array, as_values
 from anode.plots.style import INK, MODEL_COLORS, MUTED, grid, legend, styled
 

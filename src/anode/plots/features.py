@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from anode.ode.inputs import require
+from anode.checks import require
 from anode.plots.inputs import Array, as_labels, as_values
 from anode.plots.marks import frame_2d, frame_3d
 from anode.plots.style import RASTERIZED_FROM, bare, colors_of, figure, styled

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
-from anode.ode.inputs import require
+from anode.checks import require
 from anode.plots.inputs import Array, as_labels, as_values
 from anode.plots.marks import CAMERA, arrowheads, dots, frame_2d, frame_3d, lines
 from anode.plots.style import colors_of, styled

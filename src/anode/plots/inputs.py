@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anode.ode.inputs import require
+from anode.checks import require
 
 Array = NDArray[Any]
 

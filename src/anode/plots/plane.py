@@ -11,7 +11,7 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.patches import Circle
 from numpy.typing import ArrayLike
 
-from anode.ode.inputs import require
+from anode.checks import require
 from anode.plots.inputs import as_labels, as_values
 from anode.plots.style import DIVERGING, INK, MUTED, NORMAL, PAPER, RASTERIZED_FROM, SMALL, colors_of, styled
 

@@ -24,8 +24,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from PIL import Image
 
+from anode.checks import lookup, require
 from anode.files import write, write_text
-from anode.ode.inputs import lookup, require
 from anode.plots.inputs import Array
 
 INK, MUTED, FAINT, PAPER = "#22262e", "#6a7180", "#dcdfe5", "#ffffff"

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import anode
+from anode.checks import lookup, number, require
 from anode.files import DamagedFileError, read_described, write_described
 from anode.models.ensemble import stack
 from anode.models.flow import PAPER
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.models.randomness import apart
-from anode.ode.inputs import lookup, number, require
 from anode.ode.solver import SETTINGS, Solver
+from anode.version import __version__
 
 FORMAT = "anode model 1"
 Savable = NeuralODE | ResNet | ImageNeuralODE
@@ -49,7 +49,7 @@ def description(model: Savable) -> dict[str, Any]:
         "model": kind,
         "settings": {name: _as_json(value) for name, value in model.settings.items()} | solver,
         "members": model.members,
-        "version": anode.__version__,
+        "version": __version__,
     }
 
 

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
+from anode.engine import native
 from anode.models.augment import Zeros
 from anode.models.fields import MLPField
 from anode.models.flow import Flow
 from anode.models.layers import Linear
 from anode.models.model import Model
 from anode.models.nets import NeuralODE
-from anode.ode import native
 from anode.ode.control import PID
 from anode.ode.field import is_hooked
 from anode.ode.inputs import even_steps

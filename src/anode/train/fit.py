@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anode.checks import number
 from anode.models.model import Model, Outcome
-from anode.ode.inputs import number
 from anode.ode.solution import SolveError
 from anode.train import course
 from anode.train.adam import Adam

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-import anode
 from anode.files import (
     DamagedFileError,
     locked,
@@ -30,6 +29,7 @@ from anode.files import (
 from anode.train.fingerprint import differences, digest
 from anode.train.record import Array
 from anode.train.state import State
+from anode.version import __version__
 
 FORMAT = "anode training 1"
 NOTES = {"format": FORMAT}
@@ -92,7 +92,7 @@ class Folder:
         values = tensors_to_bytes(state.tensors, NOTES)
         content = {
             "format": FORMAT,
-            "version": anode.__version__,
+            "version": __version__,
             "iteration": state.iteration,
             "sha256": hashlib.sha256(values).hexdigest(),
             "protocol": self.protocol,

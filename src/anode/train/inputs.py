@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anode.checks import finite_rows, number, require
 from anode.data.images import ImageData
 from anode.data.toy import Dataset
-from anode.ode.inputs import finite_rows, number, require
 from anode.train.points import Points
 
 Single = Dataset | ImageData | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]

@@ -10,8 +10,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from anode.checks import finite_rows, lookup, number, require
 from anode.models.model import Model, as_input
-from anode.ode.inputs import finite_rows, lookup, number, require
 from anode.train.evaluation import Snapshots, evaluating
 from anode.train.inputs import Data, per_member, points_of, rate, whole
 from anode.train.losses import LOSSES, Loss, check_targets, default_loss

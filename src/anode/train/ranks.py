@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from anode.checks import require
 from anode.models.flow import Flow
-from anode.ode.inputs import require
 
 
 @contextmanager

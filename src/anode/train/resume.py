@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from anode.ode.inputs import number, require
+from anode.checks import number, require
 from anode.train.fingerprint import fingerprint
 from anode.train.folder import Folder, opened
 from anode.train.state import State, restore

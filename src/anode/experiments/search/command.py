@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from anode.checks import lookup, number, require
 from anode.data import toy
 from anode.experiments.search.figures import grid_figure
 from anode.experiments.search.grid import Judged, best, ranked, search, write
@@ -14,7 +15,6 @@ from anode.experiments.search.runs import Cross
 from anode.experiments.search.spaces import PAPER, Space, read
 from anode.experiments.search.tpe import found_in, optimise
 from anode.files import make_folder
-from anode.ode.inputs import lookup, number, require
 from anode.plots import style
 from anode.train.progress import Bars
 

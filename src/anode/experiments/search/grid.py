@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from anode.checks import number, require
 from anode.experiments.environment import environment
 from anode.experiments.runs import load, paths
 from anode.experiments.search.runs import Cross, SearchRun, groups, losses
 from anode.experiments.search.spaces import PAPER, PAPERS_BEST, Setting, Space, settings
 from anode.experiments.workers import do_runs
 from anode.files import DamagedFileError, locked, make_folder, read_json, remove_unfinished, write_json, write_text
-from anode.ode.inputs import number, require
 from anode.train.progress import Bars
 
 FORMAT = "anode search 1"

@@ -9,8 +9,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from anode.checks import lookup, number, require
 from anode.files import read_json
-from anode.ode.inputs import lookup, number, require
 
 Space = Mapping[str, Sequence[float]]
 """The values that each hyperparameter may have."""

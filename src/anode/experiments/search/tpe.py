@@ -11,11 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anode.checks import number
 from anode.experiments.search.grid import Judged
 from anode.experiments.search.runs import LOOKS, Cross, SearchRun, losses
 from anode.experiments.search.spaces import Setting, Space
 from anode.files import make_folder
-from anode.ode.inputs import number
 from anode.train.progress import Bars, Report
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from torch import Tensor
 from anode.experiments.findings import Claim, Finding, spread
 from anode.experiments.runs import Result
 from anode.experiments.study import Results
+from anode.interface.solve import solve
 from anode.models.flow import Flow
 from anode.models.nets import NeuralODE
 from anode.ode.solution import Status
-from anode.ode.solve import solve
 from anode.train.history import Array
 
 CONSTANT = 5 / 12

@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from anode.ode.field import Field, Perceptron, is_hooked
+from anode.engine.perceptron import Perceptron, Transparent
+from anode.ode.field import is_hooked
 
 ACTIVATIONS: dict[type[nn.Module], str] = {
     nn.ReLU: "relu",
@@ -18,7 +19,7 @@ ACTIVATIONS: dict[type[nn.Module], str] = {
 """Activations of the compiled engine that are modules of torch."""
 
 
-class SequentialField(Field):
+class SequentialField(Transparent):
     """The field f(t, y) = net(y).
 
     Args:

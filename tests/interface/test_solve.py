@@ -3,10 +3,10 @@ import math
 import pytest
 import torch
 import torchdiffeq
-from problems import EXACT, PROBLEMS, Watched, by_torchdiffeq
 
 import anode
 from anode.ode.tableaus import TABLEAUS
+from helpers.problems import EXACT, PROBLEMS, Watched, by_torchdiffeq
 
 DOUBLE = torch.float64
 STEPS = {1: 64, 2: 64, 3: 64, 4: 32, 5: 64, 8: 8}

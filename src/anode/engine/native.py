@@ -12,21 +12,19 @@ import importlib
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from anode.engine.perceptron import Perceptron
 from anode.ode.control import PID
-from anode.ode.gradient import is_last_pass, only_once, prepare
+from anode.ode.gradient import Gradient, is_last_pass, only_once, prepare
 from anode.ode.integrate import Trace
+from anode.ode.problem import Problem
 from anode.ode.solution import Solution, Stats, Status
 from anode.ode.tableaus import Tableau
 from anode.ode.tools import is_followed
-
-if TYPE_CHECKING:
-    from anode.ode.gradient import Gradient
-    from anode.ode.problem import Problem
 
 try:
     extension: Any = importlib.import_module("anode._native")
@@ -47,9 +45,6 @@ if extension is not None:
 MISSING = "the engine was not compiled when anode was installed"
 DTYPES = (torch.float32, torch.float64)
 
-ENGINES = ("auto", "native", "torch")
-"""Who integrates: whoever is the fastest, the compiled engine, or the loop in Python on torch's operations."""
-
 ACTIVATIONS = ("none", "relu", "tanh", "softplus", "silu", "gelu")
 """The activations that the engine has, in its order."""
 
@@ -66,9 +61,9 @@ def convolves(y: Tensor, parameters: Sequence[Tensor]) -> bool:
     return all(x.device.type == "cpu" and x.dtype == torch.float32 for x in (y, *parameters))
 
 
-def obstacle(problem: Problem, gradient: Gradient) -> str:
+def obstacle(problem: Problem, field: Perceptron | None, gradient: Gradient) -> str:
     """Why the engine cannot take over a solve; nothing if it can."""
-    plan, y0, field = problem.plan, problem.y0, problem.perceptron
+    plan, y0 = problem.plan, problem.y0
     recording = torch.is_grad_enabled()
     checks = (
         (problem.engine == "torch", 'engine="torch" was asked for'),
@@ -101,14 +96,13 @@ def obstacle(problem: Problem, gradient: Gradient) -> str:
     return why
 
 
-def solve(problem: Problem) -> Solution:
+def solve(problem: Problem, field: Perceptron) -> Solution:
     """The whole solve by the compiled engine, which :func:`obstacle` has nothing against."""
-    params = () if problem.perceptron is None else problem.perceptron.parameters
-    if not torch.is_grad_enabled() or not any(x.requires_grad for x in (problem.y0, *params)):
-        trace, _ = run(problem, keep=False)
+    if not torch.is_grad_enabled() or not any(x.requires_grad for x in (problem.y0, *field.parameters)):
+        trace, _ = run(problem, field, keep=False)
         return problem.solution(trace, trace.outputs, trace.y, "none")
     report: list[Trace] = []
-    *outputs, last = NativeSolve.apply(problem, report, problem.y0, *params)  # type: ignore[no-untyped-call]
+    *outputs, last = NativeSolve.apply(problem, field, report, problem.y0, *field.parameters)  # type: ignore[no-untyped-call]
     return problem.solution(report[0], outputs, last, "discrete")
 
 
@@ -116,9 +110,11 @@ class NativeSolve(torch.autograd.Function):
     """A solve by the compiled engine, with its gradient by the same."""
 
     @staticmethod
-    def forward(ctx: Any, problem: Problem, report: list[Trace], y0: Tensor, *params: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, problem: Problem, field: Perceptron, report: list[Trace], y0: Tensor, *params: Tensor
+    ) -> tuple[Tensor, ...]:
         """Run the solve and put its trace into ``report``; returns the wanted outputs and the last state."""
-        trace, solve = run(problem, keep=True)
+        trace, solve = run(problem, field, keep=True)
         report.append(trace)
         prepare(ctx, y0)
         ctx.set_materialize_grads(False)
@@ -139,13 +135,12 @@ class NativeSolve(torch.autograd.Function):
         ctx.stats.nfe_backward += ctx.solve.backward(of_outputs, of_last, at_y0.data_ptr(), addresses)
         if is_last_pass():
             ctx.solve = None
-        return (None, None, at_y0, *gradients)
+        return (None, None, None, at_y0, *gradients)
 
 
-def run(problem: Problem, keep: bool) -> tuple[Trace, Any]:
+def run(problem: Problem, field: Perceptron, keep: bool) -> tuple[Trace, Any]:
     """A solve by the engine, and what it needs for the backward pass if that is to be kept."""
-    plan, field = problem.plan, problem.perceptron
-    assert field is not None
+    plan = problem.plan
     assert isinstance(plan.controller, PID)
     y0 = problem.y0.detach().resolve_neg().contiguous()
     params = [p.detach().resolve_neg().contiguous() for p in field.parameters]

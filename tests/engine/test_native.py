@@ -16,8 +16,8 @@ from torch import nn
 from torch.autograd import forward_ad
 
 import anode
+from anode.engine import native
 from anode.models.fields import ACTIVATIONS
-from anode.ode import native
 from anode.ode.tableaus import TABLEAUS
 
 pytestmark = pytest.mark.skipif(not native.instruction_sets(), reason="there is no compiled engine")

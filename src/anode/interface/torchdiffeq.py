@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anode.engine.sequential import as_function
+from anode.interface.options import CALLBACKS, adjoint_norm, problem_from
 from anode.ode.continuous import AdjointRate, ContinuousSolve, solve_backward
 from anode.ode.field import parameters_of
-from anode.ode.options import CALLBACKS, adjoint_norm, problem_from
 from anode.ode.packing import FlatPacking
-from anode.ode.sequential import as_function
 from anode.ode.solution import Solution, State, Stats
 from anode.ode.stored import Stored
 from anode.ode.tools import outside_graphs

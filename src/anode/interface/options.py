@@ -12,11 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anode.checks import describe, lookup, require
+from anode.engine.sequential import as_function
 from anode.ode import inputs
 from anode.ode.continuous import largest_norm
 from anode.ode.control import PID
 from anode.ode.integrate import Watch
-from anode.ode.packing import FlatPacking, Packing, describe
+from anode.ode.packing import FlatPacking, Packing
 from anode.ode.plan import Interval
 from anode.ode.problem import Problem
 from anode.ode.solution import State
@@ -91,7 +93,7 @@ def problem_from(
     y = packing.pack(y0)
     times = _checked_times(t)
     if event_fn is not None:
-        inputs.require(len(times) == 2, "t", t, "a start time and a second one for the direction, beside event_fn")
+        require(len(times) == 2, "t", t, "a start time and a second one for the direction, beside event_fn")
         times = [times[0], math.copysign(math.inf, times[1] - times[0])]
     options = dict(options or {})
     norm = options.get("norm")
@@ -109,7 +111,7 @@ def problem_from(
     plan = solver.plan(y, packing, times, wanted, norm=norm, times_move=t.requires_grad, **special)
     moving = t[: len(times)].to(y.device, torch.float64) if t.requires_grad else None
     watch = _watch(func, packing, tableau)
-    return Problem(func, y, moving, plan, packing, wanted, event_fn, watch, engine="auto", dense=dense)
+    return Problem(as_function(func), y, moving, plan, packing, wanted, event_fn, watch, engine="auto", dense=dense)
 
 
 class TimesError(ValueError, AssertionError):
@@ -119,7 +121,7 @@ class TimesError(ValueError, AssertionError):
 def _checked_times(t: Tensor) -> list[float]:
     if not isinstance(t, Tensor) or not t.is_floating_point():
         raise TypeError(f"t: takes a floating point tensor, got {describe(t)}")
-    inputs.require(t.ndim == 1 and len(t) > 0, "t", t, "one dimension and at least one time")
+    require(t.ndim == 1 and len(t) > 0, "t", t, "one dimension and at least one time")
     times: list[float] = t.detach().tolist()
     steps = [b - a for a, b in pairwise(times)]
     ordered = all(step > 0 for step in steps) or all(step < 0 for step in steps)
@@ -134,7 +136,7 @@ def _checked_method(method: str | None) -> Tableau:
             f"method: torchdiffeq's {method!r} is not an explicit Runge-Kutta method and is not supported here; "
             f"takes one of {', '.join(METHODS)}"
         )
-    return inputs.lookup("method", method or "dopri5", METHODS)
+    return lookup("method", method or "dopri5", METHODS)
 
 
 def _checked_tolerance(name: str, tolerance: Any, packing: Packing) -> float | Tensor:
@@ -145,7 +147,7 @@ def _checked_tolerance(name: str, tolerance: Any, packing: Packing) -> float | T
             tolerance = torch.as_tensor(tolerance)
             inputs.broadcasts(name, tolerance, packing.shapes[0])
     packed = packing.pack_tolerance(name, tolerance)
-    inputs.require(bool((torch.as_tensor(packed) >= 0).all()), name, tolerance, "numbers from 0")
+    require(bool((torch.as_tensor(packed) >= 0).all()), name, tolerance, "numbers from 0")
     return packed.detach() if isinstance(packed, Tensor) else packed
 
 
@@ -161,11 +163,11 @@ def _adaptive(options: Settings, tableau: Tableau, times: list[float]) -> tuple[
 
     jumps = numbers("jump_t") + numbers("grid_points")
     landings = numbers("step_t") + jumps
-    inputs.require(len(set(landings)) == len(landings), "step_t, jump_t", landings, "times without repetition")
+    require(len(set(landings)) == len(landings), "step_t, jump_t", landings, "times without repetition")
     first_step = options.get("first_step")
     safety, dfactor, ifactor = (float(options.get(name, usual)) for name, usual in FACTORS.items())
     takes = "0 < dfactor < 1 <= ifactor and 0 < safety <= 1"
-    inputs.require(0 < dfactor < 1 <= ifactor and 0 < safety <= 1, "options", options, takes)
+    require(0 < dfactor < 1 <= ifactor and 0 < safety <= 1, "options", options, takes)
     settings = {
         "method": tableau,
         "controller": PID(safety=safety, min_factor=dfactor, max_factor=ifactor),
@@ -189,13 +191,9 @@ def _fixed(
     """The same for a method with steps of given size."""
     step_size, constructor = options.get("step_size"), options.get("grid_constructor")
     moves_with = {times[-1]: len(times) - 1}  # all other knots move with the start
-    inputs.require(
-        step_size is None or constructor is None, "options", options, "step_size or grid_constructor, not both"
-    )
+    require(step_size is None or constructor is None, "options", options, "step_size or grid_constructor, not both")
     if math.isinf(times[-1]):
-        inputs.require(
-            step_size is not None, "options", options, "step_size beside event_fn and a method of fixed steps"
-        )
+        require(step_size is not None, "options", options, "step_size beside event_fn and a method of fixed steps")
     if step_size is not None and len(times) > 1:
         most = MAX_FIXED_STEPS if math.isinf(times[-1]) else 2**31 - 1
         grid = inputs.even_steps(times[0], times[-1], float(step_size), most)
@@ -205,10 +203,10 @@ def _fixed(
         grid = times if constructor is None else constructor(func, y0, t.detach()).tolist()
         moves_with |= {time: i for i, time in enumerate(times)}
     ends = (grid[0], grid[-1]) == (times[0], times[-1]) or math.isinf(times[-1])
-    inputs.require(ends, "grid_constructor", grid, f"times from {times[0]} to {times[-1]}")
+    require(ends, "grid_constructor", grid, f"times from {times[0]} to {times[-1]}")
     interp = options.get("interp", "linear")
     settings = {
-        "method": inputs.lookup("interp", interp, {"linear": tableau.linear, "cubic": tableau}),
+        "method": lookup("interp", interp, {"linear": tableau.linear, "cubic": tableau}),
         "max_steps": max(len(grid) - 1, 1),
         "step_size": 1.0 if step_size is None else float(step_size),  # the knots say where steps end
     }

@@ -10,6 +10,9 @@ from typing import Any
 
 from torch import Tensor
 
+from anode.checks import require
+from anode.engine.dispatch import run
+from anode.engine.sequential import as_function
 from anode.ode import inputs
 from anode.ode.field import Field
 from anode.ode.packing import Packing
@@ -79,13 +82,13 @@ def solve(
     packing = Packing(y0, group_dims)
     y = packing.pack(y0)
     times, values, wanted = inputs.times(t_span, save_at, y.device, has_event=event is not None)
-    inputs.require(math.isfinite(values[-1]) or event is not None, "t_span", values[-1], "a finite end time")
+    require(math.isfinite(values[-1]) or event is not None, "t_span", values[-1], "a finite end time")
     for name in ("rtol", "atol"):
         inputs.tolerance(name, getattr(solver, name), y0)
     landings = [float(t) for t in step_at]
-    inputs.require(all(map(math.isfinite, landings)), "step_at", landings, "finite times")
+    require(all(map(math.isfinite, landings)), "step_at", landings, "finite times")
     for name, given in (("norm", norm is not None), ("event", event is not None), ("step_at", bool(landings))):
-        inputs.require(group_dims == 0 or not given, name, control, 'control="joint" beside it')
+        require(group_dims == 0 or not given, name, control, 'control="joint" beside it')
     plan = solver.plan(
         y,
         packing,
@@ -99,8 +102,10 @@ def solve(
     )
     shown = [0, len(values) - 1] if save_at is None else wanted[: len(values) - 2]
     given_params = None if params is None else tuple(params)
-    problem = Problem(f, y, times, plan, packing, shown, event, engine=solver.engine, dense=dense, params=given_params)
-    return problem.run(solver.gradient_method)
+    problem = Problem(
+        as_function(f), y, times, plan, packing, shown, event, engine=solver.engine, dense=dense, params=given_params
+    )
+    return run(problem, solver.gradient_method)
 
 
 def _knots(solver: Solver, times: list[float], landings: list[float]) -> list[tuple[float, int | None]] | None:

@@ -6,7 +6,7 @@ import torchdiffeq
 from torch import nn
 
 import anode
-from anode.ode.options import UNSUPPORTED
+from anode.interface.options import UNSUPPORTED
 
 BOTH = pytest.mark.parametrize("library", [torchdiffeq, anode])
 SAME_STEPS = ["dopri5", "bosh3", "dopri8", "adaptive_heun", "fehlberg2"]

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from trainings import data_of, fit, interrupt_after, model_of
 
 import anode
 from anode import Snapshots
 from anode.data.toy import Dataset
 from anode.files import write_json, write_tensors
 from anode.train import ranks
+from helpers.trainings import data_of, fit, interrupt_after, model_of
 
 DATA, CHECK = data_of(points=17), data_of(points=9, seed=1)  # in eights, the last batch has a point for one of two
 LABELS = torch.arange(17) % 3

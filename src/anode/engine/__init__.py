@@ -1,0 +1,1 @@
+"""The compiled engine: which fields it can see through, and how it is called."""

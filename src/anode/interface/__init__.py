@@ -1,0 +1,1 @@
+"""The functions that solve: anode.solve, and torchdiffeq's."""
