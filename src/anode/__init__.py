@@ -6,7 +6,8 @@ from anode.data import images
 from anode.data import toy as datasets
 from anode.interface.solve import solve
 from anode.interface.torchdiffeq import odeint, odeint_adjoint, odeint_dense, odeint_event
-from anode.models.augment import Augment
+from anode.models.augment import Augment, Zeros
+from anode.models.description import register
 from anode.models.ensemble import seeded, stack, unstack
 from anode.models.fields import ConvField, MLPField
 from anode.models.flow import Flow
@@ -62,6 +63,7 @@ __all__ = [
     "Status",
     "Stored",
     "Tableau",
+    "Zeros",
     "__version__",
     "datasets",
     "fit",
@@ -71,6 +73,7 @@ __all__ = [
     "odeint_adjoint",
     "odeint_dense",
     "odeint_event",
+    "register",
     "save",
     "seeded",
     "solve",

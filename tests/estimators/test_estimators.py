@@ -380,7 +380,7 @@ def test_an_image_classifier_is_kept(tmp_path):
 
 def test_what_cannot_be_kept_as_text_is_named(tmp_path):
     model = iris_classifier(random_state=np.random.RandomState(0))
-    with pytest.raises(TypeError, match="random_state: takes numbers and text to be saved"):
+    with pytest.raises(TypeError, match="random_state: takes numbers, text, registered modules"):
         model.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 

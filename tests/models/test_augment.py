@@ -166,7 +166,7 @@ def test_a_model_takes_an_augmentation_and_trains_it():
     assert (model.flow.inverse(model.features(x)) - x).abs().max() < 0.01
     anode.fit(model, (x, y), epochs=1, progress=False)
     assert not torch.equal(model.flow.augment.values, torch.ones(2))
-    with pytest.raises(TypeError, match=r"model: takes settings that are text or numbers to be saved, got Learned"):
+    with pytest.raises(TypeError, match=r"augment: cannot describe how to build a Learned; .*@anode\.register"):
         anode.save(model, "nowhere")
 
 

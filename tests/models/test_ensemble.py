@@ -192,17 +192,20 @@ def test_models_of_different_classes_or_dtypes_cannot_be_stacked():
         anode.stack([anode.NeuralODE(2, 1), anode.NeuralODE(2, 1).double()])
 
 
-def test_flows_of_a_module_that_does_not_know_members_cannot_be_stacked():
-    class Decay(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rate = nn.Parameter(torch.ones(1))
+class Own(anode.Model):
+    """A model that has a parameter beside its parts."""
 
-        def forward(self, t, h):
-            return -self.rate * h
+    def __init__(self):
+        super().__init__()
+        self.flow, self.scale = anode.Flow(anode.MLPField(2, 4)), nn.Parameter(torch.ones(1))
 
-    with pytest.raises(ValueError, match="models: takes models that can be stacked"):
-        anode.stack([anode.Flow(Decay()), anode.Flow(Decay())])
+    def run(self, x, **options):
+        return self.flow.run(x * self.scale, **options)
+
+
+def test_a_model_with_parameters_beside_its_parts_cannot_be_stacked():
+    with pytest.raises(ValueError, match=r"models: takes a Model whose parameters are those of its parts.*'scale'"):
+        anode.stack([Own(), Own()])
 
 
 def test_stacks_cannot_be_stacked():
@@ -293,3 +296,85 @@ def test_a_model_from_a_seed_is_built_once():
     made = []
     from_seed(lambda: made.append(torch.initial_seed()) or BUILDERS["ResNet"](), 11)
     assert made == [11]
+
+
+# Modules that know nothing of members
+
+
+class Tied(nn.Module):
+    """A field with tied weights, a buffer, and its time as a number."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.down.weight = self.up.weight
+        self.register_buffer("shift", torch.randn(3))
+
+    def forward(self, t, h):
+        assert t.ndim == 0
+        return torch.tanh(self.down(torch.sin(self.up(h) + self.shift * t)))
+
+
+class Lift(anode.Augment):
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(2, 1)
+
+    def forward(self, x):
+        return torch.cat([x, self.line(x)], -1)
+
+    def remove(self, h):
+        return h[..., :2]
+
+
+def composed():
+    head = nn.Sequential(nn.Flatten(), nn.Linear(3, 4))
+    return anode.NeuralODE(field=Tied(), head=head, augment=Lift(), rtol=1e-6, atol=1e-6)
+
+
+def test_members_made_of_ones_own_modules_compute_what_they_do_alone():
+    models = [composed() for _ in range(3)]
+    stacked, x = anode.stack(models), torch.rand(3, 5, 2)
+    assert stacked.members == 3
+    outcome = stacked.run(x)
+    for i, model in enumerate(models):
+        alone = model.run(x[i])
+        torch.testing.assert_close(outcome.prediction[i], alone.prediction, atol=1e-5, rtol=1e-4)
+        assert outcome.solution.stats.nfe[i] == alone.solution.stats.nfe
+    torch.testing.assert_close(stacked.flow.inverse(outcome.features), x, atol=1e-4, rtol=1e-4)
+
+
+def test_members_made_of_ones_own_modules_have_the_gradients_they_have_alone():
+    models = [composed() for _ in range(3)]
+    stacked, x = anode.stack(models), torch.rand(3, 5, 2)
+    stacked(x).square().sum().backward()
+    own = dict(stacked.named_parameters())
+    for i, model in enumerate(models):
+        model(x[i]).square().sum().backward()
+        expected = {name: p.grad for name, p in model.named_parameters()}
+        names = {name.replace("module.", ""): name for name in own}
+        for name, gradient in expected.items():
+            torch.testing.assert_close(own[names[name]].grad[i], gradient, atol=1e-4, rtol=1e-3)
+
+
+def test_unstacking_gives_ones_own_modules_back_with_ties_and_buffers():
+    models = [composed() for _ in range(2)]
+    for model, found in zip(models, anode.unstack(anode.stack(models)), strict=True):
+        assert repr(found) == repr(model)
+        assert found.flow.field.down.weight is found.flow.field.up.weight
+        for (name, a), (other, b) in zip(model.state_dict().items(), found.state_dict().items(), strict=True):
+            assert name == other
+            assert torch.equal(a, b)
+
+
+def test_any_module_can_be_stacked():
+    nets = [nn.Sequential(nn.Linear(2, 3), nn.Dropout(0.5), nn.ReLU()).eval() for _ in range(2)]
+    x = torch.rand(2, 4, 2)
+    torch.testing.assert_close(anode.stack(nets)(x)[1], nets[1](x[1]))
+
+
+def test_modules_of_one_class_with_other_parts_cannot_be_stacked():
+    other = composed()
+    other.head[0] = nn.Identity()
+    with pytest.raises(ValueError, match="models: takes models built and frozen alike"):
+        anode.stack([composed(), other])

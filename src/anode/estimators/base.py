@@ -24,7 +24,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from anode.checks import number, require
 from anode.estimators import saving
 from anode.models.ensemble import from_seed
-from anode.models.model import Outcome, checked
+from anode.models.model import Outcome
 from anode.models.nets import ImageNeuralODE, NeuralODE
 from anode.ode.solver import Solver
 from anode.train.fit import fit
@@ -230,9 +230,8 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         for name, value in model.settings.items():
             before = self.model_.settings.get(name)
             takes = f"{before!r} as in the first fit, as warm_start is set"
-            require(value == before, name, value, takes)
+            require(value == before or name == "solver", name, value, takes)
         self.model_ = deepcopy(self.model_)  # should this fit fail, the one before it still counts
-        self.model_.settings = model.settings
         self.model_.flow.solver = model.flow.solver
 
     def _split(self, data: list[torch.Tensor], seed: int) -> tuple[list[torch.Tensor], Any]:
@@ -278,7 +277,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         image = self.model_.settings.get("image")
         values = 1 if image is None else image[1] * image[2] * self.model_.settings["filters"]
         for part in self._scaled(rows).split(min(ROWS_AT_ONCE, max(1, VALUES_AT_ONCE // values))):
-            yield checked(self.model_.run(part, control=1))  # so that a prediction does not depend on other rows
+            yield self.model_.run(part, control=1).check()  # so that a prediction does not depend on other rows
 
     def _predictions(self, X: ArrayLike) -> torch.Tensor:
         return torch.cat([outcome.prediction for outcome in self._outcomes(X)])

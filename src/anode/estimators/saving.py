@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from anode.files import read_described, write_described
+from anode.models.description import built_from, description_of
 from anode.models.flow import PAPER
 from anode.ode.solver import SETTINGS, Solver
-from anode.train.checkpoint import build, description, files, loadable
+from anode.train.checkpoint import description, files, loadable, model_from
 from anode.train.formats import from_json, to_json
 from anode.train.history import History
 from anode.version import __version__
@@ -37,7 +38,7 @@ def save(estimator: Any, path: str | Path) -> Path:
     content = {
         "format": FORMAT,
         "estimator": type(estimator).__name__,
-        "parameters": {name: _parameter(name, value) for name, value in estimator.get_params(deep=False).items()},
+        "parameters": {name: description_of(value, name) for name, value in estimator.get_params(deep=False).items()},
         "fitted": fitted,
         "version": __version__,
     }
@@ -53,7 +54,7 @@ def load(kind: type[Any], path: str | Path) -> Any:
             raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
         if content["estimator"] != kind.__name__:
             raise ValueError(f"it holds an {content['estimator']}")
-        parameters = {name: _from_parameter(value) for name, value in content["parameters"].items()}
+        parameters = {name: built_from(value) for name, value in content["parameters"].items()}
         settings = {name: parameters.pop(name) for name in SETTINGS if name in parameters}  # before version 0.2
         if settings:
             parameters["solver"] = PAPER.but(**settings)
@@ -84,7 +85,7 @@ def check_learned(estimator: Any) -> None:
 def without_torch(state: dict[str, Any]) -> dict[str, Any]:
     """The attributes of an estimator with its solver and model as descriptions and arrays."""
     if isinstance(state.get("solver"), Solver):
-        state = {**state, "solver": _parameter("solver", state["solver"])}
+        state = {**state, "solver": description_of(state["solver"])}
     if "model_" not in state:
         return state
     weights = {name: tensor.numpy(force=True) for name, tensor in state["model_"].state_dict().items()}
@@ -94,11 +95,11 @@ def without_torch(state: dict[str, Any]) -> dict[str, Any]:
 def with_torch(state: dict[str, Any]) -> dict[str, Any]:
     """The attributes of an estimator from what :func:`without_torch` made of them."""
     if isinstance(state.get("solver"), dict):
-        state = {**state, "solver": _from_parameter(state["solver"])}
+        state = {**state, "solver": built_from(state["solver"])}
     if "model_" not in state:
         return state
     weights = {name: torch.from_numpy(np.array(array)) for name, array in state["model_"]["weights"].items()}
-    return {**state, "model_": build(state["model_"]["description"], weights)}
+    return {**state, "model_": model_from(state["model_"]["description"], weights)}
 
 
 def learned(estimator: Any) -> dict[str, Any]:
@@ -106,35 +107,11 @@ def learned(estimator: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(estimator).items() if name.endswith("_")}
 
 
-def _parameter(name: str, value: Any) -> Any:
-    """A parameter as JSON has it."""
-    value = value.item() if isinstance(value, np.generic) else value
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if isinstance(value, Solver):
-        return {"solver": value.to_json()}
-    if isinstance(value, tuple | list):
-        return {"tuple": [_parameter(name, each) for each in value]}
-    if isinstance(value, dict):
-        return {"table": [[_parameter(name, key), _parameter(name, each)] for key, each in value.items()]}
-    raise TypeError(f"{name}: takes numbers and text to be saved, got {value!r}; set it to one, or to None, first")
-
-
-def _from_parameter(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    if "solver" in value:
-        return Solver.from_json(value["solver"])
-    if "tuple" in value:
-        return tuple(_from_parameter(each) for each in value["tuple"])
-    return {_from_parameter(key): _from_parameter(each) for key, each in value["table"]}
-
-
 def _plain(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
     """A learned attribute as JSON has it; its arrays go to the tensors."""
     if isinstance(value, torch.nn.Module):
         tensors |= {f"{name}.{key}": tensor for key, tensor in value.state_dict().items()}
-        return {"model": description(value)}  # type: ignore[arg-type]
+        return {"model": description(value)}
     if isinstance(value, History):
         return {"history": to_json(value)}
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
@@ -152,7 +129,7 @@ def _learned(name: str, value: dict[str, Any], tensors: dict[str, Tensor]) -> An
     if "model" in value:
         prefix = f"{name}."
         weights = {key[len(prefix) :]: tensor for key, tensor in tensors.items() if key.startswith(prefix)}
-        return build(value["model"], weights)
+        return model_from(value["model"], weights)
     if "history" in value:
         return History(**from_json(value["history"]))
     if "array" in value:

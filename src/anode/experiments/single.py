@@ -19,6 +19,7 @@ from anode.data.toy import Dataset
 from anode.experiments.environment import environment
 from anode.experiments.runs import HERE, Place, usable_device
 from anode.files import DamagedFileError, locked, make_folder, read_json, write_json
+from anode.models.description import configuration
 from anode.models.ensemble import from_seed, seeded, unstack
 from anode.models.flow import PAPER
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
@@ -131,9 +132,7 @@ class Single:
 
     def fits(self, model: NeuralODE | ResNet | ImageNeuralODE) -> bool:
         """Whether a model is what would be built."""
-        inputs = self.dim or (0 if self.is_image else self.dataset(self.seed).dim)
-        same = type(model) is self.kind and model.settings == self.settings(inputs)
-        return same and (isinstance(model, ResNet) or model.flow.solver == self.solver)
+        return configuration(model) == configuration(from_seed(self.build, self.seed))
 
     def to_json(self) -> dict[str, Any]:
         """The options as JSON has them, those of the solver among the others."""

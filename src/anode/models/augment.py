@@ -10,7 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from anode.checks import number, require, whole_number
+from anode.models.description import described
+from anode.models.layers import Stackable
 from anode.models.randomness import apart
+from anode.ode.solution import State
 
 
 class Augment(nn.Module, ABC):
@@ -29,17 +32,18 @@ class Augment(nn.Module, ABC):
     """
 
     @abstractmethod
-    def forward(self, x: Tensor) -> Tensor:
-        """The initial state h(0) that an input starts from."""
+    def forward(self, x: Tensor) -> State:
+        """The initial state h(0) that an input starts from: a tensor, or a tuple of tensors."""
 
-    def remove(self, h: Tensor) -> Tensor:
+    def remove(self, h: Any) -> Tensor:
         """The input that belongs to an initial state; needed only for ``Flow.inverse``."""
         raise NotImplementedError(
             f"inverse: {type(self).__name__} defines no remove(h), so inputs cannot be told from states; define it"
         )
 
 
-class Zeros(Augment):
+@described
+class Zeros(Augment, Stackable):
     """Append ``extra`` zeros to every input, as the paper does.
 
     Args:
@@ -66,8 +70,14 @@ class Zeros(Augment):
             return x.contiguous(memory_format=torch.channels_last)  # in which convolutions are fastest
         return x
 
-    def remove(self, h: Tensor) -> Tensor:
-        return h.narrow(self.dim, 0, h.shape[self.dim] - self.extra)
+    def remove(self, h: Any) -> Tensor:
+        found: Tensor = h.narrow(self.dim, 0, h.shape[self.dim] - self.extra)
+        return found
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that it is made with."""
+        return {"extra": self.extra, "dim": self.dim}
 
     def extra_repr(self) -> str:
         return f"{self.extra}, dim={self.dim}"

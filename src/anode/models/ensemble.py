@@ -4,27 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
+from torch.utils._pytree import tree_map
 
-from anode.models.model import Model
+from anode.models.augment import Augment
+from anode.models.description import configuration
+from anode.models.flow import Flow
+from anode.models.layers import Stackable
+from anode.models.model import Model, members_in
 from anode.models.randomness import apart
 from anode.ode.field import Field
 
-M = TypeVar("M", bound=Model | Field)
+M = TypeVar("M", bound=nn.Module)
 
 
 def stack(models: Sequence[M]) -> M:
     """One model that computes what several of the same shape do, side by side.
 
-    It is of the same class, its parameters have a member dimension in front, and it takes inputs
+    It has the class and the parts of its members. Its parameters have a member dimension in front, and it takes inputs
     ``[members, batch, ...]``. Each member has its own step size in the solver, so what it computes does not depend on
-    the others.
+    the others. Modules of your own are mapped over the members with ``torch.vmap``.
 
     Args:
-        models: At least one; all built with the same arguments.
+        models: At least one model, flow, field or other module; all built with the same arguments.
 
     Example:
         >>> import torch, anode
@@ -39,27 +45,20 @@ def stack(models: Sequence[M]) -> M:
     if not models:
         raise ValueError("models: takes at least one model, got none")
     first = models[0]
-    if first.members is not None:
+    if members_of(first) is not None:
         raise ValueError("models: takes models by themselves, got stacks; unstack them first")
     for model in models[1:]:
-        if repr(model) != repr(first) or _trained(model) != _trained(first):
+        if configuration(model) != configuration(first) or _kinds(model) != _kinds(first):
             raise ValueError(f"models: takes models built and frozen alike, got\n{first!r}\nand\n{model!r}")
-    tensors = [dict(model.named_parameters()) for model in models]
-    stacked = _with_parameters(first, {name: torch.stack([each[name] for each in tensors]) for name in tensors[0]})
-    if stacked.members != len(models):
-        raise ValueError(
-            "models: takes models that can be stacked, as NeuralODE, ResNet, MLPField and flows of it can, got\n"
-            f"{first!r}"
-        )
-    return stacked
+    return _together(models)
 
 
 def unstack(model: M) -> list[M]:
     """The members of a stacked model, each a model by itself, with copies of its parameters."""
-    if model.members is None:
+    members = members_of(model)
+    if members is None:
         raise ValueError("model: takes a model made by anode.stack, got one by itself")
-    stacked = dict(model.named_parameters())
-    return [_with_parameters(model, {name: p[i] for name, p in stacked.items()}) for i in range(model.members)]
+    return [_member(model, i) for i in range(members)]
 
 
 def seeded(build: Callable[[], M], seeds: Iterable[int]) -> M:
@@ -67,7 +66,7 @@ def seeded(build: Callable[[], M], seeds: Iterable[int]) -> M:
 
     Args:
         build: Makes a model, with torch's global random numbers.
-        seeds: One a member.
+        seeds: One per member.
 
     Example:
         >>> import anode
@@ -84,14 +83,125 @@ def from_seed(build: Callable[[], M], seed: int) -> M:
         return build()
 
 
-def _trained(model: nn.Module) -> list[bool]:
-    return [parameter.requires_grad for parameter in model.parameters()]
+def members_of(module: nn.Module) -> int | None:
+    """How many members are stacked in a module; ``None`` for one by itself."""
+    return module.members if isinstance(module, Model | Field | Stacked) else members_in(module)
 
 
-def _with_parameters(model: M, parameters: dict[str, Tensor]) -> M:
-    copy = deepcopy(model)
-    for name, parameter in parameters.items():
-        path, _, leaf = name.rpartition(".")
-        old = model.get_parameter(name)
-        setattr(copy.get_submodule(path), leaf, nn.Parameter(parameter.detach().clone(), old.requires_grad))
+class Stacked(nn.Module):
+    """Modules that know of no members, mapped over with ``torch.vmap``.
+
+    Args:
+        modules: The modules, one per member.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.module = _with_tensors(modules[0], [dict(_tensors(module)) for module in modules])
+        self._members = len(modules)
+
+    @property
+    def members(self) -> int:
+        """How many modules are stacked."""
+        return self._members
+
+    def forward(self, *inputs: Any) -> Any:
+        """What each member makes of its part of the inputs, whose first dimension is that of members."""
+        return self.call("forward", *inputs)
+
+    def call(self, method: str, *inputs: Any) -> Any:
+        """A method of each member on its part of the inputs; numbers are the same for all members."""
+        named = _Method(self.module, method)
+        tensors = {f"module.{name}": tensor for name, tensor in _tensors(self.module)}
+        dims = tree_map(lambda x: 0 if x.ndim else None, inputs)
+        mapped = torch.vmap(lambda own, given: functional_call(named, own, given), (0, dims), randomness="different")
+        return mapped(tensors, inputs)
+
+
+class _Method(nn.Module):
+    """A method of a module as a module of its own, which ``functional_call`` can call."""
+
+    def __init__(self, module: nn.Module, method: str) -> None:
+        super().__init__()
+        self.module, self.method = module, method
+
+    def forward(self, *inputs: Any) -> Any:
+        return getattr(self.module, self.method)(*inputs)
+
+
+class StackedField(Stacked, Field):
+    """Fields of one shape; each sees a time of its own, as it would alone."""
+
+    def forward(self, t: Tensor, h: Any) -> Any:
+        """The derivative of h, [members, ...], at time t, which is one number, or one per member."""
+        return self.call("forward", t.reshape(-1) if t.numel() == self.members else t, h)
+
+
+class StackedAugment(Stacked, Augment):
+    """Augmentations of one shape."""
+
+    def forward(self, x: Tensor) -> Any:
+        return self.call("forward", x)
+
+    def remove(self, h: Any) -> Tensor:
+        found: Tensor = self.call("remove", h)
+        return found
+
+
+def _together(parts: Sequence[M], *, is_field: bool = False) -> M:
+    """Parts of several models, built alike, as one."""
+    first = parts[0]
+    if isinstance(first, Stackable):
+        return _with_tensors(first, [dict(_tensors(part)) for part in parts])
+    if isinstance(first, Model | nn.ModuleList | nn.ModuleDict):
+        if first._parameters or first._buffers:
+            takes = "a Model whose parameters are those of its parts, to be stacked"
+            raise ValueError(f"models: takes {takes}, got {type(first).__name__}, which has {min(first._parameters)!r}")
+        stacked = deepcopy(first)
+        for name, _ in first.named_children():
+            children = [part.get_submodule(name) for part in parts]
+            stacked._modules[name] = _together(children, is_field=isinstance(first, Flow) and name == "field")
+        return stacked
+    kind = StackedField if is_field or isinstance(first, Field) else Stacked
+    kind = StackedAugment if isinstance(first, Augment) else kind
+    return kind(parts)  # type: ignore[return-value]
+
+
+def _member(module: nn.Module, i: int) -> Any:
+    """One member of a stacked module."""
+    if isinstance(module, Stacked):
+        return _with_tensors(module.module, [{name: each[i] for name, each in _tensors(module.module)}], stacked=False)
+    if isinstance(module, Stackable):
+        return _with_tensors(module, [{name: each[i] for name, each in _tensors(module)}], stacked=False)
+    copy = deepcopy(module)
+    for name, child in module.named_children():
+        copy._modules[name] = _member(child, i)
+    return copy
+
+
+def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*module.named_parameters(), *module.named_buffers()]
+
+
+def _kinds(model: nn.Module) -> dict[str, Any]:
+    return {name: (tensor.shape, tensor.dtype, tensor.requires_grad) for name, tensor in _tensors(model)}
+
+
+@torch.no_grad()
+def _with_tensors(module: M, tensors: list[dict[str, Tensor]], stacked: bool = True) -> M:
+    """A copy of a module with other parameters and buffers: those of all members, stacked, or those of the only one."""
+    copy = deepcopy(module)
+    new = {
+        name: torch.stack([each[name] for each in tensors]) if stacked else tensors[0][name].clone()
+        for name in tensors[0]
+    }
+    names = {id(old): name for name, old in _tensors(copy)}
+    for part in copy.modules():
+        for leaf, old in [*part._parameters.items(), *part._buffers.items()]:
+            if old is None:
+                continue
+            value = new[names[id(old)]]  # tied ones stay tied, as both have one name
+            if isinstance(old, nn.Parameter) and not isinstance(value, nn.Parameter):
+                value = new[names[id(old)]] = nn.Parameter(value, old.requires_grad)
+            setattr(part, leaf, value)
     return copy

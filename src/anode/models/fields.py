@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,8 @@ from anode.checks import lookup, number
 from anode.engine.perceptron import Perceptron, Transparent
 from anode.models.backprop import PULLBACKS, MLPDerivative
 from anode.models.conv import ConvDerivative, time_map
-from anode.models.layers import as_row, check_state, members_of
+from anode.models.description import described
+from anode.models.layers import Stackable, as_row, check_state, members_of
 from anode.ode.field import Derivative, Field, is_hooked
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -40,7 +42,8 @@ class Network(Field):
         self._activation = name
 
 
-class MLPField(Network, Transparent):
+@described
+class MLPField(Network, Transparent, Stackable):
     """A multilayer perceptron f(t, h) on the last dimension of h.
 
     The paper's field for vectors: ``dim + 1 -> hidden -> hidden -> dim``, time appended once, at the input. Fields of
@@ -87,6 +90,11 @@ class MLPField(Network, Transparent):
             nn.init.uniform_(bias, -bound, bound)
             if i == 0 and self.time_weight is not None:
                 nn.init.uniform_(self.time_weight, -bound, bound)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that build a field like this one."""
+        return {name: getattr(self, name) for name in ("dim", "hidden", "layers", "time", "activation")}
 
     def extra_repr(self) -> str:
         return (
@@ -139,6 +147,7 @@ class MLPField(Network, Transparent):
         return super().derivative()
 
 
+@described
 class ConvField(Network):
     """The paper's field for images: convolutions 1x1, 3x3 and 1x1 with activations between them.
 
@@ -182,6 +191,11 @@ class ConvField(Network):
             bound = ((weight.shape[1] + self.time) * weight[0, 0].numel()) ** -0.5
             for parameter in (weight, bias, *self.time_weights[i : i + 1]):
                 nn.init.uniform_(parameter, -bound, bound)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that build a field like this one."""
+        return {name: getattr(self, name) for name in ("channels", "filters", "time", "activation")}
 
     def extra_repr(self) -> str:
         return f"{self.channels}, filters={self.filters}, time={self.time}, activation={self.activation!r}"

@@ -10,27 +10,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.checks import number
+from anode.checks import number, require
 from anode.interface.solve import solve
-from anode.models.augment import Augment, as_augment
+from anode.models.augment import Augment, Zeros, as_augment
+from anode.models.description import described
 from anode.models.model import Model, Outcome
 from anode.ode.control import Norm
 from anode.ode.field import Field
-from anode.ode.solution import Solution
-from anode.ode.solver import Solver, as_solver
+from anode.ode.solution import Solution, State
+from anode.ode.solver import Solver, as_solver, check_settings
 
 PAPER = Solver(atol=1e-3, max_steps=1_000)
 """The paper's tolerances, and a budget that ends solves which have gone astray in training."""
 
 
+@described
 class Flow(Model):
     """Maps an input to the solution of dh/dt = f(t, h) at time t1, having started from the augmented input.
 
     Args:
         field: f, as ``f(t, h)``.
         augment: How many zeros to append to the input, or an :class:`anode.Augment`. They are appended
-            to the last dimension, or to the one that the field names as its ``features_dim``: 1 for a module of
-            convolutions.
+            to the last dimension, or to the one that the field names as its attribute ``features_dim``: -3 for a
+            module of convolutions.
         t1: The time at which the features are read.
         solver: How to solve: an :class:`anode.Solver`. The default, ``anode.models.flow.PAPER``, has the paper's
             tolerances.
@@ -60,12 +62,19 @@ class Flow(Model):
         **settings: Any,
     ) -> None:
         super().__init__()
+        require(isinstance(field, nn.Module), "field", field, "a torch.nn.Module f(t, h)")
+        check_settings(settings, type(self))
         self.solver = as_solver(solver, PAPER, settings)
         self.field = field
-        dim = getattr(field, "features_dim", -1)
-        self.augment = as_augment(augment, dim)
+        self.augment = as_augment(augment, features_dim(field))
         self.t1 = number("t1", t1, finite=True)
         self.norm: Norm | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that build a flow like this one."""
+        augment = self.augment.extra if type(self.augment) is Zeros else self.augment
+        return {"field": self.field, "augment": augment, "t1": self.t1, "solver": self.solver}
 
     @property
     def members(self) -> int | None:
@@ -73,14 +82,13 @@ class Flow(Model):
 
     def run(self, x: Tensor, **options: Any) -> Outcome:
         solution = self.solve(x, **options)
-        assert isinstance(solution.y1, Tensor)
         return Outcome(solution.y1, solution.y1, solution)
 
     def solve(self, x: Tensor, **options: Any) -> Solution:
         """The solve from inputs to features; options of :func:`anode.solve` may be given to change it."""
         return self._solve(self.augment(x), (0.0, self.t1), options)
 
-    def trajectory(self, x: Tensor, times: int | Sequence[float] | Tensor = 50) -> Tensor:
+    def trajectory(self, x: Tensor, times: int | Sequence[float] | Tensor = 50) -> Any:
         """The states on the way from inputs to features.
 
         Args:
@@ -94,11 +102,9 @@ class Flow(Model):
             times = torch.linspace(0.0, self.t1, number("times", times, whole=True), dtype=torch.float64)
         # The end, in single precision, may lie a little behind itself.
         times = [self.t1 if t > self.t1 and math.isclose(t, self.t1, rel_tol=1e-6) else t for t in map(float, times)]
-        ys = self.solve(x, save_at=times).check().ys
-        assert isinstance(ys, Tensor)
-        return ys
+        return self.solve(x, save_at=times).check().ys
 
-    def inverse(self, features: Tensor, **options: Any) -> Tensor:
+    def inverse(self, features: State, **options: Any) -> Tensor:
         """The inputs that some features come from, by solving backwards in time.
 
         Args:
@@ -107,12 +113,15 @@ class Flow(Model):
         """
         if type(self.augment).remove is Augment.remove:
             self.augment.remove(features)  # which says what is missing, before anything is solved
-        y0 = self._solve(features, (self.t1, 0.0), options).check().y1
-        assert isinstance(y0, Tensor)
-        return self.augment.remove(y0)
+        return self.augment.remove(self._solve(features, (self.t1, 0.0), options).check().y1)
 
-    def _solve(self, h: Tensor, span: tuple[float, float], options: dict[str, Any]) -> Solution:
+    def _solve(self, h: State, span: tuple[float, float], options: dict[str, Any]) -> Solution:
         return solve(self.field, h, span, **{"solver": self.solver, "norm": self.norm, **options})
 
     def extra_repr(self) -> str:
         return f"t1={self.t1}, solver={self.solver!r}"
+
+
+def features_dim(field: nn.Module | None) -> int:
+    """The dimension of a state that holds a point's features, as its field says; the last if it says nothing."""
+    return getattr(field, "features_dim", -1)

@@ -6,8 +6,18 @@ alone, so a stacked model is a model of the same classes with larger tensors in 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+
+from anode.models.description import described
+
+
+class Stackable(nn.Module):
+    """A module that works with parameters of many members, which have a dimension of members in front."""
 
 
 def members_of(bias: Tensor) -> int | None:
@@ -31,11 +41,40 @@ def check_state(x: Tensor, features: int, members: int | None, name: str = "h") 
         )
 
 
-class Linear(nn.Linear):
-    """``torch.nn.Linear`` that can be stacked: it then takes ``[members, batch, in_features]``."""
+@described
+class LinearHead(nn.Linear, Stackable):
+    """A linear map from features to predictions. Stacked, it takes ``[members, batch, in_features]``."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that it is made with."""
+        return {"in_features": self.in_features, "out_features": self.out_features}
 
     def forward(self, x: Tensor) -> Tensor:
         """The linear map and the bias."""
         if self.bias.ndim == 1:
             return super().forward(x)
         return torch.baddbmm(as_row(self.bias), x, self.weight.mT)
+
+
+@described
+class ImageHead(nn.Linear):
+    """A linear map from the first channels of images to predictions.
+
+    Args:
+        image: How many channels it sees, and height and width of the images.
+        classes: Size of a prediction.
+    """
+
+    def __init__(self, image: Sequence[int], classes: int) -> None:
+        super().__init__(math.prod(image), classes)
+        self.image = tuple(image)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that it is made with."""
+        return {"image": list(self.image), "classes": self.out_features}
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The linear map and the bias."""
+        return super().forward(features[:, : self.image[0]].flatten(1))

@@ -18,25 +18,31 @@ class Outcome:
 
     Attributes:
         prediction: The output.
-        features: What the output is a linear map of.
+        features: What the output is computed from: the state at the end of the flow, a tensor or a tuple of them.
         solution: The solve that the features come from, with its cost and status; ``None`` for a model without one.
     """
 
-    prediction: Tensor
-    features: Tensor
+    prediction: Any
+    features: Any
     solution: Solution | None = None
+
+    def check(self) -> Outcome:
+        """Return the outcome itself, or raise :class:`anode.SolveError` if its solve failed."""
+        if self.solution is not None:
+            self.solution.check()
+        return self
 
 
 class Model(nn.Module, ABC):
-    """A network that :func:`anode.fit` can train.
+    """A network that :func:`anode.fit` can train, made of parts such as a flow and a head.
 
     Models of one shape can be stacked (:func:`anode.stack`) and then take inputs ``[members, batch, ...]``.
     """
 
     @property
-    @abstractmethod
     def members(self) -> int | None:
         """How many models are stacked in this one; ``None`` for a model by itself."""
+        return members_in(self)
 
     @abstractmethod
     def run(self, x: Tensor, **options: Any) -> Outcome:
@@ -48,20 +54,44 @@ class Model(nn.Module, ABC):
                 solves nothing ignores them.
         """
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         """The prediction; :class:`anode.SolveError` if the solve failed."""
-        return checked(self.run(x)).prediction
+        return self.run(x).check().prediction
 
-    def features(self, x: Tensor) -> Tensor:
+    def features(self, x: Tensor) -> Any:
         """The features; :class:`anode.SolveError` if the solve failed."""
-        return checked(self.run(x)).features
+        return self.run(x).check().features
 
 
-def checked(outcome: Outcome) -> Outcome:
-    """The outcome itself, or :class:`anode.SolveError` if its solve failed."""
-    if outcome.solution is not None:
-        outcome.solution.check()
-    return outcome
+class Predictor(Model):
+    """Any module that maps a batch to predictions, as a model.
+
+    Args:
+        module: The module, which keeps its own parameters.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def run(self, x: Tensor, **options: Any) -> Outcome:
+        prediction = self.module(x)
+        return Outcome(prediction, prediction)
+
+
+def as_model(module: Any) -> Model:
+    """A module as a model."""
+    if isinstance(module, Model):
+        return module
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"model: takes a torch.nn.Module, such as an anode.NeuralODE, got {type(module).__name__}")
+    return Predictor(module)
+
+
+def members_in(module: nn.Module) -> int | None:
+    """How many members are stacked in a module, as its parts know; ``None`` for one by itself."""
+    found = (getattr(part, "members", None) for part in module.children())
+    return next((members for members in found if members is not None), None)
 
 
 def as_input(x: Tensor, like: Tensor) -> Tensor:

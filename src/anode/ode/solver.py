@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cached_property
+from inspect import signature
 from typing import Any
 
 import torch
@@ -189,11 +190,7 @@ class Solver:
         return {}
 
     def _changed(self, settings: dict[str, Any]) -> Solver:
-        for name in settings:
-            if name not in SETTINGS:
-                near = get_close_matches(name, SETTINGS, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise TypeError(f"{name}: is no setting of a solver, which takes {', '.join(SETTINGS)}{hint}")
+        check_settings(settings)
         return replace(self, **settings)
 
     def changes(self, default: Solver | None = None) -> dict[str, Any]:
@@ -227,6 +224,16 @@ MOST_VARIANTS = 64
 """How many changed solvers are remembered."""
 SETTINGS = tuple(each.name for each in fields(Solver))
 """The names of a solver's settings."""
+
+
+def check_settings(settings: dict[str, Any], caller: Callable[..., Any] | None = None) -> None:
+    """Raise ``TypeError`` about a setting that no solver has, with the nearest name that the caller takes."""
+    for name in settings.keys() - SETTINGS:
+        own = () if caller is None else tuple(signature(caller).parameters)[:-1]  # the last are the settings
+        near = get_close_matches(name, (*own, *SETTINGS), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        what = "setting of a solver" if caller is None else f"argument of {caller.__name__}"
+        raise TypeError(f"{name}: is no {what}, which takes {', '.join((*own, *SETTINGS))}{hint}")
 
 
 def as_solver(solver: Any, usual: Solver, settings: dict[str, Any]) -> Solver:

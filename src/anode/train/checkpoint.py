@@ -8,60 +8,58 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from anode.checks import lookup, number, require
+from anode.checks import number, require
 from anode.files import DamagedFileError, read_described, write_described
-from anode.models.ensemble import stack
+from anode.models.description import build, description_of
+from anode.models.ensemble import members_of, stack, unstack
 from anode.models.flow import PAPER
-from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.models.randomness import apart
 from anode.ode.solver import SETTINGS, Solver
 from anode.version import __version__
 
-FORMAT = "anode model 1"
-Savable = NeuralODE | ResNet | ImageNeuralODE
-CLASSES: dict[str, type[Savable]] = {each.__name__: each for each in (NeuralODE, ResNet, ImageNeuralODE)}
+FORMAT = "anode model 2"
+BEFORE = "anode model 1"
+"""What versions before 0.2 wrote: settings of the solver stood among those of the model."""
 
 
-def save(model: Savable, path: str | Path) -> Path:
+def save(model: nn.Module, path: str | Path) -> Path:
     """Write a model, or a stack of models, to ``<path>.json`` and ``<path>.safetensors``.
 
     Args:
-        model: A :class:`anode.NeuralODE`, a :class:`anode.ResNet` or an :class:`anode.ImageNeuralODE`.
+        model: A model, a flow or a field. Parts that you wrote have to be registered, see :func:`anode.register`.
         path: The two files' name, without a suffix or with ``.json``.
 
     Returns:
         The JSON file.
     """
+    if not isinstance(model, nn.Module):
+        hint = "; call its own save(path)" if hasattr(model, "save") else ""
+        raise TypeError(f"model: takes a torch.nn.Module, got {type(model).__name__}{hint}")
     described, weights = files(path)
     return write_described(described, description(model), weights, model.state_dict())
 
 
-def description(model: Savable) -> dict[str, Any]:
+def description(model: nn.Module) -> dict[str, Any]:
     """How to build a model, as JSON has it."""
-    kind = type(model).__name__
-    if CLASSES.get(kind) is not type(model):
-        raise TypeError(f"model: takes one of {', '.join(CLASSES)}, got {kind}; save its state_dict() with safetensors")
-    solver = {} if isinstance(model, ResNet) else model.flow.solver.to_json(PAPER)
-    return {
+    members, tensors = members_of(model), model.state_dict()
+    found = description_of(model if members is None else unstack(model)[0])
+    content = {
         "format": FORMAT,
-        "model": kind,
-        "settings": {name: _as_json(value) for name, value in model.settings.items()} | solver,
-        "members": model.members,
+        "model": found["module"],
+        "settings": found["settings"],
+        "members": members,
         "version": __version__,
     }
+    try:
+        _check_shapes(content, tensors)
+    except ValueError as error:
+        raise TypeError(f"model: was changed after it was built, and cannot be built again: {error}") from None
+    return content
 
 
-def _as_json(value: Any) -> Any:
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    if isinstance(value, list | tuple):
-        return [_as_json(each) for each in value]
-    raise TypeError(f"model: takes settings that are text or numbers to be saved, got {value!r}")
-
-
-def load(path: str | Path) -> Savable:
+def load(path: str | Path) -> Any:
     """Read a model that :func:`save` wrote; :class:`anode.files.DamagedFileError` if it is damaged.
 
     Example:
@@ -75,51 +73,64 @@ def load(path: str | Path) -> Savable:
     described, weights = files(path)
     content, tensors = read_described(described, weights)
     with loadable(described, "a model"):
-        return build(content, tensors)
+        return model_from(content, tensors)
 
 
-def build(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Savable:
+def model_from(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Any:
     """A model from its description and its weights."""
-    if content["format"] != FORMAT:
+    if content["format"] not in (FORMAT, BEFORE):
         raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
-    kind, members = lookup("model", content["model"], CLASSES), content["members"]
-    settings = dict(content["settings"])
-    solver = {name: settings.pop(name) for name in SETTINGS if name in settings}
-    if solver:
-        settings["solver"] = Solver.from_json(solver, PAPER)
-    _check_shapes(kind, settings, members, tensors)
-    with apart():
-        model = kind(**settings)
+    if content["format"] == BEFORE:
+        content = {**content, "settings": _as_now(content["settings"])}
+    _check_shapes(content, tensors)
+    model, members = _built(content), content["members"]
     if members is not None:
         model = stack([model] * members)
-    if tensors:
-        model.to(next(iter(tensors.values())).dtype)
-    model.load_state_dict(tensors)
+    floating = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), None)
+    model.to(floating).load_state_dict(tensors)
     return model
 
 
-def _check_shapes(kind: type[Savable], settings: dict[str, Any], members: Any, tensors: Mapping[str, Tensor]) -> None:
-    """Raise ``ValueError`` unless a model of these settings has these tensors; nothing large is made to find out.
+def _as_now(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings as versions before 0.2 wrote them, in the present form."""
+    solver = {name: value for name, value in settings.items() if name in SETTINGS}
+    others = {name: value for name, value in settings.items() if name not in SETTINGS}
+    return {**others, "solver": {"solver": Solver.from_json(solver, PAPER).to_json()}} if solver else others
+
+
+def _built(content: dict[str, Any]) -> nn.Module:
+    with apart():
+        return build(content["model"], content["settings"])
+
+
+def _check_shapes(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Raise ``ValueError`` unless a described model has these tensors; nothing large is made to find out.
 
     Numbers in a description are anybody's, the tensors are as large as their file. A model is therefore made without
     values first, which takes no memory however large its layers, once it is known that there are not too many of them.
     """
+    members, layers = content["members"], content["settings"].get("layers", 0)
     number("members", members, whole=True, optional=True)
-    layers = settings.get("layers", 1)
     takes = f"at most as many layers as there are tensors, {len(tensors)}"
     require(not isinstance(layers, int) or layers <= len(tensors), "layers", layers, takes)
-    with torch.device("meta"):
-        expected = kind(**settings).state_dict()
+    try:
+        with torch.device("meta"):
+            model = _built(content)
+            expected = (model if members is None else stack([model])).state_dict()
+    except NotImplementedError:  # a class of the user's that computes with its tensors when it is made
+        return
     if expected.keys() != tensors.keys():
         odd = min(expected.keys() ^ tensors.keys())
         raise ValueError(
             f"its tensors are not those of the settings: {odd!r} is {'one too many' if odd in tensors else 'missing'}"
         )
-    stacked = () if members is None else (members,)
     for name, tensor in tensors.items():
-        shape = (*stacked, *expected[name].shape)
+        own = expected[name].shape
+        shape = tuple(own) if members is None else (members, *own[1:])
         if tuple(tensor.shape) != shape:
             raise ValueError(f"its tensor {name!r} has shape {tuple(tensor.shape)}, its settings say {shape}")
+        if tensor.is_floating_point() != expected[name].is_floating_point():
+            raise ValueError(f"its tensor {name!r} is of {tensor.dtype}, its settings say {expected[name].dtype}")
 
 
 @contextmanager

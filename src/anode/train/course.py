@@ -15,7 +15,7 @@ from anode.engine import native
 from anode.models.augment import Zeros
 from anode.models.fields import MLPField
 from anode.models.flow import Flow
-from anode.models.layers import Linear
+from anode.models.layers import LinearHead
 from anode.models.model import Model
 from anode.models.nets import NeuralODE
 from anode.ode.control import PID
@@ -77,7 +77,7 @@ class Course:
             time=field.time,
             members=protocol.members or 1,
             inputs=model.in_features,
-            outputs=model.head.bias.shape[-1],
+            outputs=model.head.out_features,
             loss=LOSSES.index(protocol.loss_name),
             x=self._place(self._kept[0]),
             y=self._place(self._kept[1]),
@@ -198,7 +198,7 @@ def obstacle(training: Training) -> str:
 
 def _is_plain(model: NeuralODE) -> bool:
     """Whether a model is no more than what :class:`anode.NeuralODE` puts together."""
-    parts = (type(model.flow), type(model.flow.augment), type(model.head)) == (Flow, Zeros, Linear)
+    parts = (type(model.flow), type(model.flow.augment), type(model.head)) == (Flow, Zeros, LinearHead)
     hooked = any(map(is_hooked, model.modules()))
     pieces = (model, model.flow, model.flow.augment, model.flow.field, model.head)
     patched = any({"run", "solve", "_solve"} & piece.__dict__.keys() for piece in pieces)

@@ -1,0 +1,246 @@
+"""Modules as plain data: how to build them again, and whether two are built alike.
+
+A file names what to build and with which settings. Loading one builds only what is registered here: the models of this
+package, layers of ``torch.nn``, and what users register themselves. No code is ever taken from a file.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import wraps
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import numpy as np
+from torch import nn
+
+from anode.ode.field import is_hooked
+from anode.ode.solver import Solver
+
+B = TypeVar("B", bound=Callable[..., nn.Module])
+K = TypeVar("K", bound=nn.Module)
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to build a kind of module, and how to tell from a module what it was built with.
+
+    Attributes:
+        name: What files call it.
+        build: Makes a module from its settings.
+        settings: Reads the settings off a module.
+        origin: The module of Python that registered it.
+    """
+
+    name: str
+    build: Callable[..., nn.Module]
+    settings: Callable[[nn.Module], Settings]
+    origin: str
+
+
+_RECIPES: dict[str, Recipe] = {}
+_BY_CLASS: dict[type[nn.Module], Recipe] = {}
+
+
+def register(builder: B, name: str | None = None) -> B:
+    """Let modules that a class or a function builds be saved and loaded; use it as a decorator.
+
+    It records the arguments of every call. They have to be numbers, text, ``None``, registered modules, layers of
+    ``torch.nn`` or an :class:`anode.Solver`; or lists, tuples and dictionaries of these.
+
+    Args:
+        builder: A class of modules, or a function that returns a module. Write such a function for a class whose own
+            arguments cannot be saved, or that you did not write.
+        name: What files call it; by default the name of the class or function.
+
+    Returns:
+        The class itself, or the function as one that records its arguments.
+
+    Example:
+        >>> import torch, anode
+        >>> @anode.register
+        ... class Spiral(torch.nn.Module):
+        ...     def __init__(self, speed=1.0):
+        ...         super().__init__()
+        ...         self.speed = speed
+        ...     def forward(self, t, h):
+        ...         return self.speed * torch.stack([h[..., 1], -h[..., 0]], dim=-1)
+        >>> description_of(Spiral(speed=2.0))
+        {'module': 'Spiral', 'settings': {'speed': 2.0}}
+    """
+    name = name or builder.__name__
+    recipe = Recipe(name, builder, _recorded, builder.__module__)
+    known = _RECIPES.get(name)
+    if known is not None and (known.origin, known.build.__qualname__) != (recipe.origin, builder.__qualname__):
+        raise ValueError(f"name: {name!r} is registered by {known.origin} already; pass another name=")
+    signature = inspect.signature(builder)
+    if isinstance(builder, type):
+        if not issubclass(builder, nn.Module):
+            raise TypeError(f"builder: takes a class of torch.nn.Module, got {builder.__name__}")
+        _record_construction(builder, signature)
+        _RECIPES[name] = _BY_CLASS[builder] = recipe
+        return builder
+    _RECIPES[name] = recipe
+
+    @wraps(builder)
+    def recording(*args: Any, **kwargs: Any) -> nn.Module:
+        module = builder(*args, **kwargs)
+        module.__dict__ |= {"_arguments": dict(signature.bind(*args, **kwargs).arguments), "_recipe": name}
+        return module
+
+    return recording  # type: ignore[return-value]
+
+
+def _recorded(module: nn.Module) -> Settings:
+    arguments: Settings = module.__dict__["_arguments"]
+    return arguments
+
+
+def _record_construction(kind: type[nn.Module], signature: inspect.Signature) -> None:
+    made = kind.__init__
+
+    @wraps(made)
+    def construct(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        if type(self) is kind:  # a subclass has arguments of its own
+            self.__dict__["_arguments"] = dict(signature.bind(*args, **kwargs).arguments)
+
+    kind.__init__ = construct  # type: ignore[method-assign]
+
+
+def described(kind: type[K]) -> type[K]:
+    """Register a class of this package, whose modules have ``settings`` that say how to build them as they are now."""
+    _RECIPES[kind.__name__] = _BY_CLASS[kind] = Recipe(kind.__name__, kind, attrgetter("settings"), kind.__module__)
+    return kind
+
+
+def recipe_of(module: nn.Module) -> Recipe | None:
+    """How a module is built; ``None`` if it is not registered, or does more than its class."""
+    if is_hooked(module):
+        return None
+    by_function = module.__dict__.get("_recipe")
+    return _BY_CLASS.get(type(module)) if by_function is None else _RECIPES[by_function]
+
+
+def description_of(value: Any, name: str = "model") -> Any:
+    """A module, or anything that modules are built with, as JSON can hold it.
+
+    Args:
+        value: What to describe.
+        name: What errors call it.
+
+    Raises:
+        TypeError: It cannot be described; the error says what to do.
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, list):
+        return [description_of(each, name) for each in value]
+    if isinstance(value, tuple):
+        return {"tuple": [description_of(each, name) for each in value]}
+    if isinstance(value, dict):
+        return {"table": [[description_of(key, name), description_of(each, name)] for key, each in value.items()]}
+    if isinstance(value, Solver):
+        return {"solver": value.to_json()}
+    recipe = recipe_of(value) if isinstance(value, nn.Module) else None
+    if recipe is not None:
+        settings = recipe.settings(value)
+        return {"module": recipe.name, "settings": {key: description_of(each, key) for key, each in settings.items()}}
+    if isinstance(value, nn.Module):
+        raise TypeError(
+            f"{name}: cannot describe how to build a {type(value).__name__}; decorate the class, or a function that "
+            "builds it, with @anode.register" + ("; its hooks cannot be described" if is_hooked(value) else "")
+        )
+    raise TypeError(
+        f"{name}: takes numbers, text, registered modules, or lists and tables of these to be saved, got {value!r}"
+    )
+
+
+def built_from(value: Any) -> Any:
+    """What :func:`description_of` described."""
+    if isinstance(value, list):
+        return [built_from(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "module" in value:
+        return build(value["module"], value["settings"])
+    if "solver" in value:
+        return Solver.from_json(value["solver"])
+    if "tuple" in value:
+        return tuple(built_from(each) for each in value["tuple"])
+    return {built_from(key): built_from(each) for key, each in value["table"]}
+
+
+def build(name: str, settings: Settings) -> nn.Module:
+    """A module from what it is called and the description of its settings."""
+    recipe = _RECIPES.get(name) if isinstance(name, str) else None
+    if recipe is None:
+        near = get_close_matches(str(name), _RECIPES, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{name!r} is not registered; import the module that registers it first{hint}")
+    found = {key: built_from(each) for key, each in settings.items()}
+    if recipe.settings is not _recorded:
+        return recipe.build(**found)
+    signature = inspect.signature(recipe.build)
+    if unknown := found.keys() - signature.parameters.keys():
+        raise ValueError(f"{name} takes no argument {min(unknown)!r}")
+    call = inspect.BoundArguments(signature, OrderedDict(found))
+    return recipe.build(*call.args, **call.kwargs)
+
+
+def configuration(module: nn.Module) -> Any:
+    """What a module is, as JSON can hold it, whether or not it can be built from that: to compare it with others.
+
+    A module that is not registered is known by its class, its parameters and its parts.
+    """
+    try:
+        return description_of(module)
+    except TypeError:
+        kind = type(module)
+        parameters = {name: [str(p.dtype), list(p.shape)] for name, p in module.named_parameters(recurse=False)}
+        parts = {name: configuration(part) for name, part in module.named_children()}
+        return {"class": f"{kind.__module__}.{kind.__qualname__}", "parameters": parameters, "parts": parts}
+
+
+# -------------------------------------------------------------------------------------------------- Layers of torch.nn
+
+LAYERS = (
+    *(nn.Linear, nn.Bilinear, nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.Dropout2d, nn.MultiheadAttention),
+    *(nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
+    *(nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.InstanceNorm1d, nn.InstanceNorm2d),
+    *(nn.AvgPool1d, nn.AvgPool2d, nn.MaxPool1d, nn.MaxPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.Upsample),
+    *(nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus),
+    *(nn.Softsign, nn.LogSigmoid, nn.Tanhshrink, nn.PReLU, nn.Softmax, nn.LogSoftmax),
+)
+"""The layers that keep their arguments as attributes of the same names."""
+FLAGS = {"bias": ("bias", "in_proj_bias"), "add_bias_kv": ("bias_k",)}
+"""The arguments that say whether there is a tensor, with the names that it may have."""
+
+
+def _from_attributes(layer: nn.Module) -> Settings:
+    parameters = inspect.signature(type(layer)).parameters.values()
+    named = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in ("device", "dtype")]
+    return {name: _attribute(layer, name) for name in named}
+
+
+def _attribute(layer: nn.Module, name: str) -> Any:
+    if name in FLAGS:
+        return any(layer._parameters.get(tensor) is not None for tensor in FLAGS[name])
+    return tuple(value) if isinstance(value := getattr(layer, name), tuple) else value
+
+
+def _sequence(layers: dict[str, nn.Module]) -> nn.Sequential:
+    return nn.Sequential(OrderedDict(layers))
+
+
+for _layer in LAYERS:
+    _RECIPES[_layer.__name__] = _BY_CLASS[_layer] = Recipe(_layer.__name__, _layer, _from_attributes, "torch.nn")
+_RECIPES["Sequential"] = _BY_CLASS[nn.Sequential] = Recipe(
+    "Sequential", _sequence, lambda net: {"layers": dict(net.named_children())}, "torch.nn"
+)
