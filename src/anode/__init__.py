@@ -13,6 +13,7 @@ from anode.models.fields import ConvField, MLPField
 from anode.models.flow import Flow
 from anode.models.model import Model, Outcome
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
+from anode.models.saving import load, save
 from anode.ode.continuous import Continuous
 from anode.ode.control import PID, Controller
 from anode.ode.discrete import Discrete
@@ -22,7 +23,7 @@ from anode.ode.solution import Solution, SolveError, Stats, Status
 from anode.ode.solver import Solver
 from anode.ode.stored import Stored
 from anode.ode.tableaus import TABLEAUS, Tableau
-from anode.train.checkpoint import load, save
+from anode.train.callbacks import Callback, Report
 from anode.train.fit import Snapshots, fit
 from anode.train.history import History
 from anode.version import __version__
@@ -40,6 +41,7 @@ __all__ = [
     "ANODEClassifier",
     "ANODERegressor",
     "Augment",
+    "Callback",
     "Continuous",
     "Controller",
     "ConvField",
@@ -54,6 +56,7 @@ __all__ = [
     "Model",
     "NeuralODE",
     "Outcome",
+    "Report",
     "ResNet",
     "Snapshots",
     "Solution",

@@ -13,7 +13,7 @@ from anode.experiments.runs import HERE, load, paths, save
 from anode.files import DamagedFileError, read_tensors
 from anode.models.ensemble import from_seed
 from anode.models.nets import ImageNeuralODE
-from anode.train.folder import last_state
+from anode.train.checkpoint.folder import last_state
 from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, Failure, History
 
 TINY = ImageRun("tiny", "digits", 4, 48, 20, augment=1, filters=3, epochs=2, batch_size=20, repeats=2, seed=5)

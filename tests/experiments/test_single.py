@@ -14,7 +14,6 @@ from anode.experiments.pictures import draw_saved
 from anode.experiments.single import Saved, Single, load_saved, train_single
 from anode.files import DamagedFileError, locked
 from anode.models.flow import PAPER
-from anode.train import checkpoint
 from anode.train.history import History
 
 QUICK = Single("moons", epochs=1, batch_size=250)
@@ -83,7 +82,7 @@ def test_a_repeat_is_what_it_would_have_been_by_itself(tmp_path):
     alone = train_single(replace(QUICK, seed=2, augment=1), tmp_path / "one")
     assert together.loss.shape == (4, 3)
     np.testing.assert_allclose(together.loss[:, 2], alone.loss, rtol=1e-4)
-    assert checkpoint.load(tmp_path / "three" / "model").members == 3
+    assert anode.load(tmp_path / "three" / "model").members == 3
     assert load_saved(tmp_path / "three").model.members is None
 
 
@@ -109,7 +108,7 @@ def test_every_option_is_used(tmp_path, change):
     history = train_single(single, tmp_path / "run")
     found = load_saved(tmp_path / "run")
     assert found.single == single
-    model = checkpoint.load(tmp_path / "run" / "model")
+    model = anode.load(tmp_path / "run" / "model")
     settings = model.settings
     assert single.model == "resnet" or model.flow.solver == single.solver
     wanted = {"augment", "layers", "time", "activation"} & set(settings) & set(change)
@@ -347,7 +346,7 @@ def test_what_is_read_is_the_first_of_several_repeats(tmp_path):
     train_single(replace(QUICK, repeats=2), tmp_path / "run")
     found = load_saved(tmp_path / "run")
     assert isinstance(found, Saved)
-    stacked = checkpoint.load(tmp_path / "run" / "model")
+    stacked = anode.load(tmp_path / "run" / "model")
     assert same_weights(found.model, anode.unstack(stacked)[0])
 
 

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 import anode
-from anode.train.checkpoint import load, save
+from anode.models.saving import load, save
 
 COUNTS = {
     # image, classes, filters, augment: without time, with time

@@ -12,7 +12,7 @@ from anode.files import read_tensors, write_tensors
 from anode.models.description import configuration
 from anode.models.flow import PAPER
 from anode.models.model import Outcome
-from anode.train.checkpoint import load, save
+from anode.models.saving import load, save
 
 TIGHT = {"rtol": 1e-9, "atol": 1e-9}
 

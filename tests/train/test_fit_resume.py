@@ -15,7 +15,7 @@ import anode
 from anode import Snapshots
 from anode.files import DamagedFileError, temporary
 from anode.models.model import Outcome
-from anode.train.folder import opened
+from anode.train.checkpoint.folder import opened
 from helpers.trainings import (
     assert_same_history,
     data_of,
@@ -436,14 +436,14 @@ def test_a_limit_on_the_size_of_files_is_like_a_full_disk(tmp_path):
 def test_an_error_in_keeping_gives_failed_members_their_parameters_back(tmp_path, monkeypatch):
     model = spoil(stack_of(max_steps=20), 1)
     before = values_of(model, 1)
-    monkeypatch.setattr(anode.train.folder.Folder, "write", lambda *_: 1 / 0)
+    monkeypatch.setattr(anode.train.checkpoint.folder.Folder, "write", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         fit(model, DATA, checkpoint=tmp_path, checkpoint_every=0)
     assert same(values_of(model, 1), before)
 
 
 def test_large_data_are_told_apart_by_a_part_of_them(monkeypatch, tmp_path):
-    monkeypatch.setattr(anode.train.fingerprint, "MOST_BYTES", 64)
+    monkeypatch.setattr(anode.train.checkpoint.fingerprint, "MOST_BYTES", 64)
     fit(model_of(), DATA, checkpoint=tmp_path, progress=interrupt_after(1))
     other = (DATA.x.clone(), DATA.y)
     other[0][0] += 1

@@ -191,7 +191,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         batch_size = number("batch_size", batch_size, whole=True)
         self.history_ = fit(
             self.model_,
-            tuple(data),  # type: ignore[arg-type]
+            tuple(data),
             epochs=given["epochs"],
             batch_size=min(batch_size, len(data[0])),
             lr=given["lr"],

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
-from anode.train.progress import Bars, Listener, Patient, Report
+from anode.train.callbacks import Report
+from anode.train.progress import Bars, Listener, Patient
 
 WINDOW = 256
 """Reports of a run that its speed is computed from: about an epoch of its evaluation and all."""

@@ -19,12 +19,12 @@ from anode.data.toy import Dataset
 from anode.experiments.environment import environment
 from anode.experiments.runs import HERE, Place, usable_device
 from anode.files import DamagedFileError, locked, make_folder, read_json, write_json
+from anode.models import saving
 from anode.models.description import configuration
 from anode.models.ensemble import from_seed, seeded, unstack
 from anode.models.flow import PAPER
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.ode.solver import SETTINGS, Solver
-from anode.train import checkpoint
 from anode.train.fit import fit
 from anode.train.history import History
 from anode.train.losses import LOSSES
@@ -285,7 +285,7 @@ def train_single(single: Single, folder: Path, minutes: float | None = None, pla
                     for each in new:
                         each.rmdir()
             raise
-        checkpoint.save(prepared.model, folder / "model")
+        saving.save(prepared.model, folder / "model")
         history.save(folder / "history.csv")
         history.save(folder / "history.json")
     return history
@@ -334,7 +334,7 @@ def load_saved(folder: Path) -> Saved:
     single = options_in(folder)
     if (folder / "checkpoint").is_dir() and not (folder / "model.json").exists():
         raise ValueError(f"{folder}: holds a run that was broken off; the command that began it goes on with it")
-    model, history = checkpoint.load(folder / "model"), History.load(folder / "history.json")
+    model, history = saving.load(folder / "model"), History.load(folder / "history.json")
     model = model if model.members is None else unstack(model)[0]
     try:
         single.check()

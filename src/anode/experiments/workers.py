@@ -18,7 +18,8 @@ import torch
 
 from anode.experiments.forecast import Forecast
 from anode.experiments.runs import HERE, Place, Run, save
-from anode.train.progress import Bars, Listener, Patient, Report
+from anode.train.callbacks import Report
+from anode.train.progress import Bars, Listener, Patient
 
 Message = tuple[str, Report]
 BETWEEN = 0.2

@@ -16,12 +16,13 @@ from anode.models.augment import Zeros
 from anode.models.fields import MLPField
 from anode.models.flow import Flow
 from anode.models.layers import LinearHead
-from anode.models.model import Model
 from anode.models.nets import NeuralODE
 from anode.ode.control import PID
 from anode.ode.field import is_hooked
 from anode.ode.inputs import even_steps
+from anode.train.adam import Adam
 from anode.train.failures import name_of
+from anode.train.points import Points
 
 if TYPE_CHECKING:
     from anode.train.fit import Training
@@ -43,8 +44,10 @@ class Course:
 
     def __init__(self, training: Training) -> None:
         self.training, self.protocol = training, training.protocol
-        model, adam, protocol = training.model, training.adam, training.protocol
+        model, protocol = training.model, training.protocol
+        state, (group,) = training.optimizer.state, training.optimizer.param_groups
         assert isinstance(model, NeuralODE)
+        assert isinstance(protocol.data, Points)
         field = model.flow.field.perceptron()  # type: ignore[operator]
         solver, data = model.flow.solver, protocol.data
         assert isinstance(solver.step_controller, PID)
@@ -53,15 +56,13 @@ class Course:
             knots = even_steps(0.0, model.flow.t1, solver.step_size, solver.max_steps)
         # The engine works on these very tensors, and takes them in the order of its own.
         parameters = [*field.parameters, model.head.weight, model.head.bias]
-        index = {id(p): i for i, p in enumerate(adam.parameters)}
-        order = [index[id(p)] for p in parameters]
         like = parameters[0]
         targets = data.y if protocol.classifies else data.y.to(like)
         weights = None if data.weights is None else data.weights.to(like)
         # Addresses are handed over, so everything has to live as long as this.
         self._kept = [None if part is None else self._laid_out(part) for part in (data.x, targets, weights)]
-        self._signature = signature(model)
-        adam.zero_grad()
+        self._signature = signature(training)
+        training.optimizer.zero_grad()
         self._course = native.extension.Course(
             is_double=parameters[0].dtype == torch.float64,
             method=native.method_for(solver.tableau),
@@ -83,11 +84,11 @@ class Course:
             y=self._place(self._kept[1]),
             weights=self._place(self._kept[2]),
             parameters=[p.data_ptr() for p in parameters],
-            means=[adam.means[i].data_ptr() for i in order],
-            squares=[adam.squares[i].data_ptr() for i in order],
+            means=[state[p]["mean"].data_ptr() for p in parameters],
+            squares=[state[p]["square"].data_ptr() for p in parameters],
             lr=protocol.lr,
-            weight_decay=adam.weight_decay,
-            adam=(*adam.betas, adam.eps),
+            weight_decay=group["weight_decay"],
+            adam=(*group["betas"], group["eps"]),
         )
         self._at_once = 1
 
@@ -106,8 +107,7 @@ class Course:
     @property
     def fits(self) -> bool:
         """Whether the model is still the one that this was made for."""
-        model = self.training.model
-        return signature(model) == self._signature and _is_plain(model)  # type: ignore[arg-type]
+        return signature(self.training) == self._signature and _is_plain(self.training.model)  # type: ignore[arg-type]
 
     def iterate(self, most: int) -> Iterator[dict[str, Tensor]]:
         """Make some iterations, and give what is recorded of each.
@@ -132,7 +132,7 @@ class Course:
             size=order.batch_size,
             first=first,
             count=count,
-            steps=training.adam.steps,
+            steps=training.optimizer.param_groups[0]["steps"],
             frozen=training.members.frozen.data_ptr(),
             threads=torch.get_num_threads(),
             loss=losses.data_ptr(),
@@ -141,7 +141,7 @@ class Course:
             failed_at=failed_at.data_ptr(),
             why=why.data_ptr(),
         )
-        increment_version(training.adam.parameters)  # as autograd has not seen that they were changed
+        increment_version(training.parameters)  # as autograd has not seen that they were changed
         seconds = (time.perf_counter() - start) / count
         self._at_once = min(int(SECONDS / max(seconds, 1e-9)) + 1, 2 * self._at_once)
         made = int(failed_at[0]) if protocol.members is None else count
@@ -149,7 +149,7 @@ class Course:
         for member in (why != 0).nonzero().flatten().tolist() if protocol.members is not None else ():
             failures.setdefault(int(failed_at[member]), {})[member] = name_of(int(why[member]))
         for i in range(made):
-            training.adam.steps += 1
+            training.optimizer.param_groups[0]["steps"] += 1
             if i in failures:
                 training.fail(failures[i])
             nfe, accepted, rejected, backward = (each[i] for each in counts)
@@ -166,9 +166,11 @@ def obstacle(training: Training) -> str:
     model, protocol = training.model, training.protocol
     if type(model) is not NeuralODE or not _is_plain(model):
         return "the model is no NeuralODE, or one that was changed"
-    flow, parameters, data = model.flow, training.adam.parameters, protocol.data
+    flow, parameters, data = model.flow, training.parameters, protocol.data
     if not isinstance(flow.field, MLPField):
         return "the field is no MLPField"
+    if not isinstance(data, Points):
+        return "the batches are made by somebody else"
     like, alone = parameters[0], protocol.members is None
     own = [*flow.field.parameters(), model.head.weight, model.head.bias]
     checks = (
@@ -190,6 +192,11 @@ def obstacle(training: Training) -> str:
         (any(part.device != like.device for part in (data.x, data.y)), "the points are on another device"),
         (data.x.dtype != like.dtype or data.x.ndim != (2 if alone else 3), "points are no rows of numbers"),
         (not protocol.has_loss_of_ours, "the loss is none of ours"),
+        (type(training.optimizer) is not Adam, f"the optimizer is {type(training.optimizer).__name__}"),
+        (len(training.optimizer.param_groups) != 1, "the optimizer has several groups of parameters"),
+        (protocol.scheduler is not None, "there is a scheduler"),
+        (protocol.clip is not None, "gradients are clipped"),
+        (protocol.transform is not None, "there is a transform"),
         (not training.ranks.alone, "there are several processes"),
         (not alone and protocol.on_failure != "stop", 'on_failure is not "stop"'),
     )
@@ -205,8 +212,10 @@ def _is_plain(model: NeuralODE) -> bool:
     return parts and not hooked and not patched and model.flow.norm is None
 
 
-def signature(model: Model) -> tuple[Any, ...]:
-    """What has to stay as it is: where the parameters lie, whether they are trained, and how the flow is solved."""
+def signature(training: Training) -> tuple[Any, ...]:
+    """What has to stay as it is: where everything lies, what is trained, and how the flow is solved."""
+    model, state = training.model, training.optimizer.state
     flow = getattr(model, "flow", None)
     solved = () if flow is None else (flow.t1, flow.solver)
-    return (*((p.data_ptr(), p.requires_grad) for p in model.parameters()), *solved)
+    moments = (each.data_ptr() for p in training.parameters for each in state[p].values())
+    return (*((p.data_ptr(), p.requires_grad) for p in model.parameters()), *moments, *solved)

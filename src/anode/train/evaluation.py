@@ -16,8 +16,9 @@ from anode.models.randomness import apart
 from anode.train.losses import accuracy, mean
 from anode.train.members import Members
 from anode.train.points import Points
-from anode.train.ranks import Ranks
+from anode.train.ranks import WHOLE, Ranks, Share
 from anode.train.record import EVALUATED, MOMENTS, Snapshot, Table, as_array
+from anode.train.streams import Batch, Stream
 
 if TYPE_CHECKING:
     from anode.train.protocol import Protocol
@@ -52,7 +53,7 @@ class Evaluation:
 
     def __init__(self, model: Model, protocol: Protocol, members: Members, ranks: Ranks) -> None:
         self.model, self.protocol, self.members, self.ranks = model, protocol, members, ranks
-        self.like = members.adam.parameters[0]
+        self.like = members.parameters[0]
         types = {**EVALUATED, **MOMENTS}
         if not protocol.classifies:
             del types["validation_accuracy"]
@@ -69,28 +70,45 @@ class Evaluation:
                 self.record.add(**self.means(points), validation_at=iterations)
             self.done = iterations
 
+    def losses(self) -> list[float]:
+        """All validation losses so far, means over members."""
+        found = self.record.arrays()["validation"]
+        return found.reshape(len(found), -1).mean(1).tolist() if len(found) else []
+
     @property
     def latest(self) -> float:
         """The last validation loss, a mean over members; NaN if there is none, or if that of a member is."""
         return float(self.record.last["validation"].mean()) if self.record.last else math.nan
 
-    def means(self, points: Points) -> dict[str, Tensor]:
+    def means(self, points: Points | Stream) -> dict[str, Tensor]:
         """Means over all points, one number or one a member; NaN for a member one of whose solves failed."""
-        sums: dict[str, Tensor] = {}
-        batches = points.in_turn(self.protocol.batch_size)
-        for batch in batches:
-            share = self.ranks.share(batch)
-            x, y, weights = points.take(share.points, self.like)
+        found, sizes = [], []
+        for size, share, (x, y, weights) in self.batches(points):
             outcome = self.model.run(x)
-            values = {"validation": mean(self.protocol.loss(outcome.prediction, y), self.members.count, weights)}
+            values = {"validation": mean(self.protocol.losses(outcome, y), self.members.count, weights)}
             if self.protocol.classifies:
                 values["validation_accuracy"] = accuracy(outcome.prediction, y, self.members.count)
-            parts = dict.fromkeys(values, batch.shape[-1] / len(points)) | {"validation_nfe": 1 / len(batches)}
             values = {name: self.members.if_solved(value, outcome) for name, value in values.items()}
             values["validation_nfe"] = self.members.steps(outcome)[0]
-            for name, value in values.items():
-                sums[name] = sums.get(name, 0.0) + share.of(value.cpu().double()) * parts[name]
-        return {name: self.members.unless_frozen(self.ranks.total(value)) for name, value in sums.items()}
+            found.append({name: share.of(value.cpu().double()) for name, value in values.items()})
+            sizes.append(size)
+        parts = {"validation_nfe": [1 / len(sizes)] * len(sizes)}
+        means = {}
+        for name in found[0]:
+            weighted = parts.get(name, [size / sum(sizes) for size in sizes])
+            total = sum(values[name] * part for values, part in zip(found, weighted, strict=True))
+            means[name] = self.members.unless_frozen(self.ranks.total(torch.as_tensor(total)))
+        return means
+
+    def batches(self, data: Points | Stream) -> Iterator[tuple[int, Share, Batch]]:
+        """All batches of the data in turn: how many points, this process's share of them, and its tensors."""
+        if isinstance(data, Stream):
+            for batch in data.all(self.like):
+                yield batch[0].shape[0 if self.members.count is None else 1], WHOLE, batch
+            return
+        for numbers in data.in_turn(self.protocol.batch_size):
+            share = self.ranks.share(numbers)
+            yield numbers.shape[-1], share, data.take(share.points, self.like)
 
     def take_snapshot(self, iterations: int) -> None:
         """Record the features of the chosen points, if it is time."""

@@ -31,6 +31,7 @@ def to_json(history: History) -> dict[str, Any]:
         "stopped": history.stopped,
         "failures": [asdict(failure) for failure in history.failures],
         "settings": history.settings,
+        "engine": history.engine,
         **{name: as_list(getattr(history, name)) for name in TYPES},
         "snapshots": [
             {
@@ -54,10 +55,12 @@ def from_json(content: dict[str, Any]) -> dict[str, Any]:
     width = () if members is None else (members,)
     found: dict[str, Any] = _series_from_json(content, len(losses), width)
     found |= {name: content[name] for name in ("batches", "stopped", "settings")}
+    found["engine"] = content.get("engine", "")  # versions before 0.2 did not write it
     found["failures"] = [Failure(**failure) for failure in content["failures"]]
     found["snapshots"] = [_snapshot(each, width) for each in content["snapshots"]]
     _check("batches", found["batches"], _is_whole(found["batches"], 1), "a whole number above 0")
-    _check("stopped", found["stopped"], isinstance(found["stopped"], str), "text")
+    for name in ("stopped", "engine"):
+        _check(name, found[name], isinstance(found[name], str), "text")
     _check("settings", found["settings"], isinstance(found["settings"], dict), "a table")
     for each in found["failures"]:
         texts = isinstance(each.reason, str) and isinstance(each.status, str)

@@ -55,6 +55,7 @@ class History:
         validation_accuracy: The same of the validation set.
         validation_nfe: Evaluations of the field for a batch of the validation set, the mean over its batches.
         validation_at: How many iterations had been made, [evaluations].
+        engine: Who made the iterations: ``"native"`` for the compiled engine, or ``"torch"`` with the reason.
     """
 
     loss: Array
@@ -73,6 +74,7 @@ class History:
     validation_accuracy: Array = field(default_factory=_none)
     validation_nfe: Array = field(default_factory=_none)
     validation_at: Array = field(default_factory=_none)
+    engine: str = ""
 
     def __post_init__(self) -> None:
         for name, dtype in {**OPTIONAL, **EVALUATED, **MOMENTS}.items():  # nothing at all has a shape and a type too

@@ -14,18 +14,27 @@ from anode.checks import finite_rows, number, require
 from anode.data.images import ImageData
 from anode.data.toy import Dataset
 from anode.train.points import Points
+from anode.train.streams import Batches, Stream, is_stream
 
-Single = Dataset | ImageData | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
-Data = Single | Sequence[Single]
-"""Points and targets, perhaps with weights: for everybody, or one for each member of a stack, all of one size.
+Whole = Dataset | ImageData | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
+Data = Whole | Sequence[Whole] | Batches
+"""Points and targets, perhaps with weights: for all members, or one per member of a stack, all of one size; or batches.
 
 Points may be images of bytes, ``torch.uint8``; a model sees them as numbers from 0 to 1.
 """
 
 
-def points_of(name: str, data: Data, members: int | None) -> Points:
+def data_of(name: str, data: Data, members: int | None, seed: int) -> Points | Stream:
+    """What to train on or to look at: points and targets, or batches of them; checked."""
+    of_members = members is not None and isinstance(data, list | tuple)
+    if not is_whole(data) and not of_members and is_stream(data):
+        return Stream(name, data, members, seed)
+    return points_of(name, data, members)
+
+
+def points_of(name: str, data: Any, members: int | None) -> Points:
     """Points, targets and weights, with a member dimension if there are members; checked."""
-    if not _is_single(data):
+    if not is_whole(data):
         return _of_each(name, data, members)
     x, y, *weights = _parts(data)
     require(x.ndim > 0 and y.ndim > 0 and len(x) == len(y), name, (tuple(x.shape), tuple(y.shape)), "as many x as y")
@@ -38,7 +47,8 @@ def points_of(name: str, data: Data, members: int | None) -> Points:
     return Points(parts[0], parts[1], members, *parts[2:])
 
 
-def _is_single(data: Any) -> bool:
+def is_whole(data: Any) -> bool:
+    """Whether data are points and targets."""
     tuples = isinstance(data, tuple) and len(data) in (2, 3) and all(isinstance(part, Tensor) for part in data)
     return tuples or isinstance(data, Dataset | ImageData)
 
@@ -62,9 +72,9 @@ def _checked_weights(name: str, weights: Tensor, points: int) -> Tensor:
 
 
 def _of_each(name: str, data: Any, members: int | None) -> Points:
-    takes = "a Dataset, an ImageData, or tensors (x, y) or (x, y, weights)"
-    takes += f"; or {members} of them, one a member" if members else ""
-    several = members is not None and isinstance(data, list | tuple) and all(_is_single(each) for each in data)
+    takes = "a Dataset, an ImageData, tensors (x, y) or (x, y, weights), or batches of these such as a DataLoader"
+    takes += f"; or {members} datasets, one per member" if members else ""
+    several = members is not None and isinstance(data, list | tuple) and all(is_whole(each) for each in data)
     if not several:
         raise TypeError(f"{name}: takes {takes}, got {type(data).__name__}")
     require(len(data) == members, name, len(data), takes)

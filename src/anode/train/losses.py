@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 import torch
@@ -35,11 +36,19 @@ VALUES_INSTEAD = (
 )
 """What to do about targets that were taken for class numbers."""
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""Maps predictions and targets to losses, of single elements or samples."""
+Loss = Callable[..., Tensor]
+"""Maps predictions, or whole outcomes, and targets to losses, of single elements or samples."""
 
 LOSSES: dict[str, Loss] = {"huber": _huber, "mse": _mse, "cross_entropy": _cross_entropy}
 """Losses by name. ``cross_entropy`` takes logits and class numbers; the others two tensors of one shape."""
+
+
+def takes_outcome(loss: Loss) -> bool:
+    """Whether a loss is given the whole :class:`anode.Outcome`: its first parameter is called ``outcome``."""
+    try:
+        return next(iter(inspect.signature(loss).parameters), "") == "outcome"
+    except ValueError:  # of a built-in function
+        return False
 
 
 def default_loss(target: Tensor) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,7 +11,6 @@ from torch import Tensor
 
 from anode.models.model import Outcome
 from anode.ode.solution import Status
-from anode.train.adam import Adam
 
 
 class Members:
@@ -18,11 +18,11 @@ class Members:
 
     Args:
         count: How many there are; ``None`` for a model by itself.
-        adam: What moves their parameters.
+        parameters: Their parameters, with a member dimension in front.
     """
 
-    def __init__(self, count: int | None, adam: Adam) -> None:
-        self.count, self.adam = count, adam
+    def __init__(self, count: int | None, parameters: list[Tensor]) -> None:
+        self.count, self.parameters = count, parameters
         self.frozen = torch.zeros(count or 1, dtype=torch.bool, device="cpu")
         self.set_aside: list[tuple[int, list[Tensor]]] = []
 
@@ -39,22 +39,32 @@ class Members:
         self.frozen = self.frozen | members
         if self.count is None:
             return
-        self.adam.freeze(members)
         healthy = (~self.frozen).nonzero().flatten().tolist()
         for member in failed:
-            self.set_aside.append((member, [p[member].clone() for p in self.adam.parameters]))
-            for parameter in self.adam.parameters if healthy else ():
+            self.set_aside.append((member, [p[member].clone() for p in self.parameters]))
+            for parameter in self.parameters if healthy else ():
                 parameter[member] = parameter[healthy[0]]
 
     @torch.no_grad()
     def bring_back(self) -> None:
         """Give failed members their own parameters again."""
         for member, values in self.set_aside:
-            for parameter, value in zip(self.adam.parameters, values, strict=True):
+            for parameter, value in zip(self.parameters, values, strict=True):
                 parameter[member] = value
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Leave failed members where they are, whatever is done to the parameters."""
+        which = self.frozen.nonzero().flatten().tolist() if self.count is not None else []
+        before = [[(p, p[member].clone()) for p in self.parameters] for member in which]
+        yield
+        with torch.no_grad():
+            for member, values in zip(which, before, strict=True):
+                for parameter, value in values:
+                    parameter[member] = value
+
     def of_each(self, values: Any) -> Tensor:
-        """One value a member of what may be one for everybody, or one for each sample, of which the largest counts."""
+        """Reduce to one value per member: broadcast a scalar, or take the maximum over samples."""
         values = torch.as_tensor(values, device=None if isinstance(values, Tensor) else "cpu")
         if self.count is None:
             return values.reshape(-1).amax(0, keepdim=True)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from anode.train.state import values_of
+from anode.train.checkpoint.state import values_of
 
 
 class Patience:

@@ -11,6 +11,11 @@ from torch import Tensor
 from anode.models.model import as_input
 
 
+def epoch_seed(seed: int, epoch: int) -> int:
+    """The seed of an epoch of a run."""
+    return seed * 1_000_003 + epoch
+
+
 @dataclass(frozen=True)
 class Points:
     """Points and their targets.
@@ -42,6 +47,12 @@ class Points:
             which = (torch.arange(self.members, device=batch.device).unsqueeze(1), batch)
         weights = None if self.weights is None else self.weights[which].to(like)
         return as_input(self.x[which], like), self.y[which].to(like.device), weights
+
+    def first(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The first point, its target, and its weight if it has one."""
+        cut = (slice(1),) if self.members is None else (slice(None), slice(1))
+        weights = None if self.weights is None else self.weights[cut].to(like)
+        return self.x[cut].to(like.device), self.y[cut].to(like.device), weights
 
     def in_turn(self, batch_size: int) -> tuple[Tensor, ...]:
         """All numbers of points in batches, in their order."""
@@ -77,7 +88,7 @@ class Order:
             return self._orders[epoch]
         orders = []
         for seed in self.seeds:
-            generator = torch.Generator("cpu").manual_seed(seed * 1_000_003 + epoch)
+            generator = torch.Generator("cpu").manual_seed(epoch_seed(seed, epoch))
             orders.append(torch.randperm(self.points, generator=generator, device="cpu"))
         self._orders.clear()
         self._orders[epoch] = torch.stack(orders) if self.stacked else orders[0]

@@ -9,26 +9,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-
-@dataclass(frozen=True)
-class Report:
-    """How far a training run is.
-
-    Attributes:
-        done, total: Iterations.
-        loss, nfe, accuracy: Those of the last iteration, means over members; no accuracy where there are no classes.
-        validation, validation_accuracy: The loss and accuracy on the validation set, if it was looked at after the last
-            iteration; means over members.
-    """
-
-    done: int
-    total: int
-    loss: float
-    nfe: float
-    accuracy: float | None = None
-    validation: float | None = None
-    validation_accuracy: float | None = None
-
+from anode.train.callbacks import Report
 
 Listener = Callable[[Report], None]
 """Told of the progress of training, right after every iteration unless it is :class:`Patient`."""

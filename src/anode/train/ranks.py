@@ -60,6 +60,10 @@ class Share:
         return value * self.weight if self.weight else torch.zeros_like(value)  # 0 times NaN would be NaN
 
 
+WHOLE = Share(torch.empty(0), 1.0)
+"""All of a batch that one process takes by itself."""
+
+
 class SharedNorm:
     """The root mean square over the states of all processes, so that all of them take the same steps."""
 
@@ -97,17 +101,19 @@ class Ranks:
         """Whether this is the process that tells and keeps."""
         return self.rank == 0
 
-    def check(self, model: nn.Module, members: int | None, protocol: Callable[[], str]) -> None:
+    def check(self, model: nn.Module, members: int | None, is_stream: bool, protocol: Callable[[], str]) -> None:
         """Check that a model can be trained by several processes, and that all were asked to do the same.
 
         Args:
             model: The model.
             members: How many are stacked in it.
+            is_stream: Whether somebody else makes the batches.
             protocol: Gives a name to what was asked for.
         """
         if self.alone:
             return
         require(members is None, "model", f"a stack of {members}", "a model by itself beside other processes")
+        require(not is_stream, "data", "batches", "tensors beside other processes, which share every batch")
         for flow in (module for module in model.modules() if isinstance(module, Flow)):
             takes = 'flows with control="joint" beside other processes'
             control, gradient = flow.solver.control, flow.solver.gradient_method

@@ -19,8 +19,8 @@ from anode.experiments.environment import environment
 from anode.experiments.runs import HERE, Place, Result, Run
 from anode.models.ensemble import from_seed
 from anode.models.nets import ImageNeuralODE
+from anode.train.checkpoint.folder import last_state
 from anode.train.fit import fit
-from anode.train.folder import last_state
 from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED, History
 from anode.train.progress import Listener
 

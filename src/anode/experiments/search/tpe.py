@@ -16,7 +16,8 @@ from anode.experiments.search.grid import Judged
 from anode.experiments.search.runs import LOOKS, Cross, SearchRun, losses
 from anode.experiments.search.spaces import Setting, Space
 from anode.files import make_folder
-from anode.train.progress import Bars, Report
+from anode.train.callbacks import Report
+from anode.train.progress import Bars
 
 if TYPE_CHECKING:
     import optuna

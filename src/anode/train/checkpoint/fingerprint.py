@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from anode.models.description import configuration
 from anode.models.model import Model
 from anode.train.points import Points
 from anode.train.protocol import Protocol
+from anode.train.streams import Stream
 
 MOST_BYTES = 2**28
 """Of larger data only as much as this is looked at, evenly spread."""
@@ -30,7 +32,7 @@ def fingerprint(model: Model, protocol: Protocol) -> dict[str, Any]:
     }
     described = {
         **protocol.settings(),
-        "model": [_without_addresses(repr(model)), parameters],
+        "model": [configuration(model), parameters],
         "data": _points(protocol.data),
         "validation": None if protocol.validation is None else _points(protocol.validation),
         "snapshots": None if snapshots is None else [_tensor(snapshots.x), [int(at) for at in snapshots.at]],
@@ -55,7 +57,9 @@ def differences(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
     return found
 
 
-def _points(points: Points) -> list[Any]:
+def _points(points: Points | Stream) -> list[Any]:
+    if isinstance(points, Stream):
+        return [points.kind, points.batches]
     return [_tensor(part) for part in (points.x, points.y, points.weights) if part is not None]
 
 

@@ -26,12 +26,12 @@ from anode.files import (
     write_bytes,
     write_json,
 )
-from anode.train.fingerprint import differences, digest
+from anode.train.checkpoint.fingerprint import differences, digest
+from anode.train.checkpoint.state import Checkpoint
 from anode.train.record import Array
-from anode.train.state import State
 from anode.version import __version__
 
-FORMAT = "anode training 1"
+FORMAT = "anode training 2"
 NOTES = {"format": FORMAT}
 """What the tensors of a state say about themselves."""
 KEPT = 2
@@ -43,7 +43,7 @@ class Folder:
 
     Args:
         path: The folder.
-        protocol: What the run was asked to do, see :func:`anode.train.fingerprint.fingerprint`.
+        protocol: What the run was asked to do, see :func:`anode.train.checkpoint.fingerprint.fingerprint`.
         every: How many seconds to wait from one state to the next.
     """
 
@@ -57,7 +57,7 @@ class Folder:
         """Whether it is time for the next state."""
         return time.perf_counter() - self.last >= self.every
 
-    def read(self) -> State | None:
+    def read(self) -> Checkpoint | None:
         """The last state that is not damaged; ``None`` if there is none at all.
 
         Raises:
@@ -84,7 +84,7 @@ class Folder:
             )
         return None
 
-    def write(self, state: State) -> None:
+    def write(self, state: Checkpoint) -> None:
         """Add a state, unless it is there already, and remove those that are too old."""
         if self.whole[-1:] == [state.iteration]:
             return
@@ -137,7 +137,7 @@ class Folder:
         names = (re.fullmatch(rf"state-(\d+)\.{suffix}", path.name) for path in self.path.iterdir())
         return [int(name[1]) for name in names if name]
 
-    def _read(self, iteration: int) -> State:
+    def _read(self, iteration: int) -> Checkpoint:
         described, tensors = self._paths(iteration)
         content = read_json(described)
         if not isinstance(content, dict) or content.pop("digest", None) != digest(content):
@@ -155,7 +155,7 @@ class Folder:
             raise DamagedFileError(f"{tensors}: is missing") from None
         if hashlib.sha256(values).hexdigest() != content["sha256"]:
             raise DamagedFileError(f"{tensors}: is damaged")
-        return State(content["iteration"], content["state"], tensors_from_bytes(values))
+        return Checkpoint(content["iteration"], content["state"], tensors_from_bytes(values))
 
 
 def last_state(path: Path) -> tuple[int, Array]:

@@ -8,7 +8,7 @@ import torch
 import anode
 from anode import Discrete, Stored
 from anode.files import DamagedFileError, read_tensors, write_described
-from anode.train.checkpoint import load, save
+from anode.models.saving import load, save
 
 BUILDERS = {
     "NeuralODE": lambda: anode.NeuralODE(2, 1, 8),

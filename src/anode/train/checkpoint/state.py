@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from anode.files import tensors_from_bytes, tensors_to_bytes
+from anode.train.optimizers import plain_state, restore_state
 from anode.train.record import Array, Failure, Snapshot, Table
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class State:
+class Checkpoint:
     """A training run between two iterations.
 
     The position in the data is not a part of it: that is a function of the number of iterations.
@@ -37,18 +38,18 @@ class State:
         return [json.dumps([self.iteration, self.content]).encode(), tensors_to_bytes(self.tensors)]
 
     @classmethod
-    def from_bytes(cls, parts: list[bytes]) -> State:
+    def from_bytes(cls, parts: list[bytes]) -> Checkpoint:
         """The same from another process."""
         iteration, content = json.loads(parts[0])
         return cls(iteration, content, tensors_from_bytes(parts[1]))
 
 
-def capture(training: Training) -> State:
+def capture(training: Training) -> Checkpoint:
     """The state of a run."""
-    adam, members, evaluation = training.adam, training.members, training.evaluation
+    members, evaluation = training.members, training.evaluation
     tensors = {f"model.{name}": value for name, value in values_of(training.model).items()}
-    for i, (mean, square) in enumerate(zip(adam.means, adam.squares, strict=True)):
-        tensors |= {f"adam.{i}.mean": mean, f"adam.{i}.square": square}
+    optimizer, moments = plain_state(training.optimizer)
+    tensors |= {f"optimizer.{name}": value for name, value in moments.items()}
     for i, (_, values) in enumerate(members.set_aside):
         tensors |= {f"aside.{i}.{j}": value for j, value in enumerate(values)}
     for name, table in (("record", training.record), ("evaluation", evaluation.record)):
@@ -59,20 +60,20 @@ def capture(training: Training) -> State:
     tensors |= {f"best.{name}": value for name, value in training.patience.best.items()}
     tensors["frozen"] = members.frozen
     tensors["random"] = torch.get_rng_state()
-    if adam.parameters[0].is_cuda:
-        tensors["random.cuda"] = torch.cuda.get_rng_state(adam.parameters[0].device)
+    if training.parameters[0].is_cuda:
+        tensors["random.cuda"] = torch.cuda.get_rng_state(training.parameters[0].device)
     content = {
-        "steps": adam.steps,
+        "optimizer": optimizer,
         "aside": [member for member, _ in members.set_aside],
         "failures": [asdict(failure) for failure in training.failures],
         "snapshots": [snapshot.iteration for snapshot in evaluation.snapshots],
         "patience": [training.patience.lowest, training.patience.since] if training.patience.best else None,
     }
-    return State(len(training.record), content, tensors)
+    return Checkpoint(len(training.record), content, tensors)
 
 
 @torch.no_grad()
-def restore(training: Training, state: State, total: int) -> None:
+def restore(training: Training, state: Checkpoint, total: int) -> None:
     """Take up a run where another of the same protocol was.
 
     Args:
@@ -80,18 +81,12 @@ def restore(training: Training, state: State, total: int) -> None:
         state: That of the other.
         total: How many iterations are to be made in all.
     """
-    adam, members, evaluation, tensors = training.adam, training.members, training.evaluation, state.tensors
+    members, evaluation, tensors = training.members, training.evaluation, state.tensors
     for name, value in values_of(training.model).items():
         value.copy_(tensors[f"model.{name}"])
-    adam.steps = state.content["steps"]
-    for i, (mean, square) in enumerate(zip(adam.means, adam.squares, strict=True)):
-        mean.copy_(tensors[f"adam.{i}.mean"])
-        square.copy_(tensors[f"adam.{i}.square"])
     members.frozen = tensors["frozen"]
-    if members.count is not None and members.frozen.any():
-        adam.freeze(members.frozen)
     members.set_aside = [
-        (member, [tensors[f"aside.{i}.{j}"].to(p.device) for j, p in enumerate(adam.parameters)])
+        (member, [tensors[f"aside.{i}.{j}"].to(p.device) for j, p in enumerate(training.parameters)])
         for i, member in enumerate(state.content["aside"])
     ]
     training.failures = [Failure(**failure) for failure in state.content["failures"]]
@@ -101,6 +96,11 @@ def restore(training: Training, state: State, total: int) -> None:
     kept = [at == total or training.protocol.evaluates_after(at) for at in seen["validation_at"].tolist()]
     evaluation.record.restore({name: column[kept] for name, column in seen.items()})
     evaluation.done = int(seen["validation_at"][kept][-1]) if any(kept) else 0
+    training.schedule.replay(state.iteration, evaluation.losses())
+    moments = {
+        name.removeprefix("optimizer."): value for name, value in tensors.items() if name.startswith("optimizer.")
+    }
+    restore_state(training.optimizer, state.content["optimizer"], moments)
     evaluation.snapshots = [
         Snapshot(at, tensors[f"snapshot.{i}.features"].numpy(), tensors[f"snapshot.{i}.nfe"].numpy())
         for i, at in enumerate(state.content["snapshots"])
@@ -111,8 +111,8 @@ def restore(training: Training, state: State, total: int) -> None:
             name: tensors[f"best.{name}"].to(v.device) for name, v in values_of(training.model).items()
         }
     torch.set_rng_state(tensors["random"])
-    if "random.cuda" in tensors and adam.parameters[0].is_cuda:
-        torch.cuda.set_rng_state(tensors["random.cuda"], adam.parameters[0].device)
+    if "random.cuda" in tensors and training.parameters[0].is_cuda:
+        torch.cuda.set_rng_state(tensors["random.cuda"], training.parameters[0].device)
 
 
 def values_of(model: nn.Module) -> dict[str, Tensor]:

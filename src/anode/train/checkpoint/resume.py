@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anode.checks import number, require
-from anode.train.fingerprint import fingerprint
-from anode.train.folder import Folder, opened
-from anode.train.state import State, restore
+from anode.train.checkpoint.fingerprint import fingerprint
+from anode.train.checkpoint.folder import Folder, opened
+from anode.train.checkpoint.state import Checkpoint, restore
+from anode.train.streams import Stream
 
 if TYPE_CHECKING:
     from anode.train.fit import Training
@@ -35,6 +37,13 @@ def resumed(training: Training, path: str | Path | None, every: float, total: in
         return
     if not isinstance(path, str | Path):
         raise TypeError(f"checkpoint: takes the path of a folder, got {path!r}")
+    data = training.protocol.data
+    if isinstance(data, Stream) and not data.is_function:
+        warnings.warn(
+            f"data: the batches of a {data.kind} cannot be resumed to the same bits; pass a function that makes the "
+            "batches of an epoch from a seed",
+            stacklevel=4,
+        )
     with ExitStack() as stack:
         folders = []
 
@@ -46,7 +55,7 @@ def resumed(training: Training, path: str | Path | None, every: float, total: in
 
         parts = training.ranks.from_first(read)
         if parts:
-            state, batches = State.from_bytes(parts), training.protocol.order.batches
+            state, batches = Checkpoint.from_bytes(parts), training.protocol.batches
             made = f"as in {path} {state.iteration} iterations have been made, {batches} an epoch"
             least = -(-state.iteration // batches)
             require(state.iteration <= total, "epochs", total // batches, f"at least {least}, {made}")

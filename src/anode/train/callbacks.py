@@ -1,0 +1,66 @@
+"""What is called on the way: reports, and callbacks that users write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from anode.train.fit import Training
+
+
+@dataclass(frozen=True)
+class Report:
+    """How far a training run is.
+
+    Attributes:
+        done, total: Iterations.
+        loss, nfe, accuracy: Those of the last iteration, means over members; no accuracy where there are no classes.
+        validation, validation_accuracy: The loss and accuracy on the validation set, if it was evaluated after the last
+            iteration; means over members.
+    """
+
+    done: int
+    total: int
+    loss: float
+    nfe: float
+    accuracy: float | None = None
+    validation: float | None = None
+    validation_accuracy: float | None = None
+
+
+class Callback:
+    """Called in the course of training; override the methods that you need.
+
+    Each is given the training run: ``training.model``, ``training.report`` (a :class:`Report` of the last iteration),
+    ``training.history`` (an :class:`anode.History` of all of them so far), ``training.optimizer``, and
+    ``training.stop(reason)``, which ends training after the present iteration.
+
+    A callback that overrides :meth:`iteration` sees the model after every single one. Otherwise the compiled engine may
+    make many iterations in one call.
+
+    Example:
+        >>> import anode
+        >>> class StopAt(anode.Callback):
+        ...     def __init__(self, loss):
+        ...         self.loss = loss
+        ...     def iteration(self, training):
+        ...         if training.report.loss < self.loss:
+        ...             training.stop(f"the loss is below {self.loss}")
+        >>> data = anode.datasets.load("moons")
+        >>> history = anode.fit(anode.NeuralODE(2, 1, augment=1), data, lr=1e-2, callbacks=[StopAt(0.3)])
+        >>> history.stopped
+        'the loss is below 0.3'
+    """
+
+    def begin(self, training: Training) -> None:
+        """Before the first iteration, or the first one after a checkpoint."""
+
+    def iteration(self, training: Training) -> None:
+        """After an iteration."""
+
+    def evaluation(self, training: Training) -> None:
+        """After the validation set was evaluated."""
+
+    def end(self, training: Training) -> None:
+        """After the last iteration, with the model as it will stay."""

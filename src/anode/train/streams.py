@@ -1,0 +1,105 @@
+"""Batches that somebody else makes: a ``DataLoader``, any other iterable, or a function of a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sized
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from anode.checks import describe, require
+from anode.models.model import as_input
+from anode.models.randomness import apart
+from anode.train.points import epoch_seed
+
+Batch = tuple[Tensor, Tensor, Tensor | None]
+"""Points, targets, and weights if there are any."""
+Batches = Iterable[Any] | Callable[[int], Iterable[Any]]
+"""The batches of every epoch, or a function that makes those of an epoch from a seed."""
+
+
+class Stream:
+    """Batches of an epoch, one after the other; all members of a stack see the same.
+
+    Args:
+        name: The argument it comes from.
+        source: An iterable of batches ``(x, y)`` or ``(x, y, weights)`` that can be gone through once per epoch, or a
+            function that makes one from a seed.
+        members: How many members there are.
+        seed: That of the run.
+    """
+
+    def __init__(self, name: str, source: Any, members: int | None, seed: int) -> None:
+        self.name, self.source, self.members, self.seed = name, source, members, seed
+        self._place: tuple[int, int] | None = None  # the epoch and the index of the batch that comes next
+        self._rest: Iterator[Any] = iter(())
+
+    @property
+    def is_function(self) -> bool:
+        """Whether batches are a function of the seed, so that an epoch can be gone through again."""
+        return callable(self.source) and not isinstance(self.source, Iterable)
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a word."""
+        return getattr(self.source, "__name__", type(self.source).__name__)
+
+    def epoch(self, epoch: int) -> Iterable[Any]:
+        """The batches of an epoch."""
+        return self.source(epoch_seed(self.seed, epoch)) if self.is_function else self.source
+
+    @cached_property
+    def batches(self) -> int:
+        """How many batches make an epoch; counted by going through one where nobody says."""
+        with apart():
+            first = self.epoch(0)
+            if not isinstance(first, Sized):
+                require(self.is_function or iter(first) is not first, self.name, self.kind, _AGAIN)
+            count = len(first) if isinstance(first, Sized) else sum(1 for _ in first)
+        require(count > 0, self.name, f"{count} batches", "at least one batch per epoch")
+        return count
+
+    def first(self, like: Tensor) -> Batch:
+        """The first batch, to look at; nothing is used up."""
+        with apart():
+            return self._checked(next(iter(self.epoch(0)), None), like)
+
+    def all(self, like: Tensor) -> Iterator[Batch]:
+        """The batches of the first epoch."""
+        return (self._checked(batch, like) for batch in self.epoch(0))
+
+    def batch(self, iteration: int, like: Tensor) -> Batch:
+        """The batch of an iteration. Iterations are made in order, from wherever a run is taken up."""
+        epoch, index = place = divmod(iteration, self.batches)
+        if place != self._place or index == 0:
+            self._rest = iter(self.epoch(epoch))
+            for _ in range(index if self.is_function else 0):
+                next(self._rest, None)
+        found = next(self._rest, None)
+        if found is None:
+            got = f"{index} batches in epoch {epoch}"
+            raise ValueError(f"{self.name}: takes as many batches in every epoch, {self.batches}, got {got}")
+        self._place = divmod(iteration + 1, self.batches)
+        return self._checked(found, like)
+
+    def _checked(self, batch: Any, like: Tensor) -> Batch:
+        """A batch where the model is, with a dimension of members if there are members."""
+        parts = tuple(batch) if isinstance(batch, tuple | list) else ()
+        takes = "batches (x, y) or (x, y, weights) of tensors"
+        fits = len(parts) in (2, 3) and all(isinstance(part, Tensor) and part.ndim > 0 for part in parts)
+        if not fits:
+            raise TypeError(f"{self.name}: takes {takes}, got {describe(batch)}")
+        if self.members is not None:
+            parts = tuple(part.expand(self.members, *part.shape) for part in parts)
+        weights = parts[2].to(like) if len(parts) == 3 else None
+        return as_input(parts[0], like), parts[1].to(like.device), weights
+
+
+_AGAIN = "an iterable that can be gone through once per epoch; pass a function that makes one from a seed"
+
+
+def is_stream(data: Any) -> bool:
+    """Whether data are batches that somebody else makes."""
+    return callable(data) or (isinstance(data, Iterable) and not isinstance(data, Tensor | np.ndarray | str | dict))
