@@ -40,7 +40,7 @@ def as_held(lr: float, dtype=torch.float64) -> torch.Tensor:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-4)], ids=str)
 def test_adam_is_torchs_over_many_steps(lr, weight_decay, dtype, tolerance):
     ours, theirs = parameters(dtype), parameters(dtype)
-    train(Adam(ours, as_held(lr, dtype), weight_decay), ours, 200, dtype)
+    train(Adam(ours, as_held(lr, dtype), weight_decay=weight_decay), ours, 200, dtype)
     train(torch.optim.Adam(theirs, lr, weight_decay=weight_decay), theirs, 200, dtype)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance * max(lr, 1e-2))
@@ -59,7 +59,7 @@ def test_a_rate_may_be_a_float_of_full_precision():
 @given(st.floats(1e-6, 1.0), st.floats(0.0, 1.0), st.floats(0.0, 0.99), st.floats(0.5, 0.9999), st.floats(1e-10, 1e-2))
 def test_adam_is_torchs_whatever_its_settings(lr, weight_decay, beta1, beta2, eps):
     ours, theirs = parameters(), parameters()
-    train(Adam(ours, as_held(lr), weight_decay, (beta1, beta2), eps), ours, 10)
+    train(Adam(ours, as_held(lr), (beta1, beta2), eps, weight_decay), ours, 10)
     train(torch.optim.Adam(theirs, lr, (beta1, beta2), eps, weight_decay), theirs, 10)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
@@ -69,7 +69,7 @@ def test_adam_is_torchs_whatever_its_settings(lr, weight_decay, beta1, beta2, ep
 def test_a_rate_for_each_member_is_an_adam_for_each_member(weight_decay):
     rates = torch.tensor([1e-4, 1e-2, 1.0, 3e-3], dtype=torch.float64)
     ours = parameters()
-    train(Adam(ours, rates, weight_decay), ours, 50)
+    train(Adam(ours, rates, weight_decay=weight_decay), ours, 50)
     for member, rate in enumerate(rates.tolist()):
         alone = [torch.nn.Parameter(p.detach()[member].clone()) for p in parameters()]
         optimiser = torch.optim.Adam(alone, rate, weight_decay=weight_decay)
@@ -99,68 +99,6 @@ def test_adam_descends():
     torch.testing.assert_close(parameter.detach(), torch.tensor([1.0, 2.0], dtype=torch.float64), atol=1e-3, rtol=0)
 
 
-# Freezing
-
-
-@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-@pytest.mark.parametrize("rates", [1e-2, torch.tensor([1e-2, 2e-2, 3e-2, 4e-2], dtype=torch.float64)], ids=str)
-def test_frozen_members_stay_and_the_others_go_on_as_if_nothing_had_happened(rates, weight_decay):
-    ours, theirs = parameters(), parameters()
-    frozen, free = [1, 3], [0, 2]
-    adam, undisturbed = Adam(ours, rates, weight_decay), Adam(theirs, rates, weight_decay)
-    train(adam, ours, 5)
-    train(undisturbed, theirs, 5)
-    adam.freeze(torch.tensor([False, True, False, True]))
-    before = [p.detach().clone() for p in ours]
-    train(adam, ours, 5, start=5)
-    train(undisturbed, theirs, 5, start=5)
-    for a, b, old in zip(ours, theirs, before, strict=True):
-        assert torch.equal(a[frozen], old[frozen])
-        assert torch.equal(a[free], b[free])
-        assert not torch.equal(a[free], old[free])
-
-
-def test_members_are_frozen_one_after_another():
-    ours = parameters()
-    adam = Adam(ours, torch.full((4,), 1e-2, dtype=torch.float64))
-    adam.freeze(torch.tensor([True, False, False, False]))
-    train(adam, ours, 3)
-    between = [p.detach().clone() for p in ours]
-    adam.freeze(torch.tensor([False, False, True, False]))
-    train(adam, ours, 3, start=3)
-    for start, middle, end in zip(parameters(), between, ours, strict=True):
-        assert torch.equal(end[0], start[0])
-        assert torch.equal(end[2], middle[2])
-        assert not torch.equal(middle[2], start[2])
-        assert not torch.equal(end[1], middle[1])
-
-
-def test_freezing_takes_effect_in_the_step_whose_gradients_are_already_there():
-    ours = parameters()
-    adam = Adam(ours, torch.full((4,), 1e-2, dtype=torch.float64))
-    for parameter, gradient in zip(ours, gradients(0), strict=True):
-        parameter.grad = gradient
-        parameter.grad[1] = torch.nan  # as a failed solve leaves it
-    adam.freeze(torch.tensor([False, True, False, False]))
-    adam.step()
-    for start, end in zip(parameters(), ours, strict=True):
-        assert torch.equal(end[1], start[1])
-        assert end.isfinite().all()
-
-
-@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_frozen_members_stay_whatever_gradients_come_later(bad):
-    ours = parameters()
-    adam = Adam(ours, torch.full((4,), 1e-2, dtype=torch.float64))
-    adam.freeze(torch.tensor([False, True, False, False]))
-    for parameter, gradient in zip(ours, gradients(0), strict=True):
-        parameter.grad = gradient
-        parameter.grad[1] = bad
-    adam.step()
-    for start, end in zip(parameters(), ours, strict=True):
-        assert torch.equal(end[1], start[1])
-
-
 # Parameters that take no part
 
 
@@ -175,11 +113,17 @@ def test_a_parameter_without_a_gradient_stays():
     torch.testing.assert_close(ours[0], theirs[0], rtol=1e-12, atol=1e-12)
 
 
-def test_parameters_that_need_no_gradient_are_left_out():
+def test_a_closure_is_called_and_its_loss_returned():
     ours = parameters()
-    ours[1].requires_grad_(False)
-    adam = Adam(ours, 1e-2)
-    assert [p is q for p, q in zip(adam.parameters, (ours[0], ours[2]), strict=True)] == [True, True]
+    assert Adam(ours, 1e-2).step(lambda: 3.0) == 3.0
+
+
+def test_torchs_schedules_move_its_rate():
+    adam = Adam(parameters(), 1e-2)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(adam, 0.5)
+    adam.step()
+    schedule.step()
+    assert adam.param_groups[0]["lr"] == 5e-3
 
 
 def test_zero_grad_forgets_the_gradients():

@@ -5,18 +5,18 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.optim.lr_scheduler import ExponentialLR
 
 import anode
 from anode.engine import native as engine
 from anode.train import course
-from anode.train.fit import Training
-from anode.train.protocol import Protocol
-from anode.train.ranks import Ranks
+from anode.train.adam import Adam
 from helpers.trainings import same, spoil, values_of
 
 pytestmark = pytest.mark.skipif(not engine.instruction_sets(), reason="there is no compiled engine")
@@ -207,11 +207,18 @@ def test_a_graph_from_before_notices_that_parameters_were_changed():
         loss.backward()
 
 
-def course_of(model, data, ranks=None, **options):
-    defaults = {"weight_decay": 0.0, "loss": "huber", "seed": 0, "snapshots": None, "evaluate_every": None}
-    settings = {"batch_size": 32, "lr": 1e-2, "patience": None, "on_failure": "stop", **defaults, **options}
-    protocol = Protocol.checked(model, data, None, **settings)
-    return Training(model, protocol, ranks or Ranks(torch.device("cpu")))
+class Seen(anode.Callback):
+    """Keeps the training run that it is called in."""
+
+    def begin(self, training):
+        self.training = training
+
+
+def course_of(model, data, **options):
+    """The training run of a model, of which no iteration is made."""
+    seen = Seen()
+    anode.fit(model, data, epochs=0, progress=False, callbacks=[seen], **options)
+    return seen.training
 
 
 def hooked():
@@ -244,26 +251,33 @@ def patched():
     return model
 
 
+def in_groups(parameters):
+    return Adam([{"params": parameters[:2]}, {"params": parameters[2:]}])
+
+
 @pytest.mark.parametrize(
     ("why", "build", "options"),
     [
         ("no NeuralODE", lambda: anode.ResNet(3, 1).double(), {}),
-        ("one that was changed", hooked, {}),
+        ("the model has hooks", hooked, {}),
         ('engine is "torch"', lambda: model_of(engine="torch"), {}),
         ("is not compiled", lambda: model_of(gradient="stored"), {}),
         ("control is not", lambda: model_of(control="sample"), {}),
         ("not trained", frozen, {}),
         ("have hooks", with_hook, {}),
-        ("one that was changed", patched, {}),
+        ("the model was changed", patched, {}),
         ("none of ours", model_of, {"loss": nn.MSELoss(reduction="none")}),
+        ("the optimizer is SGD", model_of, {"optimizer": "sgd"}),
+        ("several groups", model_of, {"optimizer": in_groups, "lr": None}),
+        ("there is a scheduler", model_of, {"scheduler": lambda adam: ExponentialLR(adam, 0.9)}),
+        ("clipped", model_of, {"clip": 1.0}),
+        ("a transform", model_of, {"transform": torch.neg}),
     ],
 )
 def test_what_the_engine_cannot_do_is_done_in_python(why, build, options):
-    model = build()
-    training = course_of(model, data_of(), **options)
-    assert why in course.obstacle(training)
-    assert training.course is None
-    train(model, data_of(), epochs=1, **options)
+    history = train(build(), data_of(), epochs=1, **options)
+    assert history.engine.startswith("torch (")
+    assert why in history.engine
 
 
 def test_shared_weights_are_left_to_python():
@@ -299,7 +313,8 @@ anode.save(model, sys.argv[3])
 
 def test_killed_and_taken_up_again_it_gives_the_same_bits(tmp_path):
     epochs, command = "1500", [sys.executable, "-c", SCRIPT, str(tmp_path / "state")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    tests = Path(__file__).parents[1]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{tests}{os.pathsep}{tests.parent}"}
     process = subprocess.Popen([*command, epochs, str(tmp_path / "never")], env=environment)
     while not list(tmp_path.glob("state/state-*.json")):
         assert process.poll() is None

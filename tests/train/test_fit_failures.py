@@ -11,6 +11,7 @@ from torch import nn
 import anode
 from anode import History, Snapshots
 from anode.train import fit as training
+from anode.train.adam import Adam
 from helpers.trainings import (
     Copies,
     data_of,
@@ -365,7 +366,7 @@ def test_ctrl_c_lets_the_iteration_at_hand_be_finished(monkeypatch, stacked, dur
         return pressed
 
     if during == "step":
-        monkeypatch.setattr(training.Adam, "step", pressing(training.Adam.step))
+        monkeypatch.setattr(Adam, "step", pressing(Adam.step))
     elif during == "record":
         monkeypatch.setattr(training.Training, "cost", pressing(training.Training.cost))
     history = fit(model, data_of(), loss=PressingLoss(2) if during == "loss" else "mse")

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 import anode
 from anode import History, Snapshots
 from anode.data.images import ImageData
-from anode.models.layers import Linear
+from anode.models.layers import LinearHead
 from anode.models.model import Model, Outcome
 from anode.train.progress import Report, describe
 from helpers.trainings import Copies, fit, same, values_of
@@ -19,7 +19,7 @@ class Flat(Model):
     def __init__(self, classes: int = 3, **solver) -> None:
         super().__init__()
         self.flow = anode.Flow(anode.MLPField(6, 5, activation="tanh"), **solver)
-        self.head = Linear(6, classes)
+        self.head = LinearHead(6, classes)
 
     @property
     def members(self):

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
 from anode.models.augment import Augment
@@ -115,7 +116,8 @@ class Stacked(nn.Module):
         tensors = {f"module.{name}": tensor for name, tensor in _tensors(self.module)}
         dims = tree_map(lambda x: 0 if x.ndim else None, inputs)
         mapped = torch.vmap(lambda own, given: functional_call(named, own, given), (0, dims), randomness="different")
-        return mapped(tensors, inputs)
+        with sdpa_kernel(SDPBackend.MATH):  # torch cannot map over the fused kernels of attention
+            return mapped(tensors, inputs)
 
 
 class _Method(nn.Module):

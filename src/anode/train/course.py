@@ -16,6 +16,7 @@ from anode.models.augment import Zeros
 from anode.models.fields import MLPField
 from anode.models.flow import Flow
 from anode.models.layers import LinearHead
+from anode.models.model import Model
 from anode.models.nets import NeuralODE
 from anode.ode.control import PID
 from anode.ode.field import is_hooked
@@ -107,7 +108,7 @@ class Course:
     @property
     def fits(self) -> bool:
         """Whether the model is still the one that this was made for."""
-        return signature(self.training) == self._signature and _is_plain(self.training.model)  # type: ignore[arg-type]
+        return signature(self.training) == self._signature and not _made_otherwise(self.training.model)
 
     def iterate(self, most: int) -> Iterator[dict[str, Tensor]]:
         """Make some iterations, and give what is recorded of each.
@@ -164,11 +165,11 @@ class Course:
 def obstacle(training: Training) -> str:
     """Why the compiled engine cannot make the iterations of a run; nothing if it can."""
     model, protocol = training.model, training.protocol
-    if type(model) is not NeuralODE or not _is_plain(model):
-        return "the model is no NeuralODE, or one that was changed"
+    if why := _made_otherwise(model):
+        return why
+    assert isinstance(model, NeuralODE)
     flow, parameters, data = model.flow, training.parameters, protocol.data
-    if not isinstance(flow.field, MLPField):
-        return "the field is no MLPField"
+    assert isinstance(flow.field, MLPField)
     if not isinstance(data, Points):
         return "the batches are made by somebody else"
     like, alone = parameters[0], protocol.members is None
@@ -203,13 +204,22 @@ def obstacle(training: Training) -> str:
     return next((text for applies, text in checks if applies), "")
 
 
-def _is_plain(model: NeuralODE) -> bool:
-    """Whether a model is no more than what :class:`anode.NeuralODE` puts together."""
-    parts = (type(model.flow), type(model.flow.augment), type(model.head)) == (Flow, Zeros, LinearHead)
-    hooked = any(map(is_hooked, model.modules()))
-    pieces = (model, model.flow, model.flow.augment, model.flow.field, model.head)
-    patched = any({"run", "solve", "_solve"} & piece.__dict__.keys() for piece in pieces)
-    return parts and not hooked and not patched and model.flow.norm is None
+def _made_otherwise(model: Model) -> str:
+    """How a model is not what ``NeuralODE(in_features, out_features)`` puts together; nothing if it is."""
+    if type(model) is not NeuralODE:
+        return "the model is no NeuralODE"
+    flow = model.flow
+    pieces = (model, flow, flow.augment, flow.field, model.head)
+    checks = (
+        (type(flow) is not Flow, "the flow is not anode's"),
+        (not isinstance(flow.field, MLPField), "the field is no MLPField"),
+        (type(flow.augment) is not Zeros, "the augmentation is not zeros"),
+        (type(model.head) is not LinearHead, "the head is not anode's linear map"),
+        (any(map(is_hooked, model.modules())), "the model has hooks"),
+        (any({"run", "solve", "_solve"} & piece.__dict__.keys() for piece in pieces), "the model was changed"),
+        (flow.norm is not None, "there is a norm"),
+    )
+    return next((text for applies, text in checks if applies), "")
 
 
 def signature(training: Training) -> tuple[Any, ...]:

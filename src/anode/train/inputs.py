@@ -26,10 +26,11 @@ Points may be images of bytes, ``torch.uint8``; a model sees them as numbers fro
 
 def data_of(name: str, data: Data, members: int | None, seed: int) -> Points | Stream:
     """What to train on or to look at: points and targets, or batches of them; checked."""
-    of_members = members is not None and isinstance(data, list | tuple)
-    if not is_whole(data) and not of_members and is_stream(data):
-        return Stream(name, data, members, seed)
-    return points_of(name, data, members)
+    if isinstance(data, list | tuple):  # for a stack, datasets of its members
+        comes_in_batches = members is None and len(data) > 0 and all(isinstance(b, tuple) and is_whole(b) for b in data)
+    else:
+        comes_in_batches = not is_whole(data) and is_stream(data)
+    return Stream(name, data, members, seed) if comes_in_batches else points_of(name, data, members)
 
 
 def points_of(name: str, data: Any, members: int | None) -> Points:

@@ -148,3 +148,8 @@ def restore_state(optimizer: Optimizer, plain: dict[str, Any], tensors: dict[str
     state = {int(i): {name: given(each) for name, each in values.items()} for i, values in plain["state"].items()}
     groups = [{name: given(each) for name, each in group.items()} for group in plain["groups"]]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for i, values in state.items():  # torch has cast what is not of the parameters' dtype
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                optimizer.state[parameters[i]][name] = value.to(optimizer.state[parameters[i]][name].device)

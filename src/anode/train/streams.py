@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -55,9 +55,11 @@ class Stream:
         """How many batches make an epoch; counted by going through one where nobody says."""
         with apart():
             first = self.epoch(0)
-            if not isinstance(first, Sized):
-                require(self.is_function or iter(first) is not first, self.name, self.kind, _AGAIN)
-            count = len(first) if isinstance(first, Sized) else sum(1 for _ in first)
+            require(self.is_function or iter(first) is not first, self.name, self.kind, _AGAIN)
+            try:
+                count = len(first)  # type: ignore[arg-type]
+            except TypeError:
+                count = sum(1 for _ in first)
         require(count > 0, self.name, f"{count} batches", "at least one batch per epoch")
         return count
 

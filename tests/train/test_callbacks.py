@@ -1,0 +1,111 @@
+import numpy as np
+import pytest
+
+import anode
+from helpers.trainings import data_of, fit, model_of, same, stack_of, values_of
+
+
+class Log(anode.Callback):
+    """Writes down when it is called, and what it sees."""
+
+    def __init__(self):
+        self.calls, self.reports = [], []
+
+    def begin(self, training):
+        self.calls.append(("begin", len(training.history)))
+
+    def iteration(self, training):
+        self.calls.append(("iteration", training.report.done))
+        self.reports.append(training.report)
+
+    def evaluation(self, training):
+        self.calls.append(("evaluation", training.report.done))
+        assert training.report.validation == training.history.validation[-1]
+
+    def end(self, training):
+        self.calls.append(("end", training.history.stopped))
+
+
+def test_callbacks_are_called_in_a_fixed_order():
+    log = Log()
+    history = fit(model_of(), data_of(), validation=data_of(seed=1), evaluate_every=2, epochs=1, callbacks=[log])
+    assert log.calls == [
+        ("begin", 0),
+        *[("iteration", 1), ("iteration", 2), ("evaluation", 2), ("iteration", 3), ("evaluation", 3)],
+        ("end", ""),
+    ]
+    np.testing.assert_allclose([report.loss for report in log.reports], history.loss, rtol=1e-6)
+
+
+class Only(anode.Callback):
+    """Looks at evaluations alone, so that the engine need not stop in between."""
+
+    def __init__(self):
+        self.seen = []
+
+    def evaluation(self, training):
+        self.seen.append((training.report.done, values_of(training.model)))
+
+
+def test_a_callback_that_looks_at_evaluations_sees_the_model_of_that_moment():
+    only, model = Only(), model_of()
+    history = fit(model, data_of(), validation=data_of(seed=1), callbacks=[only])
+    assert history.engine == "native"
+    assert [done for done, _ in only.seen] == [3, 6]
+    assert same(only.seen[1][1], values_of(model))
+    assert not same(only.seen[0][1], values_of(model))
+
+
+class Stop(anode.Callback):
+    def __init__(self, moment, after=0):
+        self.moment, self.after = moment, after
+
+    def _stop(self, training):
+        if len(training.history) >= self.after:
+            training.stop("enough")
+
+    def begin(self, training):
+        if self.moment == "begin":
+            self._stop(training)
+
+    def iteration(self, training):
+        if self.moment == "iteration":
+            self._stop(training)
+
+    def evaluation(self, training):
+        if self.moment == "evaluation":
+            self._stop(training)
+
+
+@pytest.mark.parametrize(("moment", "done"), [("begin", 0), ("iteration", 2), ("evaluation", 3)])
+@pytest.mark.parametrize("build", [model_of, stack_of])
+def test_a_callback_may_stop_training(moment, done, build):
+    stop = Stop(moment, 0 if moment == "begin" else 2)
+    history = fit(build(), data_of(), validation=data_of(seed=1), callbacks=[stop])
+    assert (len(history), history.stopped) == (done, "enough")
+    assert len(history.validation) == (1 if done else 0)
+
+
+def test_stopping_in_the_last_iteration_stops_nothing():
+    assert fit(model_of(), data_of(), callbacks=[Stop("iteration", 6)]).stopped == ""
+
+
+class Broken(anode.Callback):
+    def iteration(self, training):
+        raise RuntimeError("broken")
+
+
+def test_an_error_in_a_callback_ends_training_and_is_raised():
+    with pytest.raises(RuntimeError, match="broken"):
+        fit(model_of(), data_of(), callbacks=[Broken()])
+
+
+@pytest.mark.parametrize("callbacks", [[print], [Log]], ids=["function", "class"])
+def test_what_is_no_callback_is_named(callbacks):
+    with pytest.raises(TypeError, match=r"callbacks: takes objects of anode\.Callback, got"):
+        fit(model_of(), data_of(), callbacks=callbacks)
+
+
+def test_watching_does_not_change_what_is_trained():
+    watched, alone = model_of(), model_of()
+    np.testing.assert_array_equal(fit(watched, data_of(), callbacks=[Log()]).loss, fit(alone, data_of()).loss)
