@@ -81,7 +81,7 @@ def test_each_room_uses_only_those_above_it():
         ("train", "from anode import NeuralODE", [PACKAGE]),
         ("train", "import anode.ode\nanode.cli.run()", ["cli"]),
         ("train", "import anode as package", [PACKAGE]),
-        ("models", "from anode.files import write", ["files"]),
+        ("models", "from anode.data.toy import load", ["data"]),
         ("experiments", "import anode.bench.speed, anode.ode.solve", ["bench"]),
         ("train", "import anode\nanode.__version__", []),
         ("train", "from anode import __version__", []),
