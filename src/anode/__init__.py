@@ -22,7 +22,8 @@ from anode.ode.gradient import Gradient
 from anode.ode.solution import Solution, SolveError, Stats, Status
 from anode.ode.solver import Solver
 from anode.ode.stored import Stored
-from anode.ode.tableaus import TABLEAUS, Tableau
+from anode.ode.tableau import Tableau
+from anode.ode.tableaus import TABLEAUS
 from anode.train.callbacks import Callback, Report
 from anode.train.fit import Snapshots, fit
 from anode.train.history import History

@@ -9,7 +9,7 @@ from anode import History, Snapshots
 from anode.data.images import ImageData
 from anode.models.layers import LinearHead
 from anode.models.model import Model, Outcome
-from anode.train.progress import Report, describe
+from anode.train.progress import Report, in_words
 from helpers.trainings import Copies, fit, same, values_of
 
 
@@ -148,7 +148,7 @@ def test_a_report_tells_the_accuracy_where_there_is_one():
     told = []
     history = train(model_of(), images_of(), progress=told.append)
     assert [report.accuracy for report in told] == pytest.approx(history.accuracy.tolist())
-    assert describe(Report(3, 10, 0.25, 26.0, 0.912)) == "loss 0.2500  accuracy 91.2%  NFE 26"
+    assert in_words(Report(3, 10, 0.25, 26.0, 0.912)) == "loss 0.2500  accuracy 91.2%  NFE 26"
 
 
 def test_a_stack_reports_the_mean_accuracy_of_its_members():

@@ -6,7 +6,7 @@ from rich.console import Console
 
 import anode
 from anode.train import progress
-from anode.train.progress import Bars, Report, describe, listener
+from anode.train.progress import Bars, Report, in_words, listener
 
 
 def console_of(terminal: bool) -> Console:
@@ -35,15 +35,15 @@ def tiny() -> tuple[anode.ResNet, tuple[torch.Tensor, torch.Tensor]]:
 
 
 def test_a_report_in_words_says_the_loss_and_what_it_cost():
-    assert describe(Report(3, 10, 0.123456, 26.2)) == "loss 0.1235  NFE 26"
+    assert in_words(Report(3, 10, 0.123456, 26.2)) == "loss 0.1235  NFE 26"
 
 
 def test_a_model_without_a_solve_has_no_cost_to_report():
-    assert describe(Report(3, 10, 0.5, 0.0)) == "loss 0.5000"
+    assert in_words(Report(3, 10, 0.5, 0.0)) == "loss 0.5000"
 
 
 def test_a_loss_that_is_not_a_number_can_be_reported():
-    assert describe(Report(3, 10, float("nan"), 20.0)) == "loss nan  NFE 20"
+    assert in_words(Report(3, 10, float("nan"), 20.0)) == "loss nan  NFE 20"
 
 
 # Bars

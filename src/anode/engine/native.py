@@ -23,7 +23,7 @@ from anode.ode.gradient import Gradient, is_last_pass, only_once, prepare
 from anode.ode.integrate import Trace
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution, Stats, Status
-from anode.ode.tableaus import Tableau
+from anode.ode.tableau import Tableau
 from anode.ode.tools import is_followed
 
 try:

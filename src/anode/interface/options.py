@@ -23,7 +23,8 @@ from anode.ode.plan import Interval
 from anode.ode.problem import Problem
 from anode.ode.solution import State
 from anode.ode.solver import DEFAULT
-from anode.ode.tableaus import ADAPTIVE_HEUN, FEHLBERG2, TABLEAUS, Tableau
+from anode.ode.tableau import Tableau
+from anode.ode.tableaus import ADAPTIVE_HEUN, FEHLBERG2, TABLEAUS
 
 UNSUPPORTED = (
     "explicit_adams",

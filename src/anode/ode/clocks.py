@@ -17,7 +17,7 @@ from torch import Tensor
 from anode.checks import is_finite
 from anode.ode.control import Number, checked_factor
 from anode.ode.field import Rate
-from anode.ode.plan import Emission, Interval, Plan, as_float, spread
+from anode.ode.plan import Emission, Interval, Plan, as_float, to_broadcast
 from anode.ode.solution import Stats, Status
 
 CHECK_EVERY = 10_000
@@ -58,7 +58,7 @@ def initial_step(plan: Plan, f: Rate, y: Tensor, slope: Tensor, t: Number) -> Nu
         min(0.01 * size / speed, limit) if size >= 1e-5 and speed >= 1e-5 and math.isfinite(speed) else tiny
         for size, speed in zip(norm(y), speeds, strict=True)
     ]
-    probe = Interval(plan, t, t + plan.direction * spread(plan, per_group(probes)))
+    probe = Interval(plan, t, t + plan.direction * to_broadcast(plan, per_group(probes)))
     ahead = f(probe.at(1.0), probe.move(y, slope))
     guesses = []
     for h, speed, bend in zip(probes, speeds, norm(ahead - slope), strict=True):
@@ -226,14 +226,14 @@ class GroupClock:
 
     def now(self) -> Tensor:
         """The current times, as f sees them."""
-        time = spread(self.plan, self.t)
+        time = to_broadcast(self.plan, self.t)
         start = self.plan.knots[self._attempts][1] if self.plan.knots else 0
         return Interval(self.plan, time, time + self.plan.direction, start, start).at(0.0)
 
     def begin(self, f: Rate, y: Tensor, slope: Tensor) -> None:
         """Choose the size of each first step, unless it was given."""
         if self.plan.knots is None and self._h is None:
-            self._h = initial_step(self.plan, f, y, slope, spread(self.plan, self.t))
+            self._h = initial_step(self.plan, f, y, slope, to_broadcast(self.plan, self.t))
             self.charge(1)
 
     def propose(self) -> Interval | None:
@@ -259,7 +259,7 @@ class GroupClock:
         return Interval(plan, *self._ends(t1))
 
     def _ends(self, t1: Tensor) -> tuple[Tensor, Tensor]:
-        return spread(self.plan, self.t), spread(self.plan, torch.where(self._active, t1, self.t))
+        return to_broadcast(self.plan, self.t), to_broadcast(self.plan, torch.where(self._active, t1, self.t))
 
     def _stop(self, groups: Tensor, status: Status) -> None:
         self.status = torch.where(groups & self._active, int(status), self.status)
@@ -272,7 +272,7 @@ class GroupClock:
         if not unusable.any():
             return None
         self._stop(unusable, Status.NON_FINITE)
-        return spread(self.plan, unusable)
+        return to_broadcast(self.plan, unusable)
 
     def judge(self, step: Interval, error: Tensor | None, y: Tensor, y1: Tensor) -> Accepted:
         """Which groups keep the step, ``None`` if none; otherwise as :meth:`JointClock.judge`."""
@@ -306,7 +306,7 @@ class GroupClock:
         first = bisect_right(self._wanted_times, before[accepted].min().item())
         last = bisect_right(self._wanted_times, now[accepted].max().item())
         for index, time in zip(plan.wanted[first:last], self._wanted_times[first:last], strict=True):
-            groups = spread(plan, accepted & (before < time) & (time <= now))
+            groups = to_broadcast(plan, accepted & (before < time) & (time <= now))
             fraction = None if self._is_knot(index, step) else step.fraction(index).masked_fill(~groups, 0.0)
             passed.append(Emission(index, fraction, groups))
         return passed
@@ -319,7 +319,7 @@ class GroupClock:
 
     def keep(self, step: Interval, accepted: Accepted) -> Interval:
         """The part of a step that was accepted: the other groups stand still."""
-        stay = spread(self.plan, ~accepted)
+        stay = to_broadcast(self.plan, ~accepted)
         if not (stay & (step.h != 0)).any():
             return step
         t, t1 = step.t.detach(), step.t1.detach()

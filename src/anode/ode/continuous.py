@@ -24,11 +24,13 @@ from anode.ode.gradient import Gradient, dot, only_once, prepare
 from anode.ode.integrate import Trace
 from anode.ode.packing import Packing
 from anode.ode.solution import Solution, SolveError, Stats, Status
-from anode.ode.tableaus import Tableau, as_tableau
+from anode.ode.tableau import Tableau
+from anode.ode.tableaus import as_tableau
 from anode.ode.tools import in_functorch
 
 if TYPE_CHECKING:
-    from anode.ode.problem import Dependencies, Problem
+    from anode.ode.dependencies import Dependencies
+    from anode.ode.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ from anode.ode.control import Number
 from anode.ode.field import Derivative
 from anode.ode.gradient import Gradient, dot, is_last_pass, only_once, plain_sum, prepare
 from anode.ode.integrate import Step, Trace, combine, dense_slope_weights, dense_weights, stand_in, weighted_sum
-from anode.ode.plan import Emission, Plan, spread
+from anode.ode.plan import Emission, Plan, to_broadcast
 from anode.ode.solution import Solution, Stats, Status
 from anode.ode.stored import Stored
-from anode.ode.tableaus import Tableau
+from anode.ode.tableau import Tableau
 from anode.ode.tools import in_functorch
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _ignored(plan: Plan, status: Any, cotangents: Sequence[Tensor | None]) -> Te
     for cotangent in cotangents:
         if cotangent is not None:
             ignored = ignored & (cotangent == 0).reshape(*plan.groups, -1).all(-1)
-    return spread(plan, ignored) if ignored.any() else None
+    return to_broadcast(plan, ignored) if ignored.any() else None
 
 
 def _laid_out(cotangent: Tensor, y: Tensor) -> Tensor:

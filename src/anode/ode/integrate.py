@@ -14,10 +14,10 @@ from anode.ode.clocks import Accepted, JointClock, clock_for
 from anode.ode.control import Number
 from anode.ode.events import Event
 from anode.ode.field import Rate
-from anode.ode.plan import Emission, Interval, Plan, spread
+from anode.ode.plan import Emission, Interval, Plan, to_broadcast
 from anode.ode.solution import Stats, Status
 from anode.ode.stiffness import is_hopeless
-from anode.ode.tableaus import Row, Tableau
+from anode.ode.tableau import Row, Tableau
 
 Watch = Callable[[str, Interval, Tensor], None]
 """Told of every step: "try", then "accept" or "reject", with the interval and the state at its start."""
@@ -229,7 +229,7 @@ class Integration:
         has_end_slope = has_end_slope and not self.plan.is_jump(kept.t1)
         end_slope = slopes[-1]
         if not whole:
-            moved = spread(self.plan, accepted)
+            moved = to_broadcast(self.plan, accepted)
             y1, end_slope = torch.where(moved, y1, self.y), torch.where(moved, end_slope, slope)
         self.y, self.slope = y1, end_slope if has_end_slope else None
         self.slope_is_pieced = not whole

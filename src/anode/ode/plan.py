@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from anode.ode.control import Controller, Norm, Number
-from anode.ode.tableaus import Tableau
+from anode.ode.tableau import Tableau
 
 
 @dataclass(frozen=True)
@@ -175,6 +175,6 @@ def as_float(value: Number) -> float:
     return float(value.detach()) if isinstance(value, Tensor) else value
 
 
-def spread(plan: Plan, value: Number) -> Number:
+def to_broadcast(plan: Plan, value: Number) -> Number:
     """A value per group, shaped to broadcast against the state."""
     return value.reshape(value.shape + (1,) * (plan.like.ndim - plan.group_dims)) if plan.group_dims else value

@@ -1,4 +1,4 @@
-"""A solve that has been checked: what it depends on, and how its result is put together."""
+"""A solve that has been checked, and how its result is put together."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from torch import Tensor, nn
 from anode.ode import stiffness
 from anode.ode.clocks import clock_for
 from anode.ode.dense import DenseOutput
+from anode.ode.dependencies import Dependencies, captured_tensors, refuse_others
 from anode.ode.events import Event
 from anode.ode.field import (
     AutogradDerivative,
     Derivative,
     Field,
     Rate,
-    captured_tensors,
     parameters_of,
-    refuse_others,
 )
 from anode.ode.integrate import Integration, Trace, Watch
 from anode.ode.packing import Packing
@@ -30,21 +29,6 @@ from anode.ode.solution import Engine, Solution, Status, first_failure
 from anode.ode.tools import is_followed
 
 NOT_ASKED = "the engine was not asked"
-
-
-@dataclass(frozen=True)
-class Dependencies:
-    """What a solve is differentiated for, besides its start and times.
-
-    Attributes:
-        params: Tensors that need a gradient.
-        computed: Whether f also uses results computed from something that needs one, which cannot be named.
-        slope: f at the start, if it was evaluated to find out.
-    """
-
-    params: tuple[Tensor, ...]
-    computed: bool = False
-    slope: Tensor | None = None
 
 
 @dataclass

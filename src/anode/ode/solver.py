@@ -22,7 +22,8 @@ from anode.ode.gradient import Gradient
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
 from anode.ode.stored import Stored
-from anode.ode.tableaus import TABLEAUS, Tableau, as_tableau
+from anode.ode.tableau import Tableau
+from anode.ode.tableaus import TABLEAUS, as_tableau
 
 Tolerance = float | Tensor | tuple[float | Tensor, ...]
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from anode.ode.control import Number, rms
 from anode.ode.field import Rate
-from anode.ode.plan import Interval, Plan, spread
+from anode.ode.plan import Interval, Plan, to_broadcast
 from anode.ode.solution import Stats
 
 ITERATIONS = 12
@@ -36,17 +36,17 @@ def fastest_rates(f: Rate, plan: Plan, t: Number, y: Tensor) -> Tensor:
     """
     y = y.detach()
     if plan.group_dims:
-        t = spread(plan, t)
+        t = to_broadcast(plan, t)
     now = Interval(plan, t, t + plan.direction, None, None).at(0.0)
     norm = rms(plan.group_dims, math.prod(y.shape[plan.group_dims :]))
     small = math.sqrt(torch.finfo(y.dtype).eps)
     size = y.abs()
-    size = size + small * spread(plan, norm(size)) + plan.atol
+    size = size + small * to_broadcast(plan, norm(size)) + plan.atol
     base = f(now, y)
     direction = torch.arange(y.numel(), dtype=size.dtype, device=y.device).cos().reshape(y.shape).to(y.dtype)
     rate = norm(direction)
     for _ in range(ITERATIONS):
-        direction = direction / spread(plan, rate)
+        direction = direction / to_broadcast(plan, rate)
         direction = (f(now, y + small * size * direction) - base) / (small * size)
         rate = norm(direction)
     return rate

@@ -18,7 +18,7 @@ def name_of(status: int) -> str:
     return {LOSS: "LOSS", GRADIENT: "GRADIENT"}.get(status) or Status(status).name
 
 
-def describe(name: str, cause: Outcome | SolveError | None = None) -> str:
+def explain(name: str, cause: Outcome | SolveError | None = None) -> str:
     """What failed, and what that means.
 
     Args:
@@ -35,8 +35,8 @@ def describe(name: str, cause: Outcome | SolveError | None = None) -> str:
 
 
 def error_for(name: str, iteration: int, cause: Outcome | SolveError | None = None) -> Exception:
-    """The error to raise for what :func:`describe` puts in words."""
-    text = f"in iteration {iteration} of training, {describe(name, cause)}"
+    """The error to raise for what :func:`explain` puts in words."""
+    text = f"in iteration {iteration} of training, {explain(name, cause)}"
     if isinstance(cause, SolveError):
         return SolveError(text, cause.solution)
     if name not in Status.__members__ or cause is None or cause.solution is None:

@@ -20,7 +20,7 @@ from anode.train.checkpoint.fingerprint import digest, fingerprint
 from anode.train.checkpoint.resume import resumed
 from anode.train.checkpoint.state import values_of
 from anode.train.evaluation import Evaluation, Snapshots
-from anode.train.failures import LOSS, describe, error_for, name_of
+from anode.train.failures import LOSS, error_for, explain, name_of
 from anode.train.history import History
 from anode.train.inputs import Data
 from anode.train.interrupt import deferred_interrupt
@@ -350,7 +350,7 @@ class Training:
         iteration = len(self.record)
         if self.protocol.on_failure == "raise":
             raise error_for(next(iter(failed.values())), iteration, cause)
-        self.failures += [Failure(member, iteration, describe(why, cause), why) for member, why in failed.items()]
+        self.failures += [Failure(member, iteration, explain(why, cause), why) for member, why in failed.items()]
         if self.protocol.on_failure == "stop":
             self.members.freeze(list(failed))
         self.lost = self.protocol.on_failure == "skip" or self.members.none_left

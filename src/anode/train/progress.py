@@ -63,7 +63,7 @@ class Bars:
 
     def listen(self, name: str) -> Listener:
         """A listener that moves the bar of this name."""
-        return Patient(lambda report: self.show(name, report.done, report.total, describe(report)))
+        return Patient(lambda report: self.show(name, report.done, report.total, in_words(report)))
 
     def __enter__(self) -> Bars:
         self.progress.start()
@@ -73,7 +73,7 @@ class Bars:
         self.progress.stop()
 
 
-def describe(report: Report) -> str:
+def in_words(report: Report) -> str:
     """A report in a few words."""
     right = "" if report.accuracy is None else f"  accuracy {100 * report.accuracy:.1f}%"
     nfe = f"  NFE {report.nfe:.0f}" if report.nfe else ""

@@ -1,0 +1,210 @@
+"""What an explicit Runge-Kutta method is: its coefficients, checked.
+
+A step from ``(t, y)`` to ``t + h`` evaluates the slopes
+
+    k_i = f(t + c_i h,  y + h sum_j a_ij k_j),        i = 0 .. s-1,
+
+moves to ``y1 = y + h sum_i b_i k_i`` and, where the method carries an estimate of its own error, reports
+``h sum_i e_i k_i``. One more slope, the *end slope* ``f(t + h, y1)``, belongs to every method here: a method
+that is FSAL ("first same as last") evaluates it anyway, the others only when something asks for it. Between
+the ends of a step the solution is the polynomial
+
+    y(t + x h) = y + h sum_i p_i(x) k_i,              0 <= x <= 1,
+
+with the end slope as its last ``k``.
+
+References:
+    Hairer, Norsett and Wanner, *Solving Ordinary Differential Equations I*, 2nd edition, 1993 (sections II.1-II.6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from anode.checks import require
+from anode.ode.order import OrderConditions, order_conditions
+
+Weights = tuple[tuple[int, float], ...]
+"""The non-zero weights of a sum of slopes, as (index of the slope, weight) pairs."""
+
+
+class Row(NamedTuple):
+    """A sum of slopes, ``scale * (k_first + sum of weight * k)``: so written, it takes one operation less.
+
+    The first has the largest weight, so that the others are at most 1 and sums of large slopes do not overflow.
+    """
+
+    scale: float
+    first: int
+    rest: Weights
+
+
+Polynomial = tuple[float, ...]
+"""Coefficients of x, x^2, x^3, ...; the constant is always zero."""
+
+
+@dataclass(frozen=True)
+class Tableau:
+    """One explicit Runge-Kutta method, checked when it is made. The compiled engine takes any of them.
+
+    Attributes:
+        name: What users call it.
+        order: Order of convergence; also the exponent of the step-size controller.
+        c: Where in the step each slope is evaluated.
+        a: Row i holds the i weights of the earlier slopes.
+        b: Weights of the step.
+        error: Weights of the error estimate, over the slopes and, for an FSAL method, the end slope; ``None`` if
+            the method has no estimate and takes steps of a given size.
+        polynomials: p_i(x) of the dense output, one for each slope and one for the end slope.
+        dense_order: Order of the dense output.
+        fsal: Whether the error estimate needs the end slope, so that every step evaluates it.
+        last_stage_ends: Whether the next step begins with the last slope of this one, although that was not evaluated
+            at the end of the step; as in torchdiffeq, see :meth:`reusing_last_stage`.
+    """
+
+    name: str
+    order: int
+    c: tuple[float, ...]
+    a: tuple[tuple[float, ...], ...]
+    b: tuple[float, ...]
+    error: tuple[float, ...] | None = None
+    polynomials: tuple[Polynomial, ...] = field(default=())
+    dense_order: int = 0
+    fsal: bool = False
+    last_stage_ends: bool = False
+
+    def __post_init__(self) -> None:
+        self._check()
+        if not self.polynomials:
+            object.__setattr__(self, "polynomials", hermite(self.b))
+            object.__setattr__(self, "dense_order", min(self.order, 3))
+
+    def _check(self) -> None:
+        """Raise ``ValueError`` if the coefficients do not fit together; turn lists into tuples."""
+        for name in ("c", "b", "error"):
+            values = getattr(self, name)
+            object.__setattr__(self, name, None if values is None else tuple(map(float, values)))
+        for name in ("a", "polynomials"):
+            object.__setattr__(self, name, tuple(tuple(map(float, row)) for row in getattr(self, name)))
+        slopes = len(self.b)
+        require(slopes > 0, "b", self.b, "at least one weight")
+        require(len(self.c) == slopes, "c", self.c, f"as many values as b, {slopes}")
+        rows = [len(row) for row in self.a]
+        require(rows == list(range(slopes)), "a", f"rows of {rows}", f"rows of {list(range(slopes))} weights")
+        for c, row in zip(self.c, self.a, strict=True):
+            require(abs(sum(row) - c) < 1e-8, "a", row, f"weights that add up to c = {c}")
+        require(abs(sum(self.b) - 1) < 1e-8, "b", self.b, "weights that add up to 1")
+        if self.error is not None:
+            wanted = slopes + self.fsal
+            takes = f"{wanted} weights{', the last for the end slope' if self.fsal else ''}"
+            require(len(self.error) == wanted, "error", self.error, takes)
+            require(abs(sum(self.error)) < 1e-8, "error", self.error, "weights that add up to 0")
+        fits = len(self.polynomials) in (0, slopes + 1)
+        require(fits, "polynomials", len(self.polynomials), f"{slopes + 1}, one per slope and one for the end slope")
+
+    def order_conditions(self, up_to: int = 8) -> OrderConditions:
+        """Check which order the method really has.
+
+        Example:
+            >>> import anode
+            >>> heun = anode.Tableau("mine", 2, c=(0, 1), a=((), (1,)), b=(0.5, 0.5))
+            >>> heun.order_conditions().order
+            2
+        """
+        return order_conditions(self.a, self.b, up_to)
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether the method can choose its own step size."""
+        return self.error is not None
+
+    @cached_property
+    def stages(self) -> tuple[tuple[float, Row], ...]:
+        """``(c_i, row i of a)`` for every slope but the first, then for the end slope, whose row is b."""
+        return tuple((c, _row(row)) for c, row in zip((*self.c[1:], 1.0), (*self.a[1:], self.b), strict=True))
+
+    @cached_property
+    def weights(self) -> Weights:
+        """The step's weights b."""
+        return _sparse(self.b)
+
+    @cached_property
+    def weights_by_slope(self) -> dict[int, float]:
+        """The same as a dictionary."""
+        return dict(self.weights)
+
+    @cached_property
+    def error_row(self) -> Row:
+        """The error estimate's weights."""
+        return _row(self.error or ())
+
+    @cached_property
+    def feeds(self) -> tuple[Weights, ...]:
+        """For each slope, and the end slope, the later ones it enters: (index, weight) pairs."""
+        rows = (*self.a, self.b)
+        return tuple(_sparse([row[i] if i < len(row) else 0.0 for row in rows]) for i in range(len(rows)))
+
+    @cached_property
+    def dense_needs_end_slope(self) -> bool:
+        """Whether the dense output uses the end slope."""
+        return any(self.polynomials[-1])
+
+    @cached_property
+    def stability(self) -> float:
+        """How far the stability region reaches along the negative real axis, to two decimals."""
+        slopes, coefficients = [1.0] * len(self.b), [1.0]
+        for _ in self.b:
+            coefficients.append(sum(b * k for b, k in zip(self.b, slopes, strict=True)))
+            slopes = [sum(a * k for a, k in zip(row, slopes, strict=False)) for row in self.a]
+        x = 0.01
+        while abs(sum(c * (-x) ** n for n, c in enumerate(coefficients))) <= 1:
+            x += 0.01
+        return x
+
+    @cached_property
+    def linear(self) -> Tableau:
+        """The same method with straight lines between the ends of its steps."""
+        lines = tuple((b,) for b in self.b)
+        return replace(self, polynomials=(*lines, (0.0,)), dense_order=1)
+
+    def reusing_last_stage(self, middle: Sequence[float]) -> Tableau:
+        """Return the method as torchdiffeq runs it, with the last stage in place of the end slope.
+
+        This saves one evaluation per step and costs accuracy.
+
+        Args:
+            middle: Weights of the slopes in the state half way.
+        """
+        *rows, before, end = quartic(self.b, (*middle, 0.0))
+        last = tuple(x + y for x, y in zip(before, end, strict=True))
+        return replace(self, polynomials=(*rows, last, (0.0,)), dense_order=1, last_stage_ends=True)
+
+
+def _sparse(weights: Sequence[float]) -> Weights:
+    return tuple((i, w) for i, w in enumerate(weights) if w != 0)
+
+
+def _row(weights: Sequence[float]) -> Row:
+    first = max(range(len(weights)), key=lambda i: abs(weights[i]))
+    scale = weights[first]
+    return Row(scale, first, tuple((i, w / scale) for i, w in _sparse(weights) if i != first))
+
+
+def hermite(b: tuple[float, ...]) -> tuple[Polynomial, ...]:
+    """The cubic through both ends of a step with the right slopes there."""
+    rows = [[0.0, 3 * w, -2 * w] for w in b] + [[0.0, -1.0, 1.0]]
+    for power, value in enumerate((1.0, -2.0, 1.0)):
+        rows[0][power] += value
+    return tuple(tuple(row) for row in rows)
+
+
+def quartic(b: tuple[float, ...], middle: tuple[float, ...]) -> tuple[Polynomial, ...]:
+    """The quartic through both ends with the right slopes there and ``y + h sum_i middle_i k_i`` half way."""
+    rows = [[0.0, 16 * m - 5 * w, 14 * w - 32 * m, 16 * m - 8 * w] for w, m in zip((*b, 0.0), middle, strict=True)]
+    for power, (first, last) in enumerate(((1.0, 0.0), (-4.0, 1.0), (5.0, -3.0), (-2.0, 2.0))):
+        rows[0][power] += first
+        rows[-1][power] += last
+    return tuple(tuple(row) for row in rows)
