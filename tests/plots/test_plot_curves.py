@@ -114,6 +114,8 @@ def test_a_logarithmic_axis_has_plain_numbers_unless_it_is_long(values, expected
 def test_a_logarithmic_axis_without_anything_above_zero_is_still_drawn():
     made = figure()
     curves(made.axes[0], [1, 2], {"NODE": [[0.0], [np.nan]]}, log=True)
+    assert made.axes[0].get_yscale() == "linear"
+    np.testing.assert_array_equal(made.axes[0].lines[0].get_ydata(), [0, np.nan])
     made.draw_without_rendering()
 
 

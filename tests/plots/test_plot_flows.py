@@ -119,11 +119,14 @@ def test_a_vector_field_has_arrows_of_one_length_along_its_slopes():
 
 def test_states_that_are_not_finite_leave_gaps_and_no_warnings():
     for paths, draw, three_d in ((FLAT, flow_2d, False), (LIFTED, flow_3d, True)):
-        broken = paths.copy()
-        broken[10:, 3] = np.inf
-        broken[5, 4] = np.nan
+        broken, gaps = paths.copy(), paths.copy()
+        broken[10:, 3], gaps[10:, 3] = np.inf, np.nan
+        broken[5, 4] = gaps[5, 4] = np.nan
         ax = axes(three_d)
         draw(ax, broken, LABELS)
+        lines = ax.collections[0]
+        drawn = np.array(lines._segments3d if three_d else [path.vertices for path in lines.get_paths()])
+        np.testing.assert_array_equal(drawn, gaps.swapaxes(0, 1))
         ax.figure.draw_without_rendering()
 
 
@@ -131,6 +134,10 @@ def test_states_that_are_not_finite_leave_gaps_and_no_warnings():
 def test_a_few_points_that_rest_are_drawn(count):
     ax = axes()
     flow_2d(ax, np.ones((2, count, 2)), [1] * count)
+    lines, starts, ends = ax.collections
+    assert [len(lines.get_segments()), len(starts.get_offsets()), len(ends.get_offsets())] == [count] * 3
+    assert ax.get_xlim()[0] < 1 < ax.get_xlim()[1]
+    assert ax.get_ylim()[0] < 1 < ax.get_ylim()[1]
     ax.figure.draw_without_rendering()
 
 

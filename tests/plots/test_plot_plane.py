@@ -52,7 +52,9 @@ def test_values_that_are_not_finite_are_left_out():
     values = VALUES.copy()
     values[3, 3] = np.nan
     values[4, 3] = np.inf
-    plane(ax, XS, YS, values)
+    mesh = plane(ax, XS, YS, values)
+    drawn = np.asarray(mesh.get_array()).reshape(VALUES.shape)
+    assert np.argwhere(np.isnan(drawn)).tolist() == [[3, 3], [4, 3]]
     ax.figure.draw_without_rendering()
 
 
