@@ -18,7 +18,7 @@ from anode.cli.console import show_warning
 from anode.experiments import workers
 from anode.experiments.reproduce import Settings, planned
 from anode.experiments.runs import Place
-from anode.experiments.single import Single, load_saved
+from anode.experiments.single import TrainOptions, load_saved
 from anode.experiments.toy import protocols
 from anode.experiments.toy.runs import ToyRun
 from anode.experiments.toy.studies import STUDIES
@@ -86,7 +86,7 @@ def test_every_command_has_help(invoke, command):
 
 def test_the_help_of_train_has_every_option_with_its_default_the_datasets_and_an_example(invoke):
     text = plain(invoke("train", "--help").stdout)
-    defaults = {name: field.default for name, field in Single.__dataclass_fields__.items()}
+    defaults = {name: field.default for name, field in TrainOptions.__dataclass_fields__.items()}
     defaults |= {name: getattr(defaults["solver"], name) for name in SETTINGS}
     for name, default in defaults.items():
         if name in ("data", "solver"):
@@ -129,7 +129,7 @@ def test_the_defaults_of_the_command_are_those_of_the_library(invoke, tmp_path, 
     monkeypatch.setattr("anode.experiments.reproduce.reproduce", lambda work, _: seen.append(work) or 1 / 0)
     invoke("train", "g")
     invoke("reproduce")
-    assert seen == [(Single("g"), Path("g-node"), None, Place()), planned(Settings())]
+    assert seen == [(TrainOptions("g"), Path("g-node"), None, Place()), planned(Settings())]
     assert seen[1].out == Path("results/mine/toy")
 
 
@@ -444,7 +444,7 @@ def test_without_a_folder_every_data_and_model_has_one_of_its_own(invoke, tmp_pa
     for arguments in (["moons"], ["moons", "--augment", "1"], ["moons", "--model", "resnet"], ["circles"]):
         result = invoke("train", *arguments, *QUICK)
         assert (result.exit_code, result.stderr) == (0, "")
-        assert f"saved: {Single(arguments[0]).data}-" in result.stdout
+        assert f"saved: {TrainOptions(arguments[0]).data}-" in result.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "circles-node",
         "moons-anode1",

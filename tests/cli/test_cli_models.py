@@ -19,7 +19,7 @@ from anode import History
 from anode.cli import app
 from anode.cli.models import described
 from anode.experiments import single
-from anode.experiments.single import Single, load_saved
+from anode.experiments.single import TrainOptions, load_saved
 from anode.files import read_json, read_tensors
 from helpers.refusals import refused
 
@@ -145,11 +145,13 @@ def test_the_parameters_are_counted_with_and_without_time(tmp_path, options, sai
 
 
 def test_the_papers_models_have_the_papers_parameters():
-    assert described(Single("mnist", augment=5)) == "ANODE on mnist: 85,462 parameters, 84,816 without time"
-    assert described(Single("mnist", filters=92, time=False)) == "NODE on mnist: 84,395 parameters, time not used"
-    assert described(Single("cifar10", filters=125)) == "NODE on cifar10: 173,611 parameters, 172,358 without time"
+    assert described(TrainOptions("mnist", augment=5)) == "ANODE on mnist: 85,462 parameters, 84,816 without time"
+    assert described(TrainOptions("mnist", filters=92, time=False)) == "NODE on mnist: 84,395 parameters, time not used"
+    assert (
+        described(TrainOptions("cifar10", filters=125)) == "NODE on cifar10: 173,611 parameters, 172,358 without time"
+    )
     expected = "ANODE on tiny_imagenet: 6,592,472 parameters, 6,591,824 without time"
-    assert described(Single("tiny_imagenet", augment=5)) == expected
+    assert described(TrainOptions("tiny_imagenet", augment=5)) == expected
 
 
 def test_points_have_no_parameters_of_time_to_count(tmp_path):
@@ -438,7 +440,7 @@ def test_after_a_mistake_the_first_process_alone_clears_up(tmp_path, monkeypatch
     monkeypatch.setattr(single, "fit", mistaken)
     monkeypatch.setattr(single, "Ranks", lambda _: SimpleNamespace(first=first))
     with pytest.raises(ValueError, match="batch_size: takes less"):
-        single.train_single(Single("moons"), folder)
+        single.train_single(TrainOptions("moons"), folder)
     assert list(contents(tmp_path)) == ([] if first else ["new/run/run.json"])
     assert (tmp_path / "new").exists() != first
 

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import binomtest
 
 import anode
-from anode.experiments.findings import Finding, by_chance, spread
+from anode.experiments.findings import Finding, by_chance, mean_std
 from anode.experiments.runs import Result
 from anode.experiments.toy.claims import (
     CLAIMS,
@@ -307,8 +307,8 @@ def test_the_best_constant_on_g_has_the_loss_that_is_said():
 
 
 def test_a_spread_leaves_out_what_is_not_finite():
-    assert spread(np.array([1.0, 2.0, np.nan, np.inf, 3.0])) == "2 ± 0.82 in 3 of 5 repeats"
-    assert spread(np.array([np.nan, np.inf])) == "in none of 2 repeats"
+    assert mean_std(np.array([1.0, 2.0, np.nan, np.inf, 3.0])) == "2 ± 0.82 in 3 of 5 repeats"
+    assert mean_std(np.array([np.nan, np.inf])) == "in none of 2 repeats"
 
 
 def test_epochs_are_counted_to_the_first_below_a_level():

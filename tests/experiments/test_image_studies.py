@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anode.experiments.findings import spread
+from anode.experiments.findings import mean_std
 from anode.experiments.images import panels
 from anode.experiments.images.claims import TABLE1
 from anode.experiments.images.curves import COLUMNS, percent, windows
@@ -149,10 +149,10 @@ def test_the_table_of_a_study_has_a_row_for_every_run(results, drawn, name):
         history = result.history
         assert row[1:8] == [
             f"{result.run.parameters:,}",
-            spread(history.loss[-10:].astype(float).mean(0)),
-            spread(history.nfe[:10].mean(0)),
-            spread(history.nfe[-10:].mean(0)),
-            spread(history.validation[-1]),
+            mean_std(history.loss[-10:].astype(float).mean(0)),
+            mean_std(history.nfe[:10].mean(0)),
+            mean_std(history.nfe[-10:].mean(0)),
+            mean_std(history.validation[-1]),
             percent(history.validation_accuracy[-1]),
             "0",
         ]

@@ -405,7 +405,7 @@ def test_processes_share_a_study_and_nothing_is_lost_when_one_is_killed(tmp_path
 
 
 def test_what_a_grid_does_not_name_keeps_the_papers_values():
-    found = spaces.checked({"ANODE": {"lr": [1e-3, 3e-3], "augment": [1, 2]}})
+    found = spaces.complete_spaces({"ANODE": {"lr": [1e-3, 3e-3], "augment": [1, 2]}})
     assert found == {"ANODE": {"batch_size": (64, 128), "lr": (1e-3, 3e-3), "hidden": (16, 32), "augment": (1, 2)}}
 
 

@@ -11,12 +11,12 @@ from PIL import Image
 import anode
 from anode.experiments import single as module
 from anode.experiments.pictures import draw_saved
-from anode.experiments.single import Saved, Single, load_saved, train_single
+from anode.experiments.single import Saved, TrainOptions, load_saved, train_single
 from anode.files import DamagedFileError, locked
 from anode.models.flow import PAPER
 from anode.train.history import History
 
-QUICK = Single("moons", epochs=1, batch_size=250)
+QUICK = TrainOptions("moons", epochs=1, batch_size=250)
 FILES = ["history.csv", "history.json", "model.json", "model.safetensors", "run.json"]
 
 
@@ -41,7 +41,7 @@ def copy(folder, tmp_path):
 
 
 def test_the_defaults_are_the_papers():
-    single = Single("g")
+    single = TrainOptions("g")
     assert (single.hidden, single.epochs, single.batch_size, single.lr) == (32, 50, None, 1e-3)  # 64, or all
     assert single.solver == PAPER
     assert (single.activation, single.time, single.chosen_loss, single.augment) == ("relu", True, "huber", 0)
@@ -384,10 +384,10 @@ def test_options_that_ask_for_more_than_the_model_is_are_refused_at_once(copy, n
 @pytest.mark.parametrize(
     ("single", "name"),
     [
-        (Single("moons"), "moons-node"),
-        (Single("moons", augment=5), "moons-anode5"),
-        (Single("g", model="resnet"), "g-resnet"),
-        (Single("mnist", augment=1), "mnist-anode1"),
+        (TrainOptions("moons"), "moons-node"),
+        (TrainOptions("moons", augment=5), "moons-anode5"),
+        (TrainOptions("g", model="resnet"), "g-resnet"),
+        (TrainOptions("mnist", augment=1), "mnist-anode1"),
     ],
 )
 def test_a_run_has_a_name_of_its_data_and_model(single, name):
@@ -395,7 +395,12 @@ def test_a_run_has_a_name_of_its_data_and_model(single, name):
 
 
 @pytest.mark.parametrize(
-    "single", [Single("moons", augment=2), Single("g", model="resnet", dim=3), Single("digits", side=4, augment=1)]
+    "single",
+    [
+        TrainOptions("moons", augment=2),
+        TrainOptions("g", model="resnet", dim=3),
+        TrainOptions("digits", side=4, augment=1),
+    ],
 )
 def test_a_model_has_the_settings_that_the_options_say(single):
     model = single.build()

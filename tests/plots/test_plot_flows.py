@@ -6,7 +6,7 @@ from matplotlib.patches import FancyArrowPatch
 from matplotlib.quiver import Quiver
 
 from anode.plots.flows import flow_1d, flow_2d, flow_3d, project_3d, vector_field_1d
-from anode.plots.marks import limits, spread
+from anode.plots.marks import far_apart, limits
 from anode.plots.style import CLASS_COLORS, figure
 from helpers.synthetic import TIMES, disc_and_annulus, lifting_flow, turning_flow
 
@@ -42,7 +42,7 @@ def test_labels_decide_the_colours_of_lines_dots_and_arrowheads():
     np.testing.assert_allclose(lines.get_colors()[:, :3], COLORS)
     np.testing.assert_allclose(starts.get_edgecolor()[:, :3], COLORS)
     np.testing.assert_allclose(ends.get_facecolor()[:, :3], COLORS)
-    assert [patch.get_facecolor()[:3] for patch in arrows(ax)] == [tuple(COLORS[i]) for i in spread(FLAT, 24)]
+    assert [patch.get_facecolor()[:3] for patch in arrows(ax)] == [tuple(COLORS[i]) for i in far_apart(FLAT, 24)]
 
 
 def test_all_of_the_paths_are_within_the_axes():
@@ -73,7 +73,7 @@ def test_some_paths_that_move_carry_arrowheads():
 def test_arrowheads_are_spread_over_the_starting_points():
     in_a_row = np.stack([np.linspace(0, 10, 101), np.zeros(101)], -1)
     paths = np.stack([in_a_row, in_a_row + np.array([0, 3])])
-    assert sorted(spread(paths, 5)) == [0, 25, 50, 75, 100]
+    assert sorted(far_apart(paths, 5)) == [0, 25, 50, 75, 100]
 
 
 def test_paths_in_space_are_drawn_in_space():

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from anode.bench.speed import Found
 from anode.bench.turns import Row
 
-Table = tuple[str, list[str], list[list[str]]]
+TextTable = tuple[str, list[str], list[list[str]]]
 """A title, the names of the columns, and rows."""
 
 
-def tables(found: Sequence[Found]) -> list[Table]:
+def tables(found: Sequence[Found]) -> list[TextTable]:
     """A table for every part."""
     return [growth(one) if one.part.values else comparison(one) for one in found]
 
 
-def comparison(found: Found) -> Table:
+def comparison(found: Found) -> TextTable:
     """A part with one point: time, how many times that of the first row, NFE, and the share of the machine's peak.
 
     NFE is that of the first solve, which all sides do with the same weights; the share is that of all solves.
@@ -41,7 +41,7 @@ def comparison(found: Found) -> Table:
     return found.part.title, columns, shown
 
 
-def growth(found: Found) -> Table:
+def growth(found: Found) -> TextTable:
     """A sweep: a line for each of its values."""
     labels = list(dict.fromkeys(row.label for rows in found.rows for row in rows))
     shown = []

@@ -97,12 +97,12 @@ def train(
     - `torchrun --nproc-per-node 2 -m anode train mnist --augment 5 --out mnist` for two processes, each half a batch
     """
     from anode.experiments.runs import Place
-    from anode.experiments.single import Single, train_single
+    from anode.experiments.single import TrainOptions, train_single
     from anode.train.ranks import start
 
-    arguments = {name: value for name, value in locals().items() if name in Single.__dataclass_fields__}
+    arguments = {name: value for name, value in locals().items() if name in TrainOptions.__dataclass_fields__}
     with friendly("interrupted; nothing was begun"):
-        single = Single(**{**arguments, "solver": PAPER.but(**solver)})
+        single = TrainOptions(**{**arguments, "solver": PAPER.but(**solver)})
         single.check()
     folder = Path(single.name) if folder is None else folder
     with friendly(f"interrupted; what was kept of it, if anything, is in {folder}"), start() as rank:

@@ -14,7 +14,7 @@ from anode.files import locked, make_folder, remove_unfinished
 
 
 @dataclass(frozen=True)
-class Finding:
+class Inspection:
     """What was found about a file or a split.
 
     Attributes:
@@ -76,7 +76,7 @@ def fetch(name: str, root: str | Path | None = None, tell: Tell = lambda *_: Non
     return folder
 
 
-def check(name: str, root: str | Path | None = None) -> list[Finding]:
+def check(name: str, root: str | Path | None = None) -> list[Inspection]:
     """Compare files with the official ones, and read them.
 
     Args:
@@ -98,27 +98,27 @@ def check(name: str, root: str | Path | None = None) -> list[Finding]:
     return files + [_read(name, split, root) for split in SPLITS]
 
 
-def _compare(folder: Path, name: str, official: str) -> Finding:
+def _compare(folder: Path, name: str, official: str) -> Inspection:
     """Compare a file's checksum with the official one."""
     if (folder / name).is_file():
         found = md5(folder / name)
         other = f"not the official file: its MD5 is {found}, the official one's {official}"
-        return Finding(name, True, "the official file" if found == official else other)
+        return Inspection(name, True, "the official file" if found == official else other)
     if (folder / name.removesuffix(".gz")).is_file():
-        return Finding(name, True, "decompressed, which has no official checksum")
-    return Finding(name, False, "missing")
+        return Inspection(name, True, "decompressed, which has no official checksum")
+    return Inspection(name, False, "missing")
 
 
-def _read(name: str, split: str, root: str | Path | None) -> Finding:
+def _read(name: str, split: str, root: str | Path | None) -> Inspection:
     """Read a split."""
     try:
         data = load(name, split, root)
     except (ValueError, OSError) as error:
-        return Finding(split, False, f"cannot be read: {error}")
-    return Finding(split, True, _describe(data, IMAGES[name].counts[split]))
+        return Inspection(split, False, f"cannot be read: {error}")
+    return Inspection(split, True, _split_note(data, IMAGES[name].counts[split]))
 
 
-def _describe(data: ImageData, official: int) -> str:
+def _split_note(data: ImageData, official: int) -> str:
     """A split in a few words."""
     text = f"{len(data):,} images of {'x'.join(map(str, data.shape))}, {data.classes} classes"
     return text if len(data) == official else f"{text}; not the official split, which has {official:,}"

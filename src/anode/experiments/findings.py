@@ -107,7 +107,7 @@ class Claim:
         return finding.among(trained)
 
 
-def spread(values: Array, form: str = "{:.3g} ± {:.2g}") -> str:
+def mean_std(values: Array, form: str = "{:.3g} ± {:.2g}") -> str:
     """Mean and standard deviation over repeats; if not all have a value, in how many of them."""
     values = np.asarray(values, dtype=float)
     finite = values[np.isfinite(values)]

@@ -298,7 +298,7 @@ def draw(study: Study, results: Results, folder: Path) -> None:
 
 def summary(work: Work, before: dict[str, Any], results: Results) -> dict[str, Any]:
     """The content of the results file: this time's findings, and those that were there and not looked at again."""
-    found = {claim.number: checked(claim, results) for claim in work.claims}
+    found = {claim.number: checked_claim(claim, results) for claim in work.claims}
     found = {**{claim["number"]: claim for claim in before.get("claims", [])}, **found}
     drawn = {*before.get("studies", []), *(study.id for study in work.studies)}
     timings = {entry["name"]: entry for entry in before.get("timings", [])}
@@ -338,7 +338,7 @@ def failures_of(name: str, result: Result) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def checked(claim: Claim, results: Results) -> dict[str, Any]:
+def checked_claim(claim: Claim, results: Results) -> dict[str, Any]:
     """A claim with what was found, for the results file."""
     finding = claim.find(results)
     return {

@@ -37,7 +37,7 @@ IMAGE_ONLY = ("filters", "side", "train_size", "head_channels")
 
 
 @dataclass(frozen=True)
-class Single:
+class TrainOptions:
     """What to train: the options of ``anode train``."""
 
     data: str
@@ -107,7 +107,7 @@ class Single:
 
     def only_default(self, name: str, why: str) -> None:
         """Refuse an option that has no meaning here."""
-        if getattr(self, name) != Single.__dataclass_fields__[name].default:
+        if getattr(self, name) != TrainOptions.__dataclass_fields__[name].default:
             raise ValueError(f"{name}: has no meaning for {why}; leave it out")
 
     def dataset(self, seed: int) -> Dataset:
@@ -136,11 +136,11 @@ class Single:
 
     def to_json(self) -> dict[str, Any]:
         """The options as JSON has them, those of the solver among the others."""
-        options = {name: getattr(self, name) for name in Single.__dataclass_fields__ if name != "solver"}
+        options = {name: getattr(self, name) for name in TrainOptions.__dataclass_fields__ if name != "solver"}
         return options | self.solver.to_json(PAPER)
 
     @classmethod
-    def from_json(cls, options: dict[str, Any]) -> Single:
+    def from_json(cls, options: dict[str, Any]) -> TrainOptions:
         """The options that :meth:`to_json` described."""
         solver = {name: value for name, value in options.items() if name in SETTINGS}
         others = {name: value for name, value in options.items() if name not in SETTINGS}
@@ -182,7 +182,7 @@ class Prepared:
     options: dict[str, Any]
 
 
-def prepare(single: Single, place: Place = HERE) -> Prepared:
+def prepare(single: TrainOptions, place: Place = HERE) -> Prepared:
     """Make model and data, and complain about what does not fit together."""
     single.check()
     seeds = range(single.seed, single.seed + single.repeats)
@@ -203,7 +203,7 @@ def prepare(single: Single, place: Place = HERE) -> Prepared:
     return Prepared(model.to(place.device), data, validation, options)
 
 
-def image_data(single: Single, root: Path | None) -> tuple[Any, Any]:
+def image_data(single: TrainOptions, root: Path | None) -> tuple[Any, Any]:
     """Training images, and those to look at on the way: the test images, or some kept from training."""
     train, test = (images.load(single.data, split, root) for split in ("train", "test"))
     if single.train_size is not None:
@@ -217,14 +217,14 @@ def image_data(single: Single, root: Path | None) -> tuple[Any, Any]:
     return train, test
 
 
-def checked_share(single: Single, size: int) -> float:
+def checked_share(single: TrainOptions, size: int) -> float:
     """The fraction of so many points or images that is kept from training."""
     takes = f"a fraction that leaves some of {size} on either side"
     require(0 < round(single.validation * size) < size, "validation", single.validation, takes)
     return single.validation
 
 
-def toy_data(single: Single, seeds: Sequence[int]) -> tuple[Any, Any]:
+def toy_data(single: TrainOptions, seeds: Sequence[int]) -> tuple[Any, Any]:
     """Points to train on, and those kept for validation, if any."""
     whole = [single.dataset(seed) for seed in seeds]
     if not single.validation:
@@ -234,7 +234,7 @@ def toy_data(single: Single, seeds: Sequence[int]) -> tuple[Any, Any]:
     return targets([part[0] for part in parts], single), targets([part[1] for part in parts], single)
 
 
-def targets(data: Sequence[Dataset], single: Single) -> Any:
+def targets(data: Sequence[Dataset], single: TrainOptions) -> Any:
     """The data as training takes it: with classes for cross entropy, and without a list for a single model."""
     if single.chosen_loss != "cross_entropy":
         return data[0] if single.repeats == 1 else data
@@ -242,7 +242,7 @@ def targets(data: Sequence[Dataset], single: Single) -> Any:
     return data[0].x, data[0].labels
 
 
-def train_single(single: Single, folder: Path, minutes: float | None = None, place: Place = HERE) -> History:
+def train_single(single: TrainOptions, folder: Path, minutes: float | None = None, place: Place = HERE) -> History:
     """Train, and save model and history into a folder; go on with what was begun there with the same options.
 
     Args:
@@ -291,7 +291,7 @@ def train_single(single: Single, folder: Path, minutes: float | None = None, pla
     return history
 
 
-def earlier(single: Single, folder: Path) -> bool:
+def earlier(single: TrainOptions, folder: Path) -> bool:
     """Whether a folder holds a run that was begun with the same options; ``ValueError`` if it holds something else."""
     if not folder.exists() or (folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir())):
         return False
@@ -306,7 +306,7 @@ def earlier(single: Single, folder: Path) -> bool:
     return True
 
 
-def options_in(folder: Path) -> Single:
+def options_in(folder: Path) -> TrainOptions:
     """The options that a run in a folder was begun with."""
     if not (folder / "run.json").is_file():
         raise ValueError(f"{folder}: is not a folder of anode train, it has no run.json")
@@ -314,7 +314,7 @@ def options_in(folder: Path) -> Single:
     try:
         if content["format"] != FORMAT:
             raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
-        return Single.from_json(content["options"])
+        return TrainOptions.from_json(content["options"])
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedFileError(f"{folder / 'run.json'}: is damaged ({error})") from None
 
@@ -324,7 +324,7 @@ class Saved:
     """What ``anode train`` saved."""
 
     name: str
-    single: Single
+    single: TrainOptions
     model: Any
     history: History
 

@@ -22,7 +22,7 @@ def as_values(name: str, values: ArrayLike, shape: Sequence[str | int | tuple[in
         shape: For each dimension its name, if it may have any size, or the size, or the sizes, it takes.
     """
     array = np.asarray(values, dtype=np.float64)
-    takes = "an array of shape [" + ", ".join(_describe(size) for size in shape) + "]"
+    takes = "an array of shape [" + ", ".join(_in_words(size) for size in shape) + "]"
     fits = array.ndim == len(shape) and all(_fits(n, size) for n, size in zip(array.shape, shape, strict=True))
     require(fits, name, array.shape, takes)
     return np.where(np.isfinite(array), array, np.nan)
@@ -37,7 +37,7 @@ def as_labels(labels: ArrayLike, count: int) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-def _describe(size: str | int | tuple[int, ...]) -> str:
+def _in_words(size: str | int | tuple[int, ...]) -> str:
     return " or ".join(map(str, size)) if isinstance(size, tuple) else str(size)
 
 

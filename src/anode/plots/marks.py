@@ -43,7 +43,7 @@ def dots(ax: Any, points: Array, colors: Sequence[str], size: float = 11.0, *, h
 
 def arrowheads(ax: Any, paths: Array, colors: Sequence[str], count: int) -> None:
     """Arrowheads halfway along some of the paths [times, points, 2 or 3]."""
-    for i in spread(paths, count):
+    for i in far_apart(paths, count):
         tail, tip = _halfway(paths[:, i])
         ax.add_patch(_Arrow3D(tail, tip, colors[i]) if len(tip) == 3 else _Arrow(tail, tip, colors[i]))
 
@@ -80,7 +80,7 @@ def frame_3d(ax: Any, points: Array, elev: float = CAMERA[0], azim: float = CAME
     ax.view_init(elev=elev, azim=azim)
 
 
-def spread(paths: Array, count: int) -> list[int]:
+def far_apart(paths: Array, count: int) -> list[int]:
     """So many of the paths that move, which start far from each other: each the farthest from those before."""
     lengths = np.linalg.norm(np.diff(paths, axis=0), axis=-1).sum(0)  # NaN, and so left out, where any state is
     extent = max(high - low for low, high in limits(paths, margin=0.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from anode.experiments.findings import Claim, Finding, spread
+from anode.experiments.findings import Claim, Finding, mean_std
 from anode.experiments.images.curves import TITLES, final, pair, percent, windows
 from anode.experiments.images.scales import TOO_MANY, equal
 from anode.experiments.runs import Result
@@ -61,7 +61,7 @@ def faster(results: Results) -> Finding:
     """Claim 10."""
     gains = {data: times_faster(results[f"{data}-p0"], results[f"{data}-p10"]) for data in ("mnist", "cifar10")}
     parts = {"MNIST: 5 times fewer": gains["mnist"] >= 5, "CIFAR10: 2.5 times fewer": gains["cifar10"] >= 2.5}
-    numbers = [(f"{TITLES[data]}: times fewer iterations", spread(gain)) for data, gain in gains.items()]
+    numbers = [(f"{TITLES[data]}: times fewer iterations", mean_std(gain)) for data, gain in gains.items()]
     return Finding.of_parts(parts, numbers)
 
 
@@ -69,7 +69,7 @@ def cheaper(results: Results) -> Finding:
     """Claim 11."""
     shares = {data: evaluations_needed(results[f"{data}-p0"], results[f"{data}-p10"]) for data in ("mnist", "cifar10")}
     parts = {f"{TITLES[data]}: at most 2/3": share <= 2 / 3 for data, share in shares.items()}
-    numbers = [(f"{TITLES[data]}: ANODE's NFE over NODE's at the same loss", spread(s)) for data, s in shares.items()]
+    numbers = [(f"{TITLES[data]}: ANODE's NFE over NODE's at the same loss", mean_std(s)) for data, s in shares.items()]
     return Finding.of_parts(parts, numbers)
 
 
@@ -81,7 +81,7 @@ def same_size(results: Results) -> Finding:
         for series, name in (("loss", "loss"), ("nfe", "NFE")):
             ends = {label: final(result, series) for label, result in models.items()}
             parts[f"{TITLES[data]}: lower {name}"] = ends["ANODE"] < ends["NODE"]
-            numbers += [(f"{TITLES[data]}, {label}: final {name}", spread(value)) for label, value in ends.items()]
+            numbers += [(f"{TITLES[data]}, {label}: final {name}", mean_std(value)) for label, value in ends.items()]
     return Finding.of_parts(parts, numbers)
 
 
@@ -102,7 +102,7 @@ def weight_decay(results: Results) -> Finding:
             [nfe["ANODE with decay"] < nfe[other] for other in list(names)[:-1]], axis=0
         ),
     }
-    numbers = [(f"{label}: final loss, NFE", f"{spread(loss[label])}, {spread(nfe[label])}") for label in names]
+    numbers = [(f"{label}: final loss, NFE", f"{mean_std(loss[label])}, {mean_std(nfe[label])}") for label in names]
     return Finding.of_parts(parts, numbers)
 
 
@@ -128,9 +128,9 @@ def stability(results: Results) -> Finding:
     node, anode = results["overfit-node"], results["overfit-anode"]
     numbers = []
     for label, result in (("NODE", node), ("ANODE", anode)):
-        numbers.append((f"{label}: most evaluations in a solve", spread(result.history.nfe.max(0))))
+        numbers.append((f"{label}: most evaluations in a solve", mean_std(result.history.nfe.max(0))))
         numbers.append((f"{label}: iterations that failed", str(len(result.history.failures))))
-        numbers.append((f"{label}: final training loss", spread(final(result, "loss"))))
+        numbers.append((f"{label}: final training loss", mean_std(final(result, "loss"))))
     return Finding.of_parts({"NODE: unstable": unstable(node), "ANODE: stable": ~unstable(anode)}, numbers)
 
 
@@ -139,9 +139,9 @@ def scales(results: Results) -> Finding:
     models = pair(results, "tiny_imagenet")
     loss = {label: final(result, "loss") for label, result in models.items()}
     gain = times_faster(models["NODE"], models["ANODE"])
-    numbers = [(f"{label}: final loss", spread(value)) for label, value in loss.items()]
+    numbers = [(f"{label}: final loss", mean_std(value)) for label, value in loss.items()]
     parts = {"lower loss": loss["ANODE"] < loss["NODE"], "5 times fewer iterations": gain >= 5}
-    return Finding.of_parts(parts, [*numbers, ("times fewer iterations", spread(gain))])
+    return Finding.of_parts(parts, [*numbers, ("times fewer iterations", mean_std(gain))])
 
 
 def too_much(results: Results) -> Finding:
@@ -150,8 +150,8 @@ def too_much(results: Results) -> Finding:
     few, many = results["mnist-p10"], results[f"mnist-p{TOO_MANY}"]
     for series, name in (("loss", "loss"), ("nfe", "NFE")):
         parts[f"p = {TOO_MANY}: higher {name}"] = final(many, series) > final(few, series)
-        numbers += [(f"p = {r.run.augment}: final {name}", spread(final(r, series))) for r in (few, many)]
-    numbers += [(f"p = {r.run.augment}: test loss", spread(r.history.validation[-1])) for r in (few, many)]
+        numbers += [(f"p = {r.run.augment}: final {name}", mean_std(final(r, series))) for r in (few, many)]
+    numbers += [(f"p = {r.run.augment}: test loss", mean_std(r.history.validation[-1])) for r in (few, many)]
     return Finding.of_parts(parts, numbers)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 
-from anode.experiments.findings import spread
+from anode.experiments.findings import mean_std
 from anode.experiments.images.scales import equal
 from anode.experiments.runs import Result
 from anode.experiments.study import Results
@@ -77,10 +77,10 @@ def rows(models: Mapping[str, Result]) -> list[list[str]]:
             [
                 label,
                 f"{result.run.parameters:,}",
-                spread(final(result, "loss")),
-                spread(nfe[0]),
-                spread(nfe[-1]),
-                spread(history.validation[-1]),
+                mean_std(final(result, "loss")),
+                mean_std(nfe[0]),
+                mean_std(nfe[-1]),
+                mean_std(history.validation[-1]),
                 percent(history.validation_accuracy[-1]),
                 str(len(history.failures)),
             ]
@@ -90,4 +90,4 @@ def rows(models: Mapping[str, Result]) -> list[list[str]]:
 
 def percent(shares: Array) -> str:
     """Mean and standard deviation of shares over repeats, in percent; if not all have one, in how many of them."""
-    return spread(100 * shares, "{:.1f} ± {:.1f} %")
+    return mean_std(100 * shares, "{:.1f} ± {:.1f} %")

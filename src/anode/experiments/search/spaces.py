@@ -64,7 +64,7 @@ def settings(model: str, space: Space) -> Iterator[Setting]:
         yield Setting(model, **dict(zip(space, values, strict=True)))  # type: ignore[arg-type]
 
 
-def checked(spaces: Any) -> dict[str, Space]:
+def complete_spaces(spaces: Any) -> dict[str, Space]:
     """Spaces by the names of models, with the paper's values where none are given; or an error."""
     if not isinstance(spaces, Mapping) or not spaces:
         raise ValueError(f"grid: takes a table of models, such as {{'NODE': {{'lr': [0.001], ...}}}}, got {spaces!r}")
@@ -88,4 +88,4 @@ def checked(spaces: Any) -> dict[str, Space]:
 
 def read(path: Path) -> dict[str, Space]:
     """Spaces from a JSON file."""
-    return checked(read_json(path))
+    return complete_spaces(read_json(path))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anode.experiments.findings import Claim, Finding, spread
+from anode.experiments.findings import Claim, Finding, mean_std
 from anode.experiments.runs import Result
 from anode.experiments.study import Results
 from anode.interface.solve import solve
@@ -58,9 +58,9 @@ def cannot_swap(results: Results) -> Finding:
     off = np.abs(same - [-1.0, 1.0]).max(1)
     parts = {"g: both points are mapped near 0": near_zero < 0.1, "identity: learned": off < 0.1}
     numbers = [
-        ("g: largest |φ(±1)|", spread(near_zero)),
-        ("g: final loss (0 is perfect, 1 is φ = 0)", spread(results["map-g"].final_loss)),
-        ("identity: largest |φ(x) - x|", spread(off)),
+        ("g: largest |φ(±1)|", mean_std(near_zero)),
+        ("g: final loss (0 is perfect, 1 is φ = 0)", mean_std(results["map-g"].final_loss)),
+        ("identity: largest |φ(x) - x|", mean_std(off)),
     ]
     return Finding.of_parts(parts, numbers)
 
@@ -85,7 +85,7 @@ def do_not_cross(results: Results) -> Finding:
     crossing = [(euler(flow, x, n).diff(dim=-2) < 0).any(-1).any(-1).any(0).numpy() * n for n in range(1, 9)]
     coarse = np.max(crossing, axis=0)
     parts = {"41 trajectories stay in order": exact, "Euler steps cross": coarse > 0}
-    return Finding.of_parts(parts, [("most Euler steps that still cross (of 1 to 8)", spread(coarse))])
+    return Finding.of_parts(parts, [("most Euler steps that still cross (of 1 to 8)", mean_std(coarse))])
 
 
 # ------------------------------------------------------------------------------------------------------------- losses
@@ -95,16 +95,16 @@ def only_resnet_fits(results: Results) -> Finding:
     """Claim 3."""
     resnet, node = results["g-d1-resnet"].final_loss, results["g-d1-node"].final_loss
     parts = {"ResNet fits": resnet < FITTED, "NODE does not": ~(node < FITTED)}
-    return Finding.of_parts(parts, [("ResNet, final loss", spread(resnet)), ("NODE, final loss", spread(node))])
+    return Finding.of_parts(parts, [("ResNet, final loss", mean_std(resnet)), ("NODE, final loss", mean_std(node))])
 
 
 def node_fits_later(results: Results) -> Finding:
     """Claim 4."""
     resnet, node = (epochs_to(results[name], FITTED) for name in ("g-d2-resnet", "g-d2-node"))
     numbers = [
-        (f"ResNet, epochs to a loss below {FITTED:.3f}", spread(resnet)),
-        (f"NODE, epochs to a loss below {FITTED:.3f}", spread(node)),
-        ("NODE, final loss", spread(results["g-d2-node"].final_loss)),
+        (f"ResNet, epochs to a loss below {FITTED:.3f}", mean_std(resnet)),
+        (f"NODE, epochs to a loss below {FITTED:.3f}", mean_std(node)),
+        ("NODE, final loss", mean_std(results["g-d2-node"].final_loss)),
     ]
     parts = {"NODE fits": results["g-d2-node"].final_loss < FITTED, "later than the ResNet": node > resnet}
     return Finding.of_parts(parts, numbers)
@@ -119,7 +119,7 @@ def mean_gap(results: Results, data: str) -> Array:
 def gap_is_smaller_if_separable(results: Results) -> Finding:
     """Claim 5."""
     entangled, separable = mean_gap(results, "g-d2"), mean_gap(results, "separable-d2")
-    numbers = [("g: mean gap NODE - ResNet", spread(entangled)), ("separable: mean gap", spread(separable))]
+    numbers = [("g: mean gap NODE - ResNet", mean_std(entangled)), ("separable: mean gap", mean_std(separable))]
     return Finding(entangled > separable, numbers)
 
 
@@ -133,9 +133,9 @@ def augmented_is_lower_and_sooner(results: Results) -> Finding:
         parts[f"d = {d}: lower loss"] = anode.final_loss < node.final_loss
         parts[f"d = {d}: sooner"] = needed["ANODE"] < needed["NODE"]
         numbers += [
-            (f"d = {d}: NODE, final loss", spread(node.final_loss)),
-            (f"d = {d}: ANODE, final loss", spread(anode.final_loss)),
-            *((f"d = {d}: {name}, epochs to the final loss of the NODE", spread(n)) for name, n in needed.items()),
+            (f"d = {d}: NODE, final loss", mean_std(node.final_loss)),
+            (f"d = {d}: ANODE, final loss", mean_std(anode.final_loss)),
+            *((f"d = {d}: {name}, epochs to the final loss of the NODE", mean_std(n)) for name, n in needed.items()),
         ]
     return Finding.of_parts(parts, numbers)
 
@@ -148,9 +148,9 @@ def nfe_grows(results: Results) -> Finding:
     growth = nfe_growth(results["g-d2-node"])
     nfe = results["g-d2-node"].per_epoch("nfe")
     numbers = [
-        ("NFE in the first epoch", spread(nfe[0])),
-        ("NFE in the last epoch", spread(nfe[-1])),
-        ("growth", spread(growth)),
+        ("NFE in the first epoch", mean_std(nfe[0])),
+        ("NFE in the last epoch", mean_std(nfe[-1])),
+        ("growth", mean_std(growth)),
     ]
     return Finding(growth > 1.25, numbers)
 
@@ -160,10 +160,10 @@ def augmented_nfe_hardly_grows(results: Results) -> Finding:
     node, anode = nfe_growth(results["g-d1-node"]), nfe_growth(results["g-d1-anode"])
     last = {name: results[f"g-d1-{name}"].per_epoch("nfe")[-1] for name in ("node", "anode")}
     numbers = [
-        ("NODE, growth of NFE", spread(node)),
-        ("ANODE, growth of NFE", spread(anode)),
-        ("NODE, NFE in the last epoch", spread(last["node"])),
-        ("ANODE, NFE in the last epoch", spread(last["anode"])),
+        ("NODE, growth of NFE", mean_std(node)),
+        ("ANODE, growth of NFE", mean_std(anode)),
+        ("NODE, NFE in the last epoch", mean_std(last["node"])),
+        ("ANODE, NFE in the last epoch", mean_std(last["anode"])),
     ]
     return Finding.of_parts({"NODE: nearly doubles": node > 1.75, "ANODE: hardly grows": anode < 1.25}, numbers)
 
@@ -181,10 +181,10 @@ def augmented_generalises(results: Results) -> Finding:
     node, anode = results["slices-d2-node"], results["slices-d2-anode"]
     node_gap, anode_gap = validation_gap(node), validation_gap(anode)
     numbers = [
-        ("NODE: validation loss", spread(node.validation[-1])),
-        ("NODE: gap to training loss", spread(node_gap)),
-        ("ANODE: validation loss", spread(anode.validation[-1])),
-        ("ANODE: gap to training loss", spread(anode_gap)),
+        ("NODE: validation loss", mean_std(node.validation[-1])),
+        ("NODE: gap to training loss", mean_std(node_gap)),
+        ("ANODE: validation loss", mean_std(anode.validation[-1])),
+        ("ANODE: gap to training loss", mean_std(anode_gap)),
     ]
     return Finding.of_parts({"NODE: large gap": node_gap > LARGE, "ANODE: no such gap": anode_gap < LARGE}, numbers)
 
@@ -200,7 +200,7 @@ def solving_backwards_returns(results: Results) -> Finding:
         x = torch.stack([each.x[::30] for each in result.run.datasets()[0]]).double()
         errors = way_back(model.flow, x, rtol=1e-8, atol=1e-10, max_steps=10_000)
         worst.append(errors)
-        numbers.append((f"{result.run.label}: largest |φ⁻¹(φ(x)) - x|", spread(errors)))
+        numbers.append((f"{result.run.label}: largest |φ⁻¹(φ(x)) - x|", mean_std(errors)))
     return Finding(np.max(worst, axis=0) < 1e-3, numbers)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from anode.data import toy
-from anode.experiments.findings import spread
+from anode.experiments.findings import mean_std
 from anode.experiments.runs import Result
 from anode.experiments.toy.runs import snapshot_points
 from anode.models.flow import Flow
@@ -40,8 +40,8 @@ def loss_rows(results: dict[str, Result]) -> list[list[str]]:
     rows = []
     for name, result in results.items():
         nfe = result.per_epoch("nfe")
-        cost = ["", ""] if result.run.model == "ResNet" else [spread(nfe[0]), spread(nfe[-1])]
-        rows.append([name, spread(result.final_loss), *cost, str(len(result.history.failures))])
+        cost = ["", ""] if result.run.model == "ResNet" else [mean_std(nfe[0]), mean_std(nfe[-1])]
+        rows.append([name, mean_std(result.final_loss), *cost, str(len(result.history.failures))])
     return rows
 
 

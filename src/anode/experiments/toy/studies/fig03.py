@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anode.experiments.findings import spread
+from anode.experiments.findings import mean_std
 from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study
 from anode.experiments.toy.claims import ends, euler
@@ -76,7 +76,7 @@ def draw(results: Results) -> Drawing:
     field_and_paths(made.axes[2], same, "trained on the identity")
     field_and_paths(made.axes[3], swap, "trained on g, the swap")
     rows = [
-        [name, spread(ends(result)[:, 0]), spread(ends(result)[:, 1]), spread(result.final_loss)]
+        [name, mean_std(ends(result)[:, 0]), mean_std(ends(result)[:, 1]), mean_std(result.final_loss)]
         for name, result in (("identity", same), ("g", swap))
     ]
     return Drawing(made, ["trained on", "φ(-1)", "φ(1)", "final loss"], rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from anode.experiments.findings import spread
+from anode.experiments.findings import mean_std
 from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study, epochs
 from anode.experiments.toy.claims import validation_gap
@@ -47,7 +47,7 @@ def draw(results: Results) -> Drawing:
     rows = []
     for model, label in (("node", "NODE"), ("anode", "ANODE")):
         held = results[f"slices-d2-{model}"]
-        rows.append([label, spread(held.final_loss), spread(held.validation[-1]), spread(validation_gap(held))])
+        rows.append([label, mean_std(held.final_loss), mean_std(held.validation[-1]), mean_std(validation_gap(held))])
     return Drawing(made, ["", "training loss", "validation loss", "gap"], rows)
 
 
