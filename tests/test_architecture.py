@@ -70,6 +70,12 @@ def test_each_room_uses_only_those_above_it():
     assert {path: below for path, below in found.items() if below} == {}
 
 
+def test_figures_and_claims_do_not_know_each_other():
+    experiments = {path: set(names_in(path.read_text())) for path in (SOURCE / "experiments").rglob("*.py")}
+    knowing = {path for path, names in experiments.items() if any(".claims." in name for name in names)}
+    assert knowing == {SOURCE / "experiments" / "halves.py"}
+
+
 @pytest.mark.parametrize(
     ("room", "source", "below"),
     [

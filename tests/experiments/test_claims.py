@@ -6,17 +6,17 @@ import torch
 from scipy.stats import binomtest
 
 import anode
-from anode.experiments.findings import Finding, by_chance, mean_std
+from anode.experiments.findings import Finding, by_chance
 from anode.experiments.runs import Result
+from anode.experiments.study import mean_std
 from anode.experiments.toy.claims import (
     CLAIMS,
     CONSTANT,
     FITTED,
-    ends,
     epochs_to,
-    euler,
     nfe_growth,
 )
+from anode.experiments.toy.measures import ends, euler
 from anode.experiments.toy.protocols import protocol
 from anode.experiments.toy.runs import MODELS
 from anode.experiments.toy.studies import STUDIES

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anode.experiments.findings import mean_std
 from anode.experiments.images import panels
-from anode.experiments.images.claims import TABLE1
 from anode.experiments.images.curves import COLUMNS, percent, windows
+from anode.experiments.images.reported import TABLE1
 from anode.experiments.images.studies import STUDIES
 from anode.experiments.reproduce import draw
+from anode.experiments.study import mean_std
 from anode.plots.style import MODEL_COLORS
 from anode.train.history import Failure
 from helpers.made_up import RUNS, made, result_of

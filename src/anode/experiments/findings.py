@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anode.experiments.study import Results
-from anode.train.history import Array
 
 Votes = NDArray[np.bool_]
 
@@ -105,13 +104,3 @@ class Claim:
             return finding
         trained = np.all([results[name].trained for name in self.runs], axis=0)
         return finding.among(trained)
-
-
-def mean_std(values: Array, form: str = "{:.3g} ± {:.2g}") -> str:
-    """Mean and standard deviation over repeats; if not all have a value, in how many of them."""
-    values = np.asarray(values, dtype=float)
-    finite = values[np.isfinite(values)]
-    if not len(finite):
-        return f"in none of {len(values)} repeats"
-    some = "" if len(finite) == len(values) else f" in {len(finite)} of {len(values)} repeats"
-    return form.format(finite.mean(), finite.std()) + some

@@ -57,6 +57,16 @@ def epochs(result: Result) -> Array:
     return np.arange(1, result.run.epochs + 1)
 
 
+def mean_std(values: Array, form: str = "{:.3g} ± {:.2g}") -> str:
+    """Mean and standard deviation over repeats; if not all have a value, in how many of them."""
+    values = np.asarray(values, dtype=float)
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return f"in none of {len(values)} repeats"
+    some = "" if len(finite) == len(values) else f" in {len(finite)} of {len(values)} repeats"
+    return form.format(finite.mean(), finite.std()) + some
+
+
 def scene(title: str, paths: Array, labels: Array) -> dict[str, Any]:
     """A flow for the report's viewer, from paths [times, points, 3]; every second time is enough there."""
     solved = np.isfinite(paths).all((0, 2))

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from anode.experiments.findings import Claim, Finding, mean_std
+from anode.experiments.findings import Claim, Finding
 from anode.experiments.images.curves import TITLES, final, pair, percent, windows
+from anode.experiments.images.reported import TABLE1
 from anode.experiments.images.scales import TOO_MANY, equal
 from anode.experiments.runs import Result
-from anode.experiments.study import Results
+from anode.experiments.study import Results, mean_std
 from anode.train.history import Array
-
-TABLE1 = {
-    "mnist": ("96.4 ± 0.5", "98.2 ± 0.1"),
-    "cifar10": ("53.7 ± 0.2", "60.6 ± 0.4"),
-    "svhn": ("81.0 ± 0.6", "83.5 ± 0.5"),
-}
-"""The paper's test accuracies in percent, of NODEs and ANODEs."""
 
 UNSTABLE = 1000
 """Evaluations from which the paper calls a NODE unstable."""

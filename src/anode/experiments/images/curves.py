@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 
-from anode.experiments.findings import mean_std
 from anode.experiments.images.scales import equal
 from anode.experiments.runs import Result
-from anode.experiments.study import Results
+from anode.experiments.study import Results, mean_std
 from anode.plots import curves
 from anode.plots.style import MODEL_COLORS, shades
 from anode.train.history import Array

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from anode.experiments.images.claims import TABLE1
 from anode.experiments.images.curves import COLUMNS, TITLES, pair, rows
 from anode.experiments.images.panels import Panel, panelled
+from anode.experiments.images.reported import TABLE1
 from anode.experiments.images.scales import AUGMENTS, TOO_MANY, equal
 from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study

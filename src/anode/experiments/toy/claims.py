@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anode.experiments.findings import Claim, Finding, mean_std
+from anode.experiments.findings import Claim, Finding
 from anode.experiments.runs import Result
-from anode.experiments.study import Results
+from anode.experiments.study import Results, mean_std
+from anode.experiments.toy.measures import ends, euler, validation_gap
 from anode.interface.solve import solve
 from anode.models.flow import Flow
 from anode.models.nets import NeuralODE
@@ -41,16 +42,6 @@ def nfe_growth(result: Result) -> Array:
 # ---------------------------------------------------------------------------------------------- one dimension (fig03)
 
 
-@torch.no_grad()
-def ends(result: Result) -> Array:
-    """Where the flows map -1 and 1: [repeats, 2]; NaN where one cannot be solved."""
-    x = torch.tensor([[-1.0], [1.0]]).expand(len(result.run.seeds), 2, 1)
-    outcome = result.model.run(x)
-    assert outcome.solution is not None, "it is a flow"
-    solved = (outcome.solution.status == Status.SUCCESS).unsqueeze(1)
-    return outcome.features[..., 0].masked_fill(~solved, torch.nan).numpy(force=True)
-
-
 def cannot_swap(results: Results) -> Finding:
     """Claim 1."""
     swapped, same = ends(results["map-g"]), ends(results["map-identity"])
@@ -63,14 +54,6 @@ def cannot_swap(results: Results) -> Finding:
         ("identity: largest |φ(x) - x|", mean_std(off)),
     ]
     return Finding.of_parts(parts, numbers)
-
-
-def euler(flow: Flow, x: Tensor, steps: int) -> Tensor:
-    """Euler's method in place of the flow's own: [steps + 1, ...]."""
-    times = torch.linspace(0.0, flow.t1, steps + 1, dtype=torch.float64)
-    ys = flow.solve(x, save_at=times, method="euler", step_size=flow.t1 / steps).ys
-    assert isinstance(ys, Tensor)
-    return ys
 
 
 @torch.no_grad()
@@ -169,11 +152,6 @@ def augmented_nfe_hardly_grows(results: Results) -> Finding:
 
 
 # ------------------------------------------------------------------------------------------- generalisation, topology
-
-
-def validation_gap(result: Result) -> Array:
-    """How far the validation loss is above the training loss at the end."""
-    return result.validation[-1] - result.final_loss
 
 
 def augmented_generalises(results: Results) -> Finding:

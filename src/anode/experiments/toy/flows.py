@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from anode.data import toy
-from anode.experiments.findings import mean_std
 from anode.experiments.runs import Result
+from anode.experiments.study import mean_std
 from anode.experiments.toy.runs import snapshot_points
 from anode.models.flow import Flow
 from anode.train.history import Array, Snapshot

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anode.experiments.findings import mean_std
 from anode.experiments.runs import Result
-from anode.experiments.study import Drawing, Results, Study
-from anode.experiments.toy.claims import ends, euler
+from anode.experiments.study import Drawing, Results, Study, mean_std
+from anode.experiments.toy.measures import ends, euler
 from anode.models.flow import Flow
 from anode.plots.flows import flow_1d, vector_field_1d
 from anode.plots.style import CLASS_COLORS, INK, figure, legend

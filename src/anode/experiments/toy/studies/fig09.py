@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from anode.experiments.findings import mean_std
 from anode.experiments.runs import Result
-from anode.experiments.study import Drawing, Results, Study, epochs
-from anode.experiments.toy.claims import validation_gap
+from anode.experiments.study import Drawing, Results, Study, epochs, mean_std
+from anode.experiments.toy.measures import validation_gap
 from anode.plots.curves import curves
 from anode.plots.plane import colorbar, plane
 from anode.plots.style import INK, MODEL_COLORS, figure
