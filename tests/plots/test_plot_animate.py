@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from anode.plots.animate import COLORS, feature_frames, gif, trajectory_frames
+from anode.plots.animate import COLORS, MANY_COLORS, feature_frames, gif, trajectory_frames
 from anode.plots.style import CLASS_COLORS, figure
 from helpers.synthetic import TIMES, disc_and_annulus, lifting_flow, turning_flow
 
@@ -26,6 +26,11 @@ def frames_of(path):
             pictures.append(np.asarray(image.convert("RGB")))
             durations.append(image.info["duration"])
     return pictures, durations
+
+
+def exact(colors):
+    """Colours as they are in a frame."""
+    return {tuple(bytes.fromhex(color[1:])) for color in colors}
 
 
 def test_an_animation_has_all_frames_repeats_for_ever_and_rests_at_its_end(tmp_path):
@@ -52,7 +57,15 @@ def test_all_frames_share_a_small_palette_with_the_exact_colours_of_the_classes(
     path = gif(trajectory_frames(turning_flow(POINTS)[::6], LABELS), tmp_path / "paths.gif")
     colors = {tuple(color) for picture in frames_of(path)[0] for color in np.unique(picture.reshape(-1, 3), axis=0)}
     assert len(colors) <= COLORS
-    assert {tuple(bytes.fromhex(color[1:])) for color in CLASS_COLORS} | {(255, 255, 255)} <= colors
+    assert exact(CLASS_COLORS[:2]) | {(255, 255, 255)} <= colors
+
+
+def test_many_classes_have_a_larger_palette_with_their_exact_colours(tmp_path):
+    points = np.random.default_rng(0).normal(size=(300, 2))
+    path = gif(trajectory_frames(turning_flow(points)[::6], np.arange(300) % 10), tmp_path / "paths.gif")
+    colors = {tuple(color) for picture in frames_of(path)[0] for color in np.unique(picture.reshape(-1, 3), axis=0)}
+    assert COLORS < len(colors) <= MANY_COLORS
+    assert exact(CLASS_COLORS) | {(255, 255, 255)} <= colors
 
 
 def test_the_same_frames_give_the_same_bytes(tmp_path):

@@ -27,7 +27,7 @@ def test_values_are_clipped_and_centred_at_zero():
 
 
 def test_the_ends_of_the_scale_are_the_colours_of_the_classes():
-    for end, color in zip((0.0, 1.0), CLASS_COLORS, strict=True):
+    for end, color in zip((0.0, 1.0), CLASS_COLORS[:2], strict=True):
         assert tuple(round(255 * part) for part in DIVERGING(end)[:3]) == tuple(bytes.fromhex(color[1:]))
 
 

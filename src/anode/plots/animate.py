@@ -14,18 +14,22 @@ from PIL import Image
 
 from anode.checks import require
 from anode.files import write
+from anode.plots.classes import as_labels, colors_of
 from anode.plots.features import frame
-from anode.plots.inputs import Array, as_labels, as_values
+from anode.plots.inputs import Array, as_values
 from anode.plots.marks import CAMERA, dots, lines
-from anode.plots.style import colors_of, figure, styled
+from anode.plots.style import CLASS_COLORS, figure, styled
 
 Picture = NDArray[np.uint8]
 
 SIZE = 4.8
 """Width and height of a frame in inches of 100 pixels."""
 
-COLORS = 24
-"""Size of the palette: two classes, text, and what lies between them and the ground. Twice as many cost a fifth."""
+COLORS, MANY_COLORS = 24, 128
+"""Size of the palette: of two classes, text, and what lies between them and the ground; and of anything else.
+
+Twice as many cost a fifth.
+"""
 
 MOST_POINTS, MOST_TRAILS = 500, 60
 """How many points, and how many of their ways, are in a frame: files grow with what moves, and eyes follow few."""
@@ -71,7 +75,7 @@ def feature_frames(
 
     Args:
         snapshots: For each frame its features, [points, 2] or [points, 3]; of many points some are drawn.
-        labels: [points], 0 or 1.
+        labels: [points], classes as whole numbers from 0.
         titles: For each frame, such as "epoch 5, NFE 26".
     """
     count = len(snapshots)
@@ -92,7 +96,7 @@ def trajectory_frames(
     Args:
         paths: [times, points, 2], or [times, points, 3]; see :func:`anode.plots.flows.project_3d` for more dimensions.
             Of many points some are drawn.
-        labels: [points], 0 or 1.
+        labels: [points], classes as whole numbers from 0.
         times: [times], to be written over the frames.
         turn: By how many degrees the camera goes around a space of three dimensions from the first frame to the last.
     """
@@ -148,9 +152,22 @@ def _palette(pictures: Sequence[Image.Image]) -> Image.Image:
     together = Image.fromarray(np.concatenate(some))
     numbers = np.asarray(together).astype(np.int64) @ (65536, 256, 1)  # which sort much faster than rows
     distinct, counts = np.unique(numbers, return_counts=True)
-    frequent = distinct[np.argsort(-counts, kind="stable")[: COLORS // 4]]
-    others = together.quantize(COLORS - len(frequent), method=Image.Quantize.MAXCOVERAGE).getpalette()
-    palette = Image.new("P", (1, 1))
+    classes = np.isin([int(color[1:], 16) for color in CLASS_COLORS], distinct)
+    two = classes[:2].any() and not classes[2:].any()
+    size = COLORS if two else MANY_COLORS
+    frequent = distinct[np.argsort(-counts, kind="stable")[: size // 4]]
     exact = frequent[:, None] >> np.array([16, 8, 0]) & 255
-    palette.putpalette([*exact.ravel().tolist(), *(others or [])])
+    others = together.quantize(size - len(frequent), method=Image.Quantize.MAXCOVERAGE).getpalette() or []
+    chosen = [*exact, *np.reshape(others, (-1, 3))]
+    palette = Image.new("P", (1, 1))
+    palette.putpalette(np.ravel(chosen if two else _apart(chosen)).tolist())
     return palette
+
+
+def _apart(colors: Sequence[Array]) -> list[Array]:
+    """Colours without those that are hard to tell from an earlier one: Pillow would take either for the other."""
+    kept: list[Array] = []
+    for color in colors:
+        if all(np.abs(color - other).max() > 8 for other in kept):
+            kept.append(color)
+    return kept

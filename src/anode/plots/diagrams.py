@@ -12,7 +12,7 @@ from anode.plots.marks import arrowheads, dots, lines
 from anode.plots.shapes import Point, arrow, blob, circle, line, region, sheet, write
 from anode.plots.style import CLASS_COLORS, INK, LARGE, MUTED, NORMAL, styled
 
-BLUE, RED = CLASS_COLORS
+BLUE, RED = CLASS_COLORS[:2]
 PANEL = "#f1f3f6"
 RADII = (0.5, 1.0, 1.5)
 """r1, r2 and r3 in the paper's experiments."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from anode.checks import require
-from anode.plots.inputs import Array, as_labels, as_values
+from anode.plots.classes import as_labels, colors_of
+from anode.plots.inputs import Array, as_values
 from anode.plots.marks import frame_2d, frame_3d
-from anode.plots.style import RASTERIZED_FROM, bare, colors_of, figure, styled
+from anode.plots.style import RASTERIZED_FROM, bare, figure, styled
 
 
 @styled()
@@ -22,20 +24,15 @@ def scatter(ax: Any, features: ArrayLike, labels: ArrayLike, *, size: float | No
     Args:
         ax: Where; three-dimensional axes for three features.
         features: [points, 2] or [points, 3].
-        labels: [points], 0 or 1.
+        labels: [points], classes as whole numbers from 0.
         size: Area of a dot in square points; by default less for more points.
 
     Returns:
-        The dots, in a random but always the same order, so that no class lies on top of the other.
+        The dots, in a random but always the same order, so that no class lies on top of the others.
     """
     features = as_values("features", features, ["points", 3 if getattr(ax, "name", None) == "3d" else 2])
-    labels = as_labels(labels, len(features))
-    order = np.random.default_rng(0).permutation(len(features))
     size = float(np.clip(4000 / len(features), 5, 18)) if size is None else size
-    look: dict[str, Any] = {"s": size, "linewidths": 0, "alpha": 0.8, "rasterized": len(features) > RASTERIZED_FROM}
-    if features.shape[1] == 3:
-        look["depthshade"] = False
-    return ax.scatter(*features[order].T, c=colors_of(labels[order]), **look)
+    return _scatter(ax, features, colors_of(as_labels(labels, len(features))), size)
 
 
 @styled()
@@ -52,7 +49,7 @@ def strip(
 
     Args:
         panels: For each tile its features, [points, 2] or [points, 3].
-        labels: [points], 0 or 1; or such an array for each tile.
+        labels: [points], classes as whole numbers from 0; or such an array for each tile.
         titles: For each tile, such as "epoch 5, NFE 26".
         columns: Tiles in a row; by default as even rows as there can be of at most four.
         shared: Whether all tiles have the same limits. If not, each shows all of its points as large as it can.
@@ -70,8 +67,8 @@ def strip(
     height = (side * (0.88 if len(three_d) == count else 1.0)) + (0.2 if titles else 0.0)  # a view of space is flatter
     made = figure(width, rows * height, rows, columns, three_d=three_d)
     everything = {dims: [tile for tile in tiles if tile.shape[1] == dims] for dims in (2, 3)}
-    for i, (ax, tile, own) in enumerate(zip(made.axes, tiles, _labels_of_each(labels, count), strict=False)):
-        scatter(ax, tile, own, size=float(np.clip(600 * side**2 / len(tile), 1.5, 18)))
+    for i, (ax, tile, own) in enumerate(zip(made.axes, tiles, _colors_of_each(labels, tiles), strict=False)):
+        _scatter(ax, tile, own, float(np.clip(600 * side**2 / len(tile), 1.5, 18)))
         frame(ax, np.concatenate(everything[tile.shape[1]]) if shared else tile)
         ax.set_title(titles[i] if titles else "", size=_title_size(side), pad=4)
     for ax in made.axes[count:]:
@@ -85,12 +82,23 @@ def frame(ax: Any, points: Array) -> None:
     (frame_3d if points.shape[-1] == 3 else frame_2d)(ax, points)
 
 
-def _labels_of_each(labels: ArrayLike | Sequence[ArrayLike], count: int) -> Sequence[ArrayLike]:
-    """Labels for each of the tiles, given for all of them or for each."""
+def _scatter(ax: Any, features: Array, colors: Sequence[str], size: float) -> Any:
+    order = np.random.default_rng(0).permutation(len(features))
+    look: dict[str, Any] = {"s": size, "linewidths": 0, "alpha": 0.8, "rasterized": len(features) > RASTERIZED_FROM}
+    if features.shape[1] == 3:
+        look["depthshade"] = False
+    return ax.scatter(*features[order].T, c=[colors[i] for i in order], **look)
+
+
+def _colors_of_each(labels: ArrayLike | Sequence[ArrayLike], tiles: Sequence[Array]) -> Iterator[list[str]]:
+    """The colours of the points of each tile, from labels for all of them or for each; the same for a class in all."""
+    owned: Sequence[Any] = [labels] * len(tiles)
     if isinstance(labels, list | tuple) and len(labels) and np.ndim(labels[0]) == 1:
-        require(len(labels) == count, "labels", len(labels), f"labels for each of the {count} panels")
-        return labels
-    return [labels] * count  # type: ignore[list-item]
+        require(len(labels) == len(tiles), "labels", len(labels), f"labels for each of the {len(tiles)} panels")
+        owned = labels
+    checked = [as_labels(own, len(tile)) for own, tile in zip(owned, tiles, strict=True)]
+    colors = iter(colors_of(np.concatenate(checked)))
+    return (list(islice(colors, len(tile))) for tile in tiles)
 
 
 def _title_size(side: float) -> float:

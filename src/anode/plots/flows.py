@@ -13,9 +13,10 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from anode.checks import require
-from anode.plots.inputs import Array, as_labels, as_values
+from anode.plots.classes import as_labels, colors_of
+from anode.plots.inputs import Array, as_values
 from anode.plots.marks import CAMERA, arrowheads, dots, frame_2d, frame_3d, lines
-from anode.plots.style import colors_of, styled
+from anode.plots.style import styled
 
 ARROWS = 24
 """How many paths carry an arrowhead: more would hide the lines."""
@@ -28,7 +29,7 @@ def flow_2d(ax: Axes, paths: ArrayLike, labels: ArrayLike, *, arrows: int = ARRO
     Args:
         ax: Where.
         paths: [times, points, 2].
-        labels: [points], 0 or 1.
+        labels: [points], classes as whole numbers from 0.
         arrows: How many paths carry an arrowhead.
     """
     paths = as_values("paths", paths, ["times", "points", 2])
@@ -51,7 +52,7 @@ def flow_3d(
     Args:
         ax: Where, three-dimensional axes.
         paths: [times, points, 3]; see :func:`project_3d` for more dimensions.
-        labels: [points], 0 or 1.
+        labels: [points], classes as whole numbers from 0.
         elev, azim: Where the camera stands, in degrees above the ground and around the vertical axis.
         arrows: How many paths carry an arrowhead.
     """
@@ -69,7 +70,7 @@ def flow_1d(ax: Axes, times: ArrayLike, paths: ArrayLike, labels: ArrayLike, *, 
         ax: Where.
         times: [times].
         paths: [times, points, dims], of which the first dimension is drawn.
-        labels: [points], 0 or 1.
+        labels: [points], classes as whole numbers from 0.
         arrows: How many paths carry an arrowhead.
     """
     times = as_values("times", times, ["times"])

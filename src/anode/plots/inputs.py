@@ -28,15 +28,6 @@ def as_values(name: str, values: ArrayLike, shape: Sequence[str | int | tuple[in
     return np.where(np.isfinite(array), array, np.nan)
 
 
-def as_labels(labels: ArrayLike, count: int) -> NDArray[np.int64]:
-    """A label, 0 or 1, for each of so many points."""
-    array = np.asarray(labels)
-    require(array.shape == (count,), "labels", array.shape, f"an array of shape [{count}], a label for each point")
-    others = np.setdiff1d(array, (0, 1))
-    require(others.size == 0, "labels", others[:3].tolist(), "0 and 1")
-    return array.astype(np.int64)
-
-
 def _in_words(size: str | int | tuple[int, ...]) -> str:
     return " or ".join(map(str, size)) if isinstance(size, tuple) else str(size)
 

@@ -8,15 +8,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.colorbar import Colorbar
+from matplotlib.colors import to_rgba_array
 from matplotlib.patches import Circle
 from numpy.typing import ArrayLike
 
 from anode.checks import require
-from anode.plots.inputs import as_labels, as_values
-from anode.plots.style import DIVERGING, INK, MUTED, NORMAL, PAPER, RASTERIZED_FROM, SMALL, colors_of, styled
+from anode.plots.classes import Labels, as_labels, colors_of
+from anode.plots.inputs import Array, as_values
+from anode.plots.style import DIVERGING, INK, MUTED, NORMAL, PAPER, RASTERIZED_FROM, SMALL, styled
 
 REACH = 1.2
 """Values are shown up to this far from 0: the targets are -1 and 1, and beyond them nothing is to be told apart."""
+
+TINT = 0.35
+"""How much of its colour a region of a class has; the rest is white."""
 
 
 @styled()
@@ -37,7 +42,7 @@ def plane(
         xs, ys: The coordinates of a grid, [columns] and [rows].
         values: The function on that grid, [rows, columns].
         points: Points to be drawn on top, [points, 2].
-        labels: Theirs, [points], 0 or 1.
+        labels: Theirs, [points], classes as whole numbers from 0.
         radii: Of circles around the origin to be drawn, such as the boundaries of the data.
 
     Returns:
@@ -45,20 +50,79 @@ def plane(
     """
     xs, ys = as_values("xs", xs, ["columns"]), as_values("ys", ys, ["rows"])
     values = np.clip(as_values("values", values, [len(ys), len(xs)]), -REACH, REACH)
-    require((points is None) == (labels is None), "labels", labels, "labels with points, and none without")
     mesh = ax.pcolormesh(xs, ys, values, cmap=DIVERGING, vmin=-REACH, vmax=REACH, shading="gouraud", rasterized=True)
     if (values < 0).any() and (values > 0).any():  # or there is no such line, and matplotlib warns
         ax.contour(xs, ys, values, levels=[0.0], colors=[INK], linewidths=1.3)
     for radius in radii:
         ax.add_patch(Circle((0, 0), radius, fill=False, edgecolor=INK, linewidth=1, linestyle=(0, (4, 3)), alpha=0.6))
-    if points is not None and labels is not None:
-        x, y = as_values("points", points, ["points", 2]).T
-        colors, raster = colors_of(as_labels(labels, len(x))), len(x) > RASTERIZED_FROM
+    at, own = _checked_points(points, labels)
+    _put_on_top(ax, at, colors_of(own))
+    _fill(ax, xs, ys)
+    return mesh
+
+
+@styled()
+def regions(
+    ax: Axes,
+    xs: ArrayLike,
+    ys: ArrayLike,
+    classes: ArrayLike,
+    points: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+) -> QuadMesh:
+    """Draw which class a model assigns to every point of the plane, in light tones of the classes' colours.
+
+    Args:
+        ax: Where.
+        xs, ys: The coordinates of a grid, [columns] and [rows].
+        classes: The class on that grid, [rows, columns], as whole numbers from 0.
+        points: Points to be drawn on top, [points, 2].
+        labels: Theirs, [points], classes as whole numbers from 0.
+
+    Returns:
+        The coloured mesh.
+
+    Example:
+        >>> import numpy as np
+        >>> from anode import plots
+        >>> xs = ys = np.linspace(-1, 1, 50)
+        >>> x, y = np.meshgrid(xs, ys)
+        >>> ax = plots.figure(4, 4).axes[0]
+        >>> mesh = plots.regions(ax, xs, ys, (x > 0).astype(int) + (y > 0))    # three classes
+        >>> plots.class_legend(ax, [0, 1, 2])
+    """
+    xs, ys = as_values("xs", xs, ["columns"]), as_values("ys", ys, ["rows"])
+    shape = as_values("classes", classes, [len(ys), len(xs)]).shape
+    grid = as_labels(np.ravel(classes), len(xs) * len(ys), "classes")
+    at, own = _checked_points(points, labels)
+    colors = colors_of(np.concatenate([grid, own]))
+    tones = 1 - TINT * (1 - to_rgba_array(colors[: len(grid)])[:, :3].reshape(*shape, 3))
+    mesh = ax.pcolormesh(xs, ys, tones, shading="nearest", rasterized=True)
+    _put_on_top(ax, at, colors[len(grid) :])
+    _fill(ax, xs, ys)
+    return mesh
+
+
+def _checked_points(points: ArrayLike | None, labels: ArrayLike | None) -> tuple[Array, Labels]:
+    """Points [points, 2] and their labels; none if none are given."""
+    require((points is None) == (labels is None), "labels", labels, "labels with points, and none without")
+    if points is None or labels is None:
+        return np.empty((0, 2)), np.empty(0, dtype=np.int64)
+    at = as_values("points", points, ["points", 2])
+    return at, as_labels(labels, len(at))
+
+
+def _put_on_top(ax: Axes, points: Array, colors: Sequence[str]) -> None:
+    if len(points):
+        (x, y), raster = points.T, len(points) > RASTERIZED_FROM
         ax.scatter(x, y, s=15, c=colors, edgecolors=PAPER, linewidths=0.5, zorder=3, rasterized=raster)
+
+
+def _fill(ax: Axes, xs: Array, ys: Array) -> None:
+    """Limits that end where the grid does, in equal units."""
     ax.set_aspect("equal")
     ax.set_xlim(xs.min(), xs.max())
     ax.set_ylim(ys.min(), ys.max())
-    return mesh
 
 
 @styled()

@@ -26,13 +26,15 @@ from PIL import Image
 
 from anode.checks import lookup, require
 from anode.files import write, write_text
-from anode.plots.inputs import Array
 
 INK, MUTED, FAINT, PAPER = "#22262e", "#6a7180", "#dcdfe5", "#ffffff"
 """Text, what is beside the point, grid lines, and the ground."""
 
-CLASS_COLORS = ("#2f6db5", "#d9482f")
-"""The colours of labels 0 and 1: blue and a red on the orange side, apart for all kinds of colour vision."""
+CLASS_COLORS = (
+    *("#2f6db5", "#d9482f", "#efcd10", "#301090", "#80d0e0"),  # blue, red, yellow, indigo, cyan
+    *("#903060", "#c080a0", "#504010", "#a0b060", "#40a0f0"),  # plum, pink, olive, sage, sky
+)
+"""The colours of classes 0 to 9, apart for all kinds of colour vision."""
 
 MODEL_COLORS: Mapping[str, str] = MappingProxyType({"NODE": "#e08e0b", "ANODE": "#0a9a8b", "ResNet": "#4b4a6b"})
 """The colours of the models, none of which is that of a class; they differ in lightness too."""
@@ -182,6 +184,20 @@ def legend(ax: Axes, **options: Any) -> None:
 
 
 @styled()
+def legend_above(figure: Figure, **options: Any) -> None:
+    """A legend above all axes of a figure, its entries side by side."""
+    settings = {
+        "loc": "outside upper center",
+        "ncols": len(options.get("handles", ())),
+        "frameon": False,
+        "fontsize": SMALL + 0.5,
+        "labelcolor": INK,
+        "handlelength": 1.4,
+        "columnspacing": 1.6,
+    } | options
+    figure.legend(**settings)
+
+
 def shared_legend(figure: Figure) -> None:
     """One legend above all axes, instead of one in each; for axes that show the same."""
     entries: dict[str, Any] = {}
@@ -191,22 +207,7 @@ def shared_legend(figure: Figure) -> None:
         own = ax.get_legend()
         if own is not None:
             own.remove()
-    figure.legend(
-        entries.values(),
-        entries.keys(),
-        loc="outside upper center",
-        ncols=len(entries),
-        frameon=False,
-        fontsize=SMALL + 0.5,
-        labelcolor=INK,
-        handlelength=1.4,
-        columnspacing=1.6,
-    )
-
-
-def colors_of(labels: Array) -> list[str]:
-    """The colour of each label."""
-    return [CLASS_COLORS[label] for label in labels]
+    legend_above(figure, handles=list(entries.values()), labels=list(entries))
 
 
 def shades(count: int, model: str = "ANODE") -> list[str]:

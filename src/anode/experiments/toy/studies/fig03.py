@@ -39,7 +39,7 @@ def against_euler(ax: Any, flow: Flow) -> None:
     """Solutions, and Euler's method on the same field."""
     solid = paths_of(flow, STARTS)
     dashed = euler(flow, STARTS, EULER_STEPS).numpy(force=True)
-    for i, color in enumerate(CLASS_COLORS):
+    for i, color in enumerate(CLASS_COLORS[:2]):
         ax.plot(TIMES, solid[:, i, 0], color=color, label="solution of the ODE" if i else None)
         steps = np.linspace(0, 1, EULER_STEPS + 1)
         label = f"Euler, {EULER_STEPS} steps" if i else None

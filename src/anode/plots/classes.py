@@ -1,0 +1,90 @@
+"""Classes of points: their labels, their colours, and a legend that names them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike, NDArray
+
+from anode.checks import require
+from anode.plots.style import CLASS_COLORS, legend, legend_above, styled
+
+Labels = NDArray[np.int64]
+
+
+def as_labels(labels: ArrayLike, count: int, name: str = "labels") -> Labels:
+    """Check the labels of ``count`` points and return them as class numbers from 0.
+
+    Args:
+        labels: [count], whole numbers from 0 or truth values; or -1 and 1, which become classes 0 and 1.
+        count: How many points there are.
+        name: What the argument is called.
+    """
+    array = np.asarray(labels)
+    require(array.shape == (count,), name, array.shape, f"an array of shape [{count}], a label for each point")
+    require(array.dtype.kind in "biuf", name, array.dtype.name, "whole numbers from 0; number the classes first")
+    array = array.astype(np.float64)
+    if (array == -1).any() and (np.abs(array) == 1).all():
+        array = (array + 1) / 2
+    others = np.unique(array[~(np.isfinite(array) & (array >= 0) & (array == np.floor(array)))])
+    require(others.size == 0, name, others[:3].tolist(), "whole numbers from 0, or -1 and 1")
+    return array.astype(np.int64)
+
+
+def colors_of(labels: Labels) -> list[str]:
+    """Return the colour of each label.
+
+    Up to ten classes have the colours of :data:`anode.plots.CLASS_COLORS`. More have evenly spaced colours of viridis:
+    each class keeps a colour of its own, but neighbours look alike.
+    """
+    last = int(labels.max(initial=0))
+    if last < len(CLASS_COLORS):
+        return [CLASS_COLORS[label] for label in labels]
+    return [to_hex(color) for color in mpl.colormaps["viridis"](labels / last)]
+
+
+@styled()
+def class_legend(where: Axes | Figure, labels: ArrayLike, names: Sequence[str] | None = None, **options: Any) -> None:
+    """Draw a legend that names the classes.
+
+    Args:
+        where: Axes, or a figure to put the legend above all of its axes.
+        labels: [points], those that were drawn. Of more than ten classes, the legend has ten, evenly spaced.
+        names: The name of each class; by default "class 0", "class 1" and so on.
+        options: Further arguments of matplotlib's ``legend``.
+
+    Example:
+        >>> from anode import plots
+        >>> figure = plots.figure(4, 4)
+        >>> ax = figure.axes[0]
+        >>> _ = plots.scatter(ax, [[0, 0], [1, 0], [0, 1]], [0, 1, 2])
+        >>> plots.class_legend(ax, [0, 1, 2], ["cat", "dog", "owl"])
+        >>> [text.get_text() for text in ax.get_legend().get_texts()]
+        ['cat', 'dog', 'owl']
+    """
+    classes = np.unique(as_labels(labels, np.size(labels)))
+    takes = f"a name for each class, at least {classes.max(initial=-1) + 1}"
+    require(names is None or len(names) > classes.max(initial=-1), "names", names, takes)
+    shown = np.linspace(0, len(classes) - 1, min(len(classes), len(CLASS_COLORS))).round().astype(int)
+    colors = colors_of(classes)
+    handles = [
+        Line2D([], [], linestyle="none", marker="o", markersize=6, color=colors[i], label=_name(classes[i], names))
+        for i in shown
+    ]
+    if isinstance(where, Figure):
+        entry = 0.6 + 0.09 * max(len(str(handle.get_label())) for handle in handles)  # about how many inches it takes
+        fitting = min(len(handles), max(1, int(where.get_figwidth() / entry)))
+        legend_above(where, handles=handles, **{"ncols": fitting} | options)
+    else:
+        legend(where, handles=handles, **options)
+
+
+def _name(label: int, names: Sequence[str] | None) -> str:
+    return f"class {label}" if names is None else names[label]
