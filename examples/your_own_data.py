@@ -12,8 +12,6 @@ import numpy as np
 import torch
 
 import anode
-from anode.plots.flows import flow_3d, project_3d
-from anode.plots.style import figure, save
 
 
 def main() -> None:
@@ -42,9 +40,9 @@ def main() -> None:
         right = (model(test.x).sign() == test.y).float().mean()
         paths = model.flow.trajectory(test.x[:100], 40).numpy()
     print(f"right on {right:.1%} of points it has not seen")
-    drawing = figure(5, 5, three_d=[0])
-    flow_3d(drawing.axes[0], project_3d(paths), test.labels[:100].numpy())
-    print(f"flow: {save(drawing, options.out / 'flow', formats=['png'])[0]}")
+    drawing = anode.plots.figure(5, 5, three_d=[0])
+    anode.plots.flow_3d(drawing.axes[0], anode.plots.project_3d(paths), test.labels[:100])
+    print(f"flow: {anode.plots.save(drawing, options.out / 'flow', formats=['png'])[0]}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Augmented neural ODEs for PyTorch."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anode.data import images
@@ -30,6 +31,7 @@ from anode.train.history import History
 from anode.version import __version__
 
 if TYPE_CHECKING:
+    from anode import plots
     from anode.estimators.classifier import ANODEClassifier
     from anode.estimators.regressor import ANODERegressor
 
@@ -77,6 +79,7 @@ __all__ = [
     "odeint_adjoint",
     "odeint_dense",
     "odeint_event",
+    "plots",
     "register",
     "save",
     "seeded",
@@ -86,19 +89,18 @@ __all__ = [
 ]
 
 
+_ESTIMATORS = {"ANODEClassifier": "anode.estimators.classifier", "ANODERegressor": "anode.estimators.regressor"}
+
+
 def __getattr__(name: str) -> Any:
-    """The estimators, once they are asked for: importing scikit-learn takes a while, and not everybody needs it."""
-    if name == "ANODEClassifier":
-        from anode.estimators.classifier import ANODEClassifier
-
-        return ANODEClassifier
-    if name == "ANODERegressor":
-        from anode.estimators.regressor import ANODERegressor
-
-        return ANODERegressor
+    """Import the estimators and the plots on first use: scikit-learn and matplotlib take a while to import."""
+    if name == "plots":
+        return import_module("anode.plots")
+    if name in _ESTIMATORS:
+        return getattr(import_module(_ESTIMATORS[name]), name)
     raise AttributeError(f"module 'anode' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """The public names, those of the estimators included."""
+    """The public names, including those that are imported on first use."""
     return __all__

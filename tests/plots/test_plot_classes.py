@@ -7,7 +7,7 @@ from anode.plots.animate import feature_frames, trajectory_frames
 from anode.plots.classes import as_labels, class_legend, colors_of
 from anode.plots.features import scatter, strip
 from anode.plots.flows import flow_1d, flow_2d, flow_3d
-from anode.plots.plane import plane, regions
+from anode.plots.planes import plane, regions
 from anode.plots.style import CLASS_COLORS, figure
 
 SIX = np.array([0, 1, 2, 3, 4, 5])

@@ -13,7 +13,7 @@ from anode.bench.speed import Found
 from anode.bench.tables import seconds
 from anode.bench.turns import Row
 from anode.plots import style
-from anode.plots.curves import make_logarithmic
+from anode.plots.series import make_logarithmic
 
 COLORS = {
     "anode": style.MODEL_COLORS["ANODE"],

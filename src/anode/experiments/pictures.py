@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from anode.checks import require
 from anode.experiments.single import Saved, load_saved
 from anode.ode.solution import SolveError
-from anode.plots import curves, flows, style
+from anode.plots import flows, series, style
 from anode.train.history import Array
 
 POINTS = 40
@@ -64,12 +64,12 @@ def _draw_series(ax: Any, runs: Sequence[Saved], name: str) -> None:
     """Draw a series of all runs that have it; of accuracies also those on data kept from training, as dots."""
     scale = 100.0 if name == "accuracy" else 1.0
     dots = []
-    for run, color in zip(runs, cycle(curves.OTHER_COLORS), strict=False):
+    for run, color in zip(runs, cycle(series.OTHER_COLORS), strict=False):
         history = run.history
         if not getattr(history, name).any():
             continue  # a model without a solver, or data without classes
         ends, values = history.windows(name, max(history.epochs, POINTS))
-        curves.band(ax, ends / history.batches, scale * values.reshape(len(values), -1), _label(run), color)
+        series.band(ax, ends / history.batches, scale * values.reshape(len(values), -1), _label(run), color)
         if name == "accuracy" and len(history.validation_accuracy):
             at = history.validation_at / history.batches
             tested = scale * history.validation_accuracy.reshape(len(at), -1).mean(1)

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from anode.experiments.tabular import CLASSIFICATION, CLASSIFIERS, Cell
 from anode.plots import style
-from anode.plots.plane import colorbar, plane
+from anode.plots.planes import colorbar, plane
 from anode.train.progress import Bars
 
 COLUMNS = 4

@@ -1,1 +1,40 @@
 """Plots of trainings, flows and feature spaces: arrays in, matplotlib figures out. Nothing here trains."""
+
+from anode.plots.animate import feature_frames, gif, trajectory_frames
+from anode.plots.classes import class_legend
+from anode.plots.features import scatter, strip
+from anode.plots.flows import flow_1d, flow_2d, flow_3d, project_3d, vector_field_1d
+from anode.plots.planes import colorbar, plane, regions
+from anode.plots.series import band, compared, curves, paths
+from anode.plots.style import CLASS_COLORS, MODEL_COLORS, bare, clean, figure, grid, legend, save, shades, shared_legend
+
+__all__ = [
+    "CLASS_COLORS",
+    "MODEL_COLORS",
+    "band",
+    "bare",
+    "class_legend",
+    "clean",
+    "colorbar",
+    "compared",
+    "curves",
+    "feature_frames",
+    "figure",
+    "flow_1d",
+    "flow_2d",
+    "flow_3d",
+    "gif",
+    "grid",
+    "legend",
+    "paths",
+    "plane",
+    "project_3d",
+    "regions",
+    "save",
+    "scatter",
+    "shades",
+    "shared_legend",
+    "strip",
+    "trajectory_frames",
+    "vector_field_1d",
+]

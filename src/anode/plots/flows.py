@@ -128,8 +128,8 @@ def project_3d(paths: ArrayLike, input_dims: int = 2) -> Array:
 
     Example:
         >>> import numpy as np
-        >>> from anode.plots.flows import project_3d
-        >>> project_3d(np.zeros((10, 50, 7)), input_dims=2).shape
+        >>> from anode import plots
+        >>> plots.project_3d(np.zeros((10, 50, 7)), input_dims=2).shape
         (10, 50, 3)
     """
     paths = as_values("paths", paths, ["times", "points", "dims"])

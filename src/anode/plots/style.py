@@ -106,8 +106,8 @@ def figure(
         width_ratios, height_ratios: Relative sizes of columns and rows.
 
     Example:
-        >>> from anode.plots.style import figure
-        >>> left, right = figure(7, 3, columns=2, three_d=[1]).axes
+        >>> from anode import plots
+        >>> left, right = plots.figure(7, 3, columns=2, three_d=[1]).axes
         >>> right.name
         '3d'
     """
@@ -214,8 +214,8 @@ def shades(count: int, model: str = "ANODE") -> list[str]:
     """So many colours from a light to a dark tone of a model's colour, for one model with something increased.
 
     Example:
-        >>> from anode.plots.style import shades
-        >>> len(set(shades(4)))
+        >>> from anode import plots
+        >>> len(set(plots.shades(4)))
         4
     """
     require(count > 0, "count", count, "a whole number above 0")

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from anode.experiments.images.scales import equal
 from anode.experiments.runs import Result
 from anode.experiments.study import Results, mean_std
-from anode.plots import curves
+from anode.plots.series import curves, paths
 from anode.plots.style import MODEL_COLORS, shades
 from anode.train.history import Array
 
@@ -44,9 +44,7 @@ def in_training(ax: Axes, models: Mapping[str, Result], series: str, ylabel: str
     """Draw a series over the course of training."""
     drawn = {label: windows(result, series) for label, result in models.items()}
     x = next(iter(drawn.values()))[0]
-    curves.curves(
-        ax, x, {label: y for label, (_, y) in drawn.items()}, colors(models), ylabel, xlabel="iteration", log=log
-    )
+    curves(ax, x, {label: y for label, (_, y) in drawn.items()}, colors(models), ylabel, xlabel="iteration", log=log)
 
 
 def on_test(ax: Axes, models: Mapping[str, Result], series: str, ylabel: str) -> None:
@@ -54,13 +52,13 @@ def on_test(ax: Axes, models: Mapping[str, Result], series: str, ylabel: str) ->
     histories = {label: result.history for label, result in models.items()}
     x = next(iter(histories.values())).validation_at
     values = {label: getattr(history, series) for label, history in histories.items()}
-    curves.curves(ax, x, values, colors(models), ylabel, xlabel="iteration")
+    curves(ax, x, values, colors(models), ylabel, xlabel="iteration")
 
 
 def against_nfe(ax: Axes, models: Mapping[str, Result], series: str, ylabel: str, *, log: bool = False) -> None:
     """Draw a series against the evaluations that it took."""
-    paths = {label: (windows(result, "nfe")[1], windows(result, series)[1]) for label, result in models.items()}
-    curves.paths(ax, paths, colors(models), xlabel="function evaluations", ylabel=ylabel, log=log)
+    drawn = {label: (windows(result, "nfe")[1], windows(result, series)[1]) for label, result in models.items()}
+    paths(ax, drawn, colors(models), xlabel="function evaluations", ylabel=ylabel, log=log)
 
 
 COLUMNS = ["", "parameters", "loss", "NFE, first tenth", "NFE, last tenth", "test loss", "test accuracy", "skipped"]

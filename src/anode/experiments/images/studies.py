@@ -8,7 +8,7 @@ from anode.experiments.images.reported import TABLE1
 from anode.experiments.images.scales import AUGMENTS, TOO_MANY, equal
 from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study
-from anode.plots.curves import compared
+from anode.plots.series import compared
 from anode.plots.style import figure
 from anode.train.history import Array
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from anode.experiments.search.grid import Judged
 from anode.experiments.search.spaces import PAPER, PAPERS_BEST
 from anode.plots import style
-from anode.plots.curves import make_logarithmic
+from anode.plots.series import make_logarithmic
 
 NAMES = {
     "batch_size": "batch size",

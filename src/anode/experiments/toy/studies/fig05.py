@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from anode.experiments.study import Drawing, Results, Study, epochs
 from anode.experiments.toy.flows import LOSS_COLUMNS, loss_rows
-from anode.plots.curves import curves
+from anode.plots.series import curves
 from anode.plots.style import figure
 
 PANELS = {"g-d1": "g, d = 1", "g-d2": "g, d = 2", "separable-d2": "separable, d = 2"}

@@ -6,8 +6,8 @@ import numpy as np
 
 from anode.experiments.study import Drawing, Results, Study, epochs, scene
 from anode.experiments.toy.flows import LOSS_COLUMNS, loss_rows, trajectories
-from anode.plots.curves import curves
 from anode.plots.flows import flow_1d, flow_2d, flow_3d
+from anode.plots.series import curves
 from anode.plots.style import bare, figure
 
 

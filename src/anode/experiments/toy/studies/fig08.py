@@ -5,8 +5,8 @@ from __future__ import annotations
 from anode.experiments.study import Drawing, Results, Study, epochs
 from anode.experiments.toy.flows import LOSS_COLUMNS, loss_rows, moments
 from anode.plots.animate import feature_frames
-from anode.plots.curves import curves
 from anode.plots.features import frame, scatter
+from anode.plots.series import curves
 from anode.plots.style import clean, figure, styled
 
 

@@ -8,8 +8,8 @@ import torch
 from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study, epochs, mean_std
 from anode.experiments.toy.measures import validation_gap
-from anode.plots.curves import curves
-from anode.plots.plane import colorbar, plane
+from anode.plots.planes import colorbar, plane
+from anode.plots.series import curves
 from anode.plots.style import INK, MODEL_COLORS, figure
 from anode.train.history import Array
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import same_color
 
-from anode.plots.curves import band, compared, curves, paths
+from anode.plots.series import band, compared, curves, paths
 from anode.plots.style import MODEL_COLORS, figure
 
 X = np.arange(1, 11)

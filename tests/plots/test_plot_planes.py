@@ -3,7 +3,7 @@ import pytest
 from matplotlib.contour import QuadContourSet
 from matplotlib.patches import Circle
 
-from anode.plots.plane import colorbar, plane
+from anode.plots.planes import colorbar, plane
 from anode.plots.style import CLASS_COLORS, DIVERGING, figure
 from helpers.synthetic import disc_and_annulus
 

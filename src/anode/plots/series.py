@@ -37,9 +37,8 @@ def band(ax: Axes, x: ArrayLike, values: ArrayLike, label: str, color: str) -> t
 
     Example:
         >>> import numpy as np
-        >>> from anode.plots.curves import band
-        >>> from anode.plots.style import figure
-        >>> line, _ = band(figure().axes[0], [0, 1], [[1.0, 3.0], [5.0, np.nan]], "NODE", "red")
+        >>> from anode import plots
+        >>> line, _ = plots.band(plots.figure().axes[0], [0, 1], [[1.0, 3.0], [5.0, np.nan]], "NODE", "red")
         >>> line.get_ydata().tolist()
         [2.0, 5.0]
     """
@@ -108,10 +107,9 @@ def paths(
         log: Whether the vertical axis is logarithmic, if any mean is above 0.
 
     Example:
-        >>> from anode.plots.curves import paths
-        >>> from anode.plots.style import figure
-        >>> ax = figure().axes[0]
-        >>> paths(ax, {"NODE": ([20, 26, 32], [1.0, 0.5, 0.4])}, xlabel="NFE", ylabel="loss")
+        >>> from anode import plots
+        >>> ax = plots.figure().axes[0]
+        >>> plots.paths(ax, {"NODE": ([20, 26, 32], [1.0, 0.5, 0.4])}, xlabel="NFE", ylabel="loss")
         >>> ax.get_lines()[0].get_xdata().tolist()
         [20.0, 26.0, 32.0]
     """
@@ -147,10 +145,9 @@ def compared(
         ylabel: What the vertical axis says.
 
     Example:
-        >>> from anode.plots.curves import compared
-        >>> from anode.plots.style import figure
-        >>> ax = figure().axes[0]
-        >>> compared(ax, {"MNIST": {"NODE": [95.0, 96.0]}}, {"MNIST": {"NODE": 96.4}})
+        >>> from anode import plots
+        >>> ax = plots.figure().axes[0]
+        >>> plots.compared(ax, {"MNIST": {"NODE": [95.0, 96.0]}}, {"MNIST": {"NODE": 96.4}})
         >>> [label.get_text() for label in ax.get_xticklabels()]
         ['MNIST']
     """

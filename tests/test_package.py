@@ -1,0 +1,33 @@
+"""What `import anode` gives."""
+
+import subprocess
+import sys
+
+import pytest
+
+import anode
+
+SLOW = ("matplotlib", "pandas", "sklearn")
+
+
+def test_importing_anode_imports_nothing_that_few_need():
+    code = f"import sys, anode; print([name for name in {SLOW} if name in sys.modules])"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    assert printed.stdout.strip() == "[]"
+
+
+def test_plots_are_imported_on_first_use():
+    code = "import anode; anode.plots.flow_2d; import sys; print('matplotlib' in sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    assert printed.stdout.strip() == "True"
+
+
+@pytest.mark.parametrize("module", [anode, anode.plots], ids=["anode", "anode.plots"])
+def test_every_public_name_is_there(module):
+    assert set(module.__all__) <= set(dir(module))
+    assert all(getattr(module, name) is not None for name in module.__all__)
+
+
+def test_other_names_are_refused():
+    with pytest.raises(AttributeError, match="module 'anode' has no attribute 'plot'"):
+        anode.plot  # noqa: B018
