@@ -314,7 +314,7 @@ def test_a_result_of_another_protocol_is_not_taken_for_this_one(done, tmp_path, 
 
 
 def test_a_result_whose_evaluations_are_missing_is_named(done, tmp_path):
-    history = replace(done[0].history, validation=done[0].history.validation[:1])
+    history = replace(done[0].history, **{n: getattr(done[0].history, n)[:1] for n in (*EVALUATED, *MOMENTS)})
     save(replace(done[0], history=history), tmp_path)
     with pytest.raises(DamagedFileError, match=r"tiny\.json: is damaged \(validation takes shape \(2, 2\), got \(1, 2"):
         load(TINY, tmp_path)

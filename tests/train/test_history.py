@@ -10,6 +10,7 @@ from hypothesis.extra import numpy as arrays
 
 from anode import History
 from anode.files import DamagedFileError
+from anode.train.formats import from_arrays, to_arrays
 from anode.train.history import SERIES, SHARED, Failure, Snapshot, as_list
 
 PROPERTY = settings(
@@ -323,6 +324,44 @@ def test_every_loss_comes_back_from_csv_to_the_bit(tmp_path, loss):
 def test_a_history_without_iterations_comes_back_from_csv(tmp_path):
     history = history_of(iterations=0, validated=0)
     assert len(History.load(history.save(tmp_path / "history.csv"))) == 0
+
+
+# Arrays with JSON beside them
+
+
+@each_kind
+@pytest.mark.parametrize("validated", [0, 2])
+def test_arrays_and_what_is_beside_them_hold_all_but_the_settings(members, validated):
+    history = history_of(members, validated=validated)
+    content, kept = to_arrays(history)
+    found = History(**from_arrays(json.loads(json.dumps(content)), kept), settings=history.settings)
+    assert_same(found, history)
+
+
+def test_arrays_are_as_small_as_their_numbers_and_what_is_empty_is_left_out():
+    history = history_of(3)
+    history.nfe[0, 0], history.rejected[:] = 1000, 1
+    _, kept = to_arrays(history)
+    assert (kept["history.nfe"].dtype, kept["history.rejected"].dtype) == (np.int16, np.int8)
+    assert "history.accuracy" not in kept
+    assert "history.validation" in to_arrays(history_of(3, validated=0))[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("nfe", lambda values: values[1:]),
+        ("nfe", lambda values: values[:, 1:]),
+        ("nfe", lambda values: values + 0.5),
+        ("seconds", lambda values: values[:, None]),
+        ("validation", lambda values: values[:, 1:]),
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_noticed(name, change):
+    content, kept = to_arrays(history_of(3))
+    kept[f"history.{name}"] = change(kept[f"history.{name}"])
+    with pytest.raises(ValueError, match=f"{name}: takes"):
+        from_arrays(content, kept)
 
 
 # Names of files

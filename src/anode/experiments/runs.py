@@ -15,12 +15,11 @@ from torch import nn
 from anode.files import DamagedFileError, read_described, read_json, write_described
 from anode.models.ensemble import unstack
 from anode.models.model import Model
-from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED, Array, Failure, History, Snapshot
+from anode.train.formats import from_arrays, to_arrays
+from anode.train.history import Array, History
 from anode.train.progress import Listener
 
 FORMAT = "anode run 1"
-OMITTED = {*OPTIONAL, *EVALUATED, *MOMENTS} - {"validation"}
-"""Series that are not written where there is nothing in them."""
 
 
 @dataclass(frozen=True)
@@ -213,34 +212,17 @@ def paths(run: Run, folder: Path) -> tuple[Path, Path]:
 def save(result: Result, folder: Path) -> None:
     """Write a result. The readable file comes last: where it is, the result is complete."""
     described, arrays = paths(result.run, folder)
-    history = result.history
+    told, series = to_arrays(result.history)
     tensors = {} if result.model is None else {f"model.{name}": p for name, p in result.model.state_dict().items()}
-    for name in (*SERIES, *SHARED, *OPTIONAL, *EVALUATED, *MOMENTS):
-        values = getattr(history, name)
-        if values.size or name not in OMITTED:
-            tensors[f"history.{name}"] = torch.from_numpy(_narrow(values))
-    for i, snapshot in enumerate(history.snapshots):
-        tensors[f"snapshot.{i}"] = torch.from_numpy(snapshot.features)
     content = {
         "format": FORMAT,
         "protocol": result.run.protocol(),
         "environment": result.environment,
         "seconds": round(result.seconds, 2),
-        "batches": history.batches,
-        "failures": [asdict(failure) for failure in history.failures],
-        "stopped": history.stopped,
-        "snapshots": [{"iteration": s.iteration, "nfe": int(s.nfe)} for s in history.snapshots],
+        **told,
         "final loss": [None if np.isnan(value) else round(float(value), 6) for value in result.final_loss],
     }
-    write_described(described, content, arrays, tensors)
-
-
-def _narrow(values: Array) -> Array:
-    """Whole numbers in the smallest type that holds them."""
-    if values.dtype.kind != "i" or not values.size:
-        return values
-    types = (np.int8, np.int16, np.int32, np.int64)
-    return values.astype(next(t for t in types if values.max() <= np.iinfo(t).max))  # none is below 0
+    write_described(described, content, arrays, tensors | {name: torch.from_numpy(a) for name, a in series.items()})
 
 
 def load(run: Run, folder: Path) -> Result | None:
@@ -257,35 +239,21 @@ def load(run: Run, folder: Path) -> Result | None:
         model = run.models() if weights or not run.may_lack_models else None
         if model is not None:
             model.load_state_dict(weights)
-        types: dict[str, Any] = {**SERIES, **SHARED, **OPTIONAL, **EVALUATED, **MOMENTS}
-        series: dict[str, Any] = {
-            name: tensors[f"history.{name}"].numpy().astype(dtype)
-            for name, dtype in types.items()
-            if name not in OMITTED or f"history.{name}" in tensors
-        }
-        history = History(
-            **series,
-            batches=content["batches"],
-            failures=[Failure(**failure) for failure in content["failures"]],
-            stopped=content["stopped"],
-            snapshots=[
-                Snapshot(s["iteration"], tensors[f"snapshot.{i}"].numpy(), np.asarray(s["nfe"]))
-                for i, s in enumerate(content["snapshots"])
-            ],
-            settings=content["protocol"],
-        )
+        series = {name: tensor.numpy() for name, tensor in tensors.items() if not name.startswith("model.")}
+        history = History(**from_arrays(content, series), settings=content["protocol"])
         _check_shapes(run, history)
         return Result(run, model, history, content["seconds"], content["environment"])
-    except (KeyError, TypeError, RuntimeError, FileNotFoundError) as error:
+    except DamagedFileError:
+        raise
+    except (KeyError, TypeError, ValueError, RuntimeError, FileNotFoundError) as error:
         what = str(error).splitlines()[0] if str(error) else repr(error)
         raise DamagedFileError(f"{described}: is damaged ({what}); remove it, and the run is done again") from None
 
 
 def _check_shapes(run: Run, history: History) -> None:
-    iterations = len(history.loss)
-    shapes = dict.fromkeys(SERIES, (iterations, run.repeats)) | dict.fromkeys(SHARED, (iterations,))
-    shapes["validation"] = (run.evaluations if not history.stopped else 0, run.repeats)
-    for name, shape in shapes.items():
+    """Raise ``ValueError`` unless a history has as many repeats and evaluations as its run."""
+    evaluations = len(history.validation) if history.stopped else run.evaluations
+    for name, length in (("loss", len(history)), ("validation", evaluations)):
         found = getattr(history, name).shape
-        if found != shape and not (name == "validation" and history.stopped):
-            raise TypeError(f"{name} takes shape {shape}, got {found}")
+        if found != (length, run.repeats):
+            raise ValueError(f"{name} takes shape {(length, run.repeats)}, got {found}")

@@ -1,11 +1,11 @@
-"""A history as JSON and as CSV."""
+"""A history as JSON, as arrays with JSON beside them, and as a table."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 FORMAT = "anode history 1"
 TYPES: dict[str, Any] = {**SERIES, **SHARED, **OPTIONAL, **EVALUATED, **MOMENTS}
+ALWAYS = {*SERIES, *SHARED, "validation"}
+"""Series that are there even if there is nothing in them; others may be empty or missing where these are not."""
 
 # ---------------------------------------------------------------------------------------------------------------- JSON
 
@@ -27,11 +29,8 @@ def to_json(history: History) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "members": history.members,
-        "batches": history.batches,
-        "stopped": history.stopped,
-        "failures": [asdict(failure) for failure in history.failures],
+        **_facts(history),
         "settings": history.settings,
-        "engine": history.engine,
         **{name: as_list(getattr(history, name)) for name in TYPES},
         "snapshots": [
             {
@@ -49,35 +48,49 @@ def from_json(content: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a history from what :func:`to_json` made, checked."""
     if content["format"] != FORMAT:
         raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
-    losses = _array("loss", content["loss"], np.float32)
     members = content["members"]
     _check("members", members, members is None or _is_whole(members, 1), "a whole number above 0 or null")
     width = () if members is None else (members,)
-    found: dict[str, Any] = _series_from_json(content, len(losses), width)
-    found |= {name: content[name] for name in ("batches", "stopped", "settings")}
-    found["engine"] = content.get("engine", "")  # versions before 0.2 did not write it
-    found["failures"] = [Failure(**failure) for failure in content["failures"]]
-    found["snapshots"] = [_snapshot(each, width) for each in content["snapshots"]]
-    _check("batches", found["batches"], _is_whole(found["batches"], 1), "a whole number above 0")
-    for name in ("stopped", "engine"):
-        _check(name, found[name], isinstance(found[name], str), "text")
-    _check("settings", found["settings"], isinstance(found["settings"], dict), "a table")
-    for each in found["failures"]:
+    _check("settings", content["settings"], isinstance(content["settings"], dict), "a table")
+    return {
+        **_series({name: content[name] for name in TYPES}, width),
+        **_from_facts(content),
+        "settings": content["settings"],
+        "snapshots": [_snapshot(each, width) for each in content["snapshots"]],
+    }
+
+
+def _facts(history: History) -> dict[str, Any]:
+    """What of a history is no array."""
+    failures = [asdict(failure) for failure in history.failures]
+    texts = {"stopped": history.stopped, "engine": history.engine}
+    return {"batches": history.batches, **texts, "failures": failures}
+
+
+def _from_facts(content: dict[str, Any]) -> dict[str, Any]:
+    """What :func:`_facts` took from a history, checked."""
+    batches = content["batches"]
+    texts = {"stopped": content["stopped"], "engine": content.get("engine", "")}  # not written before version 0.2
+    failures = [Failure(**failure) for failure in content["failures"]]
+    _check("batches", batches, _is_whole(batches, 1), "a whole number above 0")
+    for name, text in texts.items():
+        _check(name, text, isinstance(text, str), "text")
+    for each in failures:
         texts = isinstance(each.reason, str) and isinstance(each.status, str)
         fits = _is_whole(each.member) and _is_whole(each.iteration) and texts
         _check("failures", each, fits, "a whole member and iteration, a reason and a status")
-    return found
+    return {"batches": batches, **texts, "failures": failures}
 
 
-def _series_from_json(content: dict[str, Any], iterations: int, width: tuple[int, ...]) -> dict[str, Array]:
-    evaluations = len(_array("validation", content["validation"], np.float32))
+def _series(given: Mapping[str, Any], width: tuple[int, ...]) -> dict[str, Array]:
+    """Series of the types and shapes that they have in a history whose members are so many, checked."""
+    iterations, evaluations = (len(_array(name, given[name], np.float32)) for name in ("loss", "validation"))
     found = {}
-    for name, dtype in TYPES.items():
-        always = name in SERIES or name in SHARED or name == "validation"
-        values = content[name]
+    for name, values in given.items():
         length = evaluations if name in EVALUATED or name in MOMENTS else iterations
-        shape = (length if always or len(values) else 0, *(() if name in SHARED or name in MOMENTS else width))
-        found[name] = _array(name, values, dtype, shape)
+        kept = length if name in ALWAYS or len(values) else 0
+        shape = (kept, *(() if name in SHARED or name in MOMENTS else width))
+        found[name] = _array(name, values, TYPES[name], shape)
     return found
 
 
@@ -91,24 +104,72 @@ def _snapshot(content: dict[str, Any], width: tuple[int, ...]) -> Snapshot:
     return Snapshot(content["iteration"], features, nfe)
 
 
-# ----------------------------------------------------------------------------------------------------------------- CSV
+# -------------------------------------------------------------------------------------------------- Arrays beside JSON
+
+
+def to_arrays(history: History) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What is small of a history as JSON has it, and its arrays by name; the settings are left to the caller."""
+    series = {name: getattr(history, name) for name in TYPES}
+    arrays = {f"history.{name}": _narrow(each) for name, each in series.items() if each.size or name in ALWAYS}
+    arrays |= {f"snapshot.{i}": snapshot.features for i, snapshot in enumerate(history.snapshots)}
+    snapshots = [{"iteration": s.iteration, "nfe": as_list(s.nfe)} for s in history.snapshots]
+    return {**_facts(history), "snapshots": snapshots}, arrays
+
+
+def from_arrays(content: dict[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
+    """The arguments of a history, but for its settings, from what :func:`to_arrays` made, checked."""
+    names = [name for name in TYPES if name in ALWAYS or f"history.{name}" in arrays]
+    series = {name: arrays[f"history.{name}"] for name in names}
+    snapshots = [
+        Snapshot(each["iteration"], arrays[f"snapshot.{i}"], np.asarray(each["nfe"]))
+        for i, each in enumerate(content["snapshots"])
+    ]
+    return {**_series(series, series["loss"].shape[1:]), **_from_facts(content), "snapshots": snapshots}
+
+
+def _narrow(values: Array) -> Array:
+    """Whole numbers in the smallest type that holds them."""
+    if values.dtype.kind != "i" or not values.size:
+        return values
+    types = (np.int8, np.int16, np.int32, np.int64)
+    return values.astype(next(t for t in types if values.max() <= np.iinfo(t).max))  # none is below 0
+
+
+# --------------------------------------------------------------------------------------------------------------- Table
+
+
+def to_columns(history: History) -> dict[str, Array]:
+    """The columns of a table with a row for each iteration and member, by name."""
+    members = history.members or 1
+    iteration = np.arange(len(history)).repeat(members)
+    member = np.tile(np.arange(members), len(history))
+    columns = {"iteration": iteration, "epoch": iteration // history.batches, "member": member}
+    columns |= {name: getattr(history, name).reshape(-1) for name in SERIES}
+    columns |= {name: getattr(history, name).repeat(members) for name in SHARED}
+    return columns | {name: getattr(history, name).reshape(-1) for name in OPTIONAL if getattr(history, name).size}
+
+
+def to_evaluated_columns(history: History) -> dict[str, Array]:
+    """Further columns of that table: what was found at evaluations; NaN where there was none."""
+    columns = {}
+    for name in EVALUATED:
+        values = getattr(history, name)
+        if values.size and len(history.validation_at):
+            column = np.full((len(history), history.members or 1), np.nan, values.dtype)
+            column[history.validation_at - 1] = values.reshape(len(values), -1)
+            columns[name] = column.reshape(-1)
+    return columns
 
 
 def to_csv(history: History) -> str:
-    """A row for each iteration and member."""
+    """The table of :func:`to_columns`, without numbers of members for a model by itself."""
+    columns = to_columns(history)
+    if history.members is None:
+        columns["member"] = np.full(len(history), "")
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
-    optional = [name for name in OPTIONAL if getattr(history, name).size]
-    rows.writerow(["iteration", "epoch", "member", *SERIES, *SHARED, *optional])
-    members = history.members or 1
-    series = [getattr(history, name).reshape(len(history), members) for name in SERIES]
-    more = [getattr(history, name).reshape(len(history), members) for name in optional]
-    for i in range(len(history)):
-        shared = [getattr(history, name)[i] for name in SHARED]
-        for member in range(members):
-            who = "" if history.members is None else member
-            of_member = [values[i, member] for values in series]
-            rows.writerow([i, i // history.batches, who, *of_member, *shared, *(values[i, member] for values in more)])
+    rows.writerow(columns)
+    rows.writerows(zip(*columns.values(), strict=True))
     return text.getvalue()
 
 
