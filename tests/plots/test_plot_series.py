@@ -75,6 +75,12 @@ def test_models_have_their_colours_and_others_have_others():
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("epoch", "loss")
 
 
+def test_curves_may_have_values_at_different_places():
+    ax = axes()
+    curves(ax, {"training": [1, 2, 3], "validation": [2, 3]}, {"training": [3, 2, 1], "validation": [5, 4]})
+    assert [line.get_xdata().tolist() for line in ax.lines] == [[1, 2, 3], [2, 3]]
+
+
 def test_there_are_colours_for_any_number_of_curves():
     ax = axes()
     curves(ax, X, {str(i): VALUES for i in range(40)})

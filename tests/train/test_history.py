@@ -1,8 +1,10 @@
 import csv
 import json
 import math
+import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from hypothesis.extra import numpy as arrays
 
 from anode import History
 from anode.files import DamagedFileError
+from anode.plots import figure
 from anode.train.formats import from_arrays, to_arrays
 from anode.train.history import SERIES, SHARED, Failure, Snapshot, as_list
 
@@ -362,6 +365,113 @@ def test_arrays_that_do_not_fit_together_are_noticed(name, change):
     kept[f"history.{name}"] = change(kept[f"history.{name}"])
     with pytest.raises(ValueError, match=f"{name}: takes"):
         from_arrays(content, kept)
+
+
+# Data frames
+
+
+def evaluated(members: int | None) -> History:
+    """A history that says when the validation set was evaluated."""
+    history = history_of(members)
+    history.validation_at = np.array([3, 7])
+    return history
+
+
+@each_kind
+def test_a_data_frame_has_the_rows_and_columns_of_the_csv_file(members, tmp_path):
+    history = history_of(members)
+    frame, table = history.to_pandas(), pd.read_csv(history.save(tmp_path / "history.csv"))
+    table["member"] = table["member"].fillna(0).astype(int)  # a model by itself has none there
+    pd.testing.assert_frame_equal(frame, table, check_dtype=False, rtol=1e-6)
+    assert frame["nfe"].dtype == np.int64
+
+
+@each_kind
+def test_what_was_found_at_an_evaluation_is_in_the_row_of_its_iteration(members):
+    history = evaluated(members)
+    frame = history.to_pandas()
+    rows = frame[frame["validation"].notna()]
+    assert rows["iteration"].tolist() == [at for at in (2, 6) for _ in range(members or 1)]
+    np.testing.assert_array_equal(rows["validation"], history.validation.reshape(-1))
+    assert "validation_accuracy" not in frame
+
+
+def test_accuracies_are_columns_where_there_are_classes():
+    history = evaluated(3)
+    history.accuracy, history.validation_accuracy = np.full((7, 3), 0.5), np.full((2, 3), 0.25)
+    frame = history.to_pandas()
+    assert (frame["accuracy"] == 0.5).all()
+    assert frame["validation_accuracy"].dropna().tolist() == [0.25] * 6
+
+
+def test_a_data_frame_of_no_iterations_has_no_rows():
+    frame = history_of(iterations=0, validated=0).to_pandas()
+    assert (len(frame), list(frame)) == (0, ["iteration", "epoch", "member", *SERIES, *SHARED])
+
+
+def test_without_pandas_one_sentence_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"^to_pandas needs pandas, .*: run `pip install pandas`$"):
+        history_of().to_pandas()
+
+
+# Pictures
+
+
+def lines_in(ax) -> dict[str, tuple[list, list]]:
+    return {line.get_label(): (line.get_xdata().tolist(), line.get_ydata().tolist()) for line in ax.lines}
+
+
+def test_a_picture_has_the_loss_on_a_logarithmic_axis_and_the_nfe_beside_it():
+    loss, nfe = [1.0, 0.5, 0.25, 0.125], [20, 20, 26, 32]
+    left, right = recorded(loss, nfe=nfe).plot().axes
+    assert lines_in(left) == {"training": ([1, 2, 3, 4], loss)}
+    assert lines_in(right) == {"NFE": ([1, 2, 3, 4], nfe)}
+    assert (left.get_yscale(), right.get_yscale()) == ("log", "linear")
+    assert (left.get_xlabel(), left.get_ylabel()) == ("iteration", "loss")
+    assert right.get_ylabel() == "function evaluations"
+
+
+def test_a_model_without_a_solve_has_no_nfe_to_draw():
+    assert [ax.get_ylabel() for ax in recorded([1.0, 0.5]).plot().axes] == ["loss"]
+
+
+def test_the_picture_of_a_stack_has_means_over_its_members_and_bands():
+    loss = np.array([[1.0, 3.0], [0.5, 1.5], [0.25, np.nan]])
+    (ax,) = recorded(loss).plot().axes
+    assert lines_in(ax) == {"training": ([1, 2, 3], [2.0, 1.0, 0.25])}
+    corners = ax.collections[0].get_paths()[0].vertices
+    assert {1.0, 3.0} <= set(corners[corners[:, 0] == 1, 1])
+
+
+def test_validation_losses_are_drawn_where_they_were_found():
+    history = recorded([1.0, 0.5, 0.25], validation=[0.75, 0.5], validation_at=[1, 3])
+    (ax,) = history.plot().axes
+    assert lines_in(ax)["validation"] == ([1, 3], [0.75, 0.5])
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["training", "validation"]
+
+
+def test_a_single_evaluation_is_a_dot():
+    (ax,) = recorded([1.0, 0.5], validation=[0.75], validation_at=[2]).plot().axes
+    assert [line.get_marker() for line in ax.lines] == ["None", "o"]
+
+
+def test_a_long_training_is_drawn_as_means_over_stretches():
+    (ax,) = recorded(np.arange(1.0, 61.0)).plot().axes  # two iterations make an epoch
+    ends, means = lines_in(ax)["training"]
+    assert (len(ends), ends[-1]) == (40, 60)
+    assert means == recorded(np.arange(1.0, 61.0)).windows("loss", 40)[1].tolist()
+
+
+def test_the_loss_can_be_drawn_on_axes_of_ones_own():
+    made = figure(columns=2)
+    assert recorded([1.0, 0.5], nfe=[20, 20]).plot(made.axes[1]) is made
+    assert [len(ax.lines) for ax in made.axes] == [0, 1]
+
+
+def test_a_history_without_iterations_cannot_be_drawn():
+    with pytest.raises(ValueError, match="history: takes at least one iteration to be plotted, got none"):
+        history_of(iterations=0, validated=0).plot()
 
 
 # Names of files

@@ -45,7 +45,8 @@ def band(ax: Axes, x: ArrayLike, values: ArrayLike, label: str, color: str) -> t
     x = as_values("x", x, ["x"])
     mean, std, smallest = _moments("values", values, len(x))
     low = np.where((mean < std) & (smallest >= 0), smallest, mean - std)
-    (line,) = ax.plot(x, mean, label=label, color=color, linewidth=2, solid_capstyle="round", zorder=3)
+    alone = "o" if len(x) == 1 else None  # a line of one point is not to be seen
+    (line,) = ax.plot(x, mean, label=label, color=color, linewidth=2, solid_capstyle="round", marker=alone, zorder=3)
     shade = ax.fill_between(x, low, mean + std, color=color, alpha=0.18, linewidth=0, zorder=2)
     return line, shade
 
@@ -53,7 +54,7 @@ def band(ax: Axes, x: ArrayLike, values: ArrayLike, label: str, color: str) -> t
 @styled()
 def curves(
     ax: Axes,
-    x: ArrayLike,
+    x: ArrayLike | Mapping[str, ArrayLike],
     series: Mapping[str, ArrayLike],
     colors: Mapping[str, str] | None = None,
     ylabel: str = "",
@@ -65,15 +66,24 @@ def curves(
 
     Args:
         ax: Where.
-        x: [x], such as epochs.
+        x: [x], such as epochs; or such an array for each label.
         series: By label, values as in :func:`band`.
         colors: By label; those of the models, or some others, where a label is missing.
         ylabel, xlabel: What the axes say.
         log: Whether the vertical axis is logarithmic, if any mean is above 0.
+
+    Example:
+        >>> from anode import plots
+        >>> ax = plots.figure().axes[0]
+        >>> repeats = [[0.9, 0.8], [0.5, 0.4], [0.3, 0.1]]    # three epochs of two repeats
+        >>> plots.curves(ax, [1, 2, 3], {"NODE": repeats, "ANODE": [0.7, 0.2, 0.1]}, ylabel="loss", log=True)
+        >>> [line.get_label() for line in ax.lines]
+        ['NODE', 'ANODE']
     """
     require(len(series) > 0, "series", series, "at least one label with its values")
     chosen = _chosen_colors(series, colors)
-    lines = [band(ax, x, values, label, chosen[label])[0] for label, values in series.items()]
+    across = x if isinstance(x, Mapping) else dict.fromkeys(series, x)
+    lines = [band(ax, across[label], values, label, chosen[label])[0] for label, values in series.items()]
     ax.set_xlabel(xlabel)
     ax.set_ylabel(ylabel)
     ax.margins(x=0.02)

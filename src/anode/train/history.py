@@ -6,12 +6,12 @@ import csv
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from anode.files import DamagedFileError, read_json, write_json, write_text
-from anode.train.formats import as_list, from_csv, from_json, to_csv, to_json
+from anode.train.formats import as_list, from_csv, from_json, to_columns, to_csv, to_evaluated_columns, to_json
 from anode.train.record import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED, Array, Failure, Snapshot
 
 __all__ = [
@@ -26,6 +26,14 @@ __all__ = [
     "Snapshot",
     "as_list",
 ]
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from pandas import DataFrame  # type: ignore[import-untyped]
+
+STRETCHES = 40
+"""Stretches of training whose means are drawn, unless there are more epochs: single iterations are noisy."""
 
 
 def _none() -> Array:
@@ -145,6 +153,70 @@ class History:
         sums = [np.nansum(part, 0) for part in parts]
         means = [np.where(n > 0, total / np.maximum(n, 1), np.nan) for total, n in zip(sums, counts, strict=True)]
         return ends[1:], np.array(means).reshape(-1, *values.shape[1:])
+
+    def plot(self, ax: Axes | None = None) -> Figure:
+        """Draw the loss in the course of training on a logarithmic axis, and beside it the NFE.
+
+        Lines are means over stretches of training; of a stack they are means over its members, with a band of one
+        standard deviation to either side. The validation loss is drawn if it was recorded, and the NFE if the model
+        has a solve.
+
+        Args:
+            ax: Where to draw the loss, without the NFE; by default in a new figure.
+
+        Returns:
+            The figure: show it in a notebook, or write it with ``anode.plots.save`` or ``savefig``.
+
+        Example:
+            >>> import anode
+            >>> train, test = anode.datasets.load("moons").split(0.8)
+            >>> models = anode.seeded(lambda: anode.NeuralODE(2, 1, augment=1), seeds=range(3))
+            >>> history = anode.fit(models, train, epochs=2, validation=test)
+            >>> figure = history.plot()
+            >>> [ax.get_ylabel() for ax in figure.axes]
+            ['loss', 'function evaluations']
+        """
+        from anode.plots.series import curves
+        from anode.plots.style import INK, MODEL_COLORS, figure
+
+        if not len(self):
+            raise ValueError("history: takes at least one iteration to be plotted, got none; train first")
+        solves = ax is None and bool(self.nfe.any())
+        axes = figure(8.0 if solves else 4.5, 3.4, columns=1 + solves).axes if ax is None else [ax]
+        ends, loss = self.windows("loss", max(self.epochs, STRETCHES))
+        series, at = {"training": loss}, {"training": ends}
+        if len(self.validation_at):
+            series["validation"], at["validation"] = self.validation, self.validation_at
+        colors = {"training": INK, "validation": MODEL_COLORS["ANODE"]}
+        curves(axes[0], at, series, colors, "loss", xlabel="iteration", log=True)
+        if solves:
+            ends, nfe = self.windows("nfe", max(self.epochs, STRETCHES))
+            curves(axes[1], ends, {"NFE": nfe}, {"NFE": INK}, "function evaluations", xlabel="iteration")
+        made: Any = axes[0].figure
+        return made
+
+    def to_pandas(self) -> DataFrame:
+        """Return a data frame with a row for each iteration and member.
+
+        Its columns are those of the CSV file that :meth:`save` writes, and what was found on the validation set in the
+        rows of the iterations after which it was evaluated; NaN in the others. The member of a model by itself is 0.
+
+        Raises:
+            ImportError: If pandas is not installed.
+
+        Example:
+            >>> import anode
+            >>> models = anode.seeded(lambda: anode.NeuralODE(2, 1, augment=1), seeds=range(3))
+            >>> history = anode.fit(models, anode.datasets.load("moons"), epochs=2)
+            >>> table = history.to_pandas()
+            >>> table.groupby("member")["loss"].mean().shape
+            (3,)
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("to_pandas needs pandas, which is not installed: run `pip install pandas`") from None
+        return pandas.DataFrame(to_columns(self) | to_evaluated_columns(self))
 
     def save(self, path: str | Path) -> Path:
         """Write to a file: all of it as ``.json``, or a row for each iteration and member as ``.csv``."""
