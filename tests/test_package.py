@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,11 @@ def test_plots_are_imported_on_first_use():
 def test_every_public_name_is_there(module):
     assert set(module.__all__) <= set(dir(module))
     assert all(getattr(module, name) is not None for name in module.__all__)
+
+
+def test_the_documentation_names_everything_that_draws():
+    text = (Path(__file__).parents[1] / "docs" / "plots.md").read_text()
+    assert [name for name in anode.plots.__all__ if f"`{name}`" not in text and f"plots.{name}" not in text] == []
 
 
 def test_other_names_are_refused():

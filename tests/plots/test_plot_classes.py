@@ -146,6 +146,12 @@ def test_a_legend_of_many_classes_has_ten_of_them_evenly_spaced():
     assert names_in(ax.get_legend()) == [f"class {i}" for i in range(0, 91, 10)]
 
 
+def test_labels_of_a_legend_may_be_a_tensor():
+    (ax,) = figure().axes
+    class_legend(ax, torch.tensor([0, 1, 1]))
+    assert names_in(ax.get_legend()) == ["class 0", "class 1"]
+
+
 @pytest.mark.parametrize("classes", [2, 10])
 def test_the_legend_of_a_figure_is_above_its_axes_and_within_its_width(classes):
     made = strip([POINTS] * 4, SIX)

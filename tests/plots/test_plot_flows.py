@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 from matplotlib.collections import LineCollection
 from matplotlib.colors import same_color, to_rgba_array
 from matplotlib.patches import FancyArrowPatch
@@ -103,6 +104,12 @@ def test_paths_on_the_line_are_drawn_against_time():
     segments = np.array(ax.collections[0].get_segments())
     np.testing.assert_allclose(segments[:, :, 0], np.broadcast_to(TIMES, (5, len(TIMES))))
     np.testing.assert_allclose(segments[:, :, 1], paths[:, :, 0].T)
+
+
+def test_paths_may_be_a_tensor_with_a_gradient():
+    ax = axes()
+    flow_2d(ax, torch.tensor(FLAT, requires_grad=True), torch.tensor(LABELS))
+    np.testing.assert_allclose(ax.collections[0].get_segments(), FLAT.swapaxes(0, 1))
 
 
 def test_a_vector_field_has_arrows_of_one_length_along_its_slopes():

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 
 from anode.checks import require
+from anode.plots.inputs import as_array
 from anode.plots.style import CLASS_COLORS, legend, legend_above, styled
 
 Labels = NDArray[np.int64]
@@ -27,7 +28,7 @@ def as_labels(labels: ArrayLike, count: int, name: str = "labels") -> Labels:
         count: How many points there are.
         name: What the argument is called.
     """
-    array = np.asarray(labels)
+    array = as_array(labels)
     require(array.shape == (count,), name, array.shape, f"an array of shape [{count}], a label for each point")
     require(array.dtype.kind in "biuf", name, array.dtype.name, "whole numbers from 0; number the classes first")
     array = array.astype(np.float64)
@@ -69,7 +70,7 @@ def class_legend(where: Axes | Figure, labels: ArrayLike, names: Sequence[str] |
         >>> [text.get_text() for text in ax.get_legend().get_texts()]
         ['cat', 'dog', 'owl']
     """
-    classes = np.unique(as_labels(labels, np.size(labels)))
+    classes = np.unique(as_labels(labels, as_array(labels).size))
     takes = f"a name for each class, at least {classes.max(initial=-1) + 1}"
     require(names is None or len(names) > classes.max(initial=-1), "names", names, takes)
     shown = np.linspace(0, len(classes) - 1, min(len(classes), len(CLASS_COLORS))).round().astype(int)

@@ -7,10 +7,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from anode.checks import require
 
 Array = NDArray[Any]
+
+
+def as_array(values: ArrayLike | Tensor) -> Array:
+    """An array of what may be a tensor, on any device and with or without a gradient."""
+    return values.numpy(force=True) if isinstance(values, Tensor) else np.asarray(values)
 
 
 def as_values(name: str, values: ArrayLike, shape: Sequence[str | int | tuple[int, ...]]) -> Array:
@@ -21,7 +27,7 @@ def as_values(name: str, values: ArrayLike, shape: Sequence[str | int | tuple[in
         values: What was given.
         shape: For each dimension its name, if it may have any size, or the size, or the sizes, it takes.
     """
-    array = np.asarray(values, dtype=np.float64)
+    array = as_array(values).astype(np.float64)
     takes = "an array of shape [" + ", ".join(_in_words(size) for size in shape) + "]"
     fits = array.ndim == len(shape) and all(_fits(n, size) for n, size in zip(array.shape, shape, strict=True))
     require(fits, name, array.shape, takes)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from anode.checks import require
 from anode.plots.classes import Labels, as_labels, colors_of
-from anode.plots.inputs import Array, as_values
+from anode.plots.inputs import Array, as_array, as_values
 from anode.plots.style import DIVERGING, INK, MUTED, NORMAL, PAPER, RASTERIZED_FROM, SMALL, styled
 
 REACH = 1.2
@@ -93,7 +93,7 @@ def regions(
     """
     xs, ys = as_values("xs", xs, ["columns"]), as_values("ys", ys, ["rows"])
     shape = as_values("classes", classes, [len(ys), len(xs)]).shape
-    grid = as_labels(np.ravel(classes), len(xs) * len(ys), "classes")
+    grid = as_labels(as_array(classes).ravel(), len(xs) * len(ys), "classes")
     at, own = _checked_points(points, labels)
     colors = colors_of(np.concatenate([grid, own]))
     tones = 1 - TINT * (1 - to_rgba_array(colors[: len(grid)])[:, :3].reshape(*shape, 3))

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from numpy.typing import ArrayLike
 
 from anode.checks import require
-from anode.plots.inputs import Array, as_values
+from anode.plots.inputs import Array, as_array, as_values
 from anode.plots.style import INK, MODEL_COLORS, MUTED, grid, legend, styled
 
 OTHER_COLORS = (*MODEL_COLORS.values(), "#b5487d", "#3f8fd2", MUTED)
@@ -127,7 +127,7 @@ def paths(
     chosen = _chosen_colors(series, colors)
     heights = []
     for label, (x, y) in series.items():
-        across, up = (_moments(label, values, len(np.asarray(values)))[0] for values in (x, y))
+        across, up = (_moments(label, values, len(as_array(values)))[0] for values in (x, y))
         ax.plot(across, up, label=label, color=chosen[label], linewidth=1.2, marker="o", markersize=3.5, zorder=3)
         heights.append(up)
     ax.set(xlabel=xlabel, ylabel=ylabel)
