@@ -76,8 +76,8 @@ def _from_facts(content: dict[str, Any]) -> dict[str, Any]:
     for name, text in texts.items():
         _check(name, text, isinstance(text, str), "text")
     for each in failures:
-        texts = isinstance(each.reason, str) and isinstance(each.status, str)
-        fits = _is_whole(each.member) and _is_whole(each.iteration) and texts
+        worded = isinstance(each.reason, str) and isinstance(each.status, str)
+        fits = _is_whole(each.member) and _is_whole(each.iteration) and worded
         _check("failures", each, fits, "a whole member and iteration, a reason and a status")
     return {"batches": batches, **texts, "failures": failures}
 
