@@ -141,8 +141,10 @@ def test_datasets_lie_where_the_argument_says_or_the_environment_or_in_a_cache(t
     assert data_root(tmp_path) == data_root(str(tmp_path)) == tmp_path
     assert data_root("~/data") == Path.home() / "data"
     monkeypatch.setenv("ANODE_DATA", "")
-    assert data_root().name == "anode"
-    assert data_root().is_absolute()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert data_root() == tmp_path / "cache" / "anode"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert data_root() == Path.home() / ".cache" / "anode"
 
 
 def test_the_environment_says_where_to_read(tmp_path, monkeypatch):

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING
 
 from anode.data.archives import Tell, unpack
 from anode.data.reading import damaged
 from anode.files import write
 
+if TYPE_CHECKING:
+    import requests
+
 VARIABLE = "ANODE_DATA"
 """The environment variable that says where data lies."""
 CHUNK = 2**16
 """Bytes downloaded in one go."""
+TIMEOUT = 30
+"""Seconds without an answer after which a download has failed."""
 
 
 class MissingDataError(FileNotFoundError, ValueError):
@@ -50,14 +56,11 @@ def data_root(root: str | Path | None = None) -> Path:
     """The folder in which every dataset has one of its own.
 
     Args:
-        root: The folder; ``None`` for the environment variable ``ANODE_DATA``, or the platform's place for caches.
+        root: The folder; ``None`` for the environment variable ``ANODE_DATA``, or else ``anode`` in the user's cache
+            folder, which is where torch has it: ``XDG_CACHE_HOME``, by default ``~/.cache``.
     """
     if root is None:
-        root = os.environ.get(VARIABLE) or None
-    if root is None:
-        import pooch
-
-        return Path(pooch.os_cache("anode"))
+        root = os.environ.get(VARIABLE) or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "anode")
     if not isinstance(root, str | Path):
         raise TypeError(f"root: takes a path, got {root!r}")
     folder = Path(root).expanduser()
@@ -68,9 +71,8 @@ def data_root(root: str | Path | None = None) -> Path:
 
 def md5(path: Path) -> str:
     """The MD5 checksum of a file, which is what the datasets' authors have published."""
-    import pooch
-
-    return str(pooch.file_hash(str(path), alg="md5"))
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest()
 
 
 def obtain(download: Download, folder: Path, tell: Tell, again: bool = False) -> None:
@@ -119,26 +121,33 @@ def verify(path: Path, download: Download, called: Path | str, advice: str) -> N
 
 def _download(download: Download, path: Path, folder: Path, tell: Tell) -> None:
     """Download a file and check that it is the right one."""
-    import pooch
     import requests
 
     by_hand = f"put {download.name} into {folder} by other means and fetch again"
     # The servers' own compression would be undone on the way, and what arrives would not be the file.
     as_it_is = {"Accept-Encoding": "identity"}
-    responses: list[requests.Response] = []
-    keep = {"response": lambda response, **_: responses.append(response)}
-    fetch = pooch.HTTPDownloader(_Meter(download, tell), CHUNK, headers=as_it_is, hooks=keep)
     try:
-        fetch(download.url, str(path), None)
+        with requests.get(download.url, stream=True, timeout=TIMEOUT, headers=as_it_is) as response:
+            response.raise_for_status()
+            _receive(response, download, path, tell)
     except requests.RequestException as error:
         raise DownloadError(f"{download.url}: {_reason(error)}; {by_hand}") from None
-    finally:
-        for response in responses:  # which pooch leaves open when something is raised
-            response.close()
     verify(path, download, download.url, f"try again later, or {by_hand}")
 
 
-def _reason(error: Any) -> str:
+def _receive(response: requests.Response, download: Download, path: Path, tell: Tell) -> None:
+    """Write what a server sends to a file, and end it when that becomes longer than the file should be."""
+    done = 0
+    with path.open("wb") as file:
+        for chunk in response.iter_content(CHUNK):
+            done += len(chunk)
+            if done > download.size:
+                raise damaged(download.url, f"the official file of {download.size:,} bytes", "more")
+            file.write(chunk)
+            tell(download.name, done, download.size)
+
+
+def _reason(error: requests.RequestException) -> str:
     """Why a download failed, in a few words; the library's own are several lines."""
     import requests
 
@@ -149,27 +158,3 @@ def _reason(error: Any) -> str:
     if isinstance(error, requests.exceptions.ChunkedEncodingError):
         return "the connection broke off"
     return "no connection" if isinstance(error, requests.ConnectionError) else f"{error}".splitlines()[0]
-
-
-class _Meter:
-    """What pooch takes for a progress bar. It also ends a download that has become longer than the file is."""
-
-    def __init__(self, download: Download, tell: Tell) -> None:
-        self.download, self.tell = download, tell
-        self.total = 0  # set by pooch
-        self.done = 0
-
-    def update(self, count: int) -> None:
-        """Count bytes; pooch says the size of a chunk, whatever was in it."""
-        self.done += count
-        size = self.download.size
-        if self.done > size + CHUNK:
-            raise damaged(self.download.url, f"the official file of {size:,} bytes", "more")
-        self.tell(self.download.name, min(self.done, size), size)
-
-    def reset(self) -> None:
-        """Begin to count again."""
-        self.done = 0
-
-    def close(self) -> None:
-        """Nothing is to be done at the end."""

@@ -138,7 +138,7 @@ def load(name: str, split: str = "train", root: str | Path | None = None) -> Ima
         name: One of ``IMAGES``. ``digits`` comes with scikit-learn; the others have to be downloaded first.
         split: ``train`` or ``test``.
         root: Where datasets lie, each in a folder of its name; ``None`` for the environment variable ``ANODE_DATA``,
-            or the platform's place for caches.
+            or else the user's cache folder, see :func:`anode.data.files.data_root`.
 
     Raises:
         MissingDataError: If a file is not there; it is both a ``FileNotFoundError`` and a ``ValueError``.
