@@ -31,18 +31,16 @@ from anode.train.history import History
 from anode.version import __version__
 
 if TYPE_CHECKING:
-    from anode import plots
-    from anode.estimators.classifier import ANODEClassifier
-    from anode.estimators.regressor import ANODERegressor
+    from anode import plots as plots
+    from anode.estimators.classifier import ANODEClassifier as ANODEClassifier
+    from anode.estimators.regressor import ANODERegressor as ANODERegressor
 
 METHODS = tuple(TABLEAUS)
 """The names of all methods."""
 
-__all__ = [
+__all__ = [  # without estimators and plots, so that a star import needs no extra
     "METHODS",
     "PID",
-    "ANODEClassifier",
-    "ANODERegressor",
     "Augment",
     "Callback",
     "Continuous",
@@ -79,7 +77,6 @@ __all__ = [
     "odeint_adjoint",
     "odeint_dense",
     "odeint_event",
-    "plots",
     "register",
     "save",
     "seeded",
@@ -93,7 +90,7 @@ _ESTIMATORS = {"ANODEClassifier": "anode.estimators.classifier", "ANODERegressor
 
 
 def __getattr__(name: str) -> Any:
-    """Import the estimators and the plots on first use: scikit-learn and matplotlib take a while to import."""
+    """Import the estimators and the plots on first use: they need scikit-learn and matplotlib."""
     if name == "plots":
         return import_module("anode.plots")
     if name in _ESTIMATORS:
@@ -103,4 +100,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The public names, including those that are imported on first use."""
-    return __all__
+    return [*__all__, *_ESTIMATORS, "plots"]

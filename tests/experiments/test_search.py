@@ -458,6 +458,13 @@ def test_a_folder_of_any_name_holds_its_study(tmp_path):
     assert (out / "study.db").exists()
 
 
+def test_without_optuna_one_line_says_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    result = run("--sampler", "tpe", "--out", tmp_path)
+    said = "error: sampler 'tpe': needs optuna; install with: pip install \"anode[search]\"\n"
+    assert (result.exit_code, result.stderr) == (1, said)
+
+
 @pytest.mark.parametrize("sampler", [["--jobs", "1"], ["--sampler", "tpe", "--trials", "2"]])
 def test_a_search_in_which_everything_failed_does_not_end_well(tmp_path, sampler):
     (tmp_path / "grid.json").write_text(json.dumps({"NODE": {**SMALL, "lr": [1e30, 1e31]}}))

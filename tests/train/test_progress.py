@@ -1,4 +1,5 @@
 import io
+import sys
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ def pretend(monkeypatch, terminal: bool) -> io.StringIO:
         forced = terminal if force_terminal is None else force_terminal
         return Console(file=written, force_terminal=forced, width=120, color_system=None)
 
-    monkeypatch.setattr(progress, "Console", console)
+    monkeypatch.setattr("rich.console.Console", console)
     return written
 
 
@@ -138,6 +139,67 @@ def test_a_function_is_told_itself():
     with listener(told.append, "name") as tell:
         tell(Report(1, 2, 0.5, 0.0))
     assert told == [Report(1, 2, 0.5, 0.0)]
+
+
+# Without rich
+
+
+@pytest.fixture
+def plain(monkeypatch) -> None:
+    """Nothing keeps a line from moving, and rich is not installed."""
+    monkeypatch.setitem(sys.modules, "rich", None)
+    monkeypatch.setattr(progress, "BETWEEN", 0.0)
+
+
+@pytest.mark.usefixtures("plain")
+def test_without_rich_a_line_is_written_over(capsys):
+    with listener(True, "NeuralODE") as tell:
+        tell(Report(1, 4, 0.5, 14.0))
+        tell(Report(4, 4, 0.25, 9.0))
+    before, *states = capsys.readouterr().err.split("\r")
+    assert before == ""
+    assert [state.rstrip() for state in states] == [
+        "NeuralODE  25%  loss 0.5000  NFE 14",
+        "NeuralODE 100%  loss 0.2500  NFE 9",
+    ]
+    assert len(states[0]) == len(states[1].removesuffix("\n"))  # or the end of a longer one would stay
+
+
+@pytest.mark.usefixtures("plain")
+def test_without_rich_the_line_moves_now_and_then_and_at_the_end(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "BETWEEN", 1000.0)
+    with listener(True, "ResNet") as tell:
+        for done in range(1, 101):
+            tell(Report(done, 100, 0.5, 0.0))
+    assert [state.split()[1] for state in capsys.readouterr().err.split("\r")[1:]] == ["1%", "100%"]
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize("terminal", [True, False])
+def test_without_rich_there_is_a_line_by_default_if_there_is_a_terminal(capsys, monkeypatch, terminal):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with listener(None, "ResNet") as tell:
+        assert (tell is not None) == terminal
+    assert capsys.readouterr().err == ("\n" if terminal else "")
+
+
+@pytest.mark.usefixtures("plain")
+def test_without_rich_and_standard_error_nobody_is_told(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    with listener(None, "ResNet") as tell:
+        assert tell is None
+
+
+@pytest.mark.usefixtures("plain")
+def test_without_rich_the_line_ends_when_something_goes_wrong(capsys):
+    def tell_and_fail() -> None:
+        with listener(True, "ResNet") as tell:
+            tell(Report(1, 4, 0.5, 0.0))
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        tell_and_fail()
+    assert capsys.readouterr().err.endswith("\n")
 
 
 # In training

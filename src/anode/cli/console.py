@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 import anode
+from anode.extras import MissingPackageError
 
 out, err = Console(), Console(stderr=True)
 INTERRUPTED = 130
@@ -75,7 +76,7 @@ def explained(error: Exception) -> tuple[str, int] | None:
         return f"{error.filename}: {error.strerror}", 2
     if isinstance(error, ValueError | TypeError | OSError):
         return str(error), 2
-    if isinstance(error, WorkerDiedError | anode.SolveError | FloatingPointError):
+    if isinstance(error, WorkerDiedError | anode.SolveError | FloatingPointError | MissingPackageError):
         return str(error), 1
     if isinstance(error, RuntimeError) and "alloc" in str(error):
         reason = str(error).splitlines()[0]

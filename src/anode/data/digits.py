@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from anode.data.reading import Pair
+from anode.extras import needs
 
 
 def read(folder: Path, split: str) -> Pair:
@@ -14,6 +15,7 @@ def read(folder: Path, split: str) -> Pair:
 
     Of every class, each fifth image is in the test split, so that both splits have all classes in the same shares.
     """
+    needs("the dataset digits", "sklearn")
     from sklearn.datasets import load_digits
 
     content = load_digits()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from anode.data.archives import Tell, unpack
 from anode.data.reading import damaged
+from anode.extras import needs
 from anode.files import write
 
 if TYPE_CHECKING:
@@ -121,6 +122,7 @@ def verify(path: Path, download: Download, called: Path | str, advice: str) -> N
 
 def _download(download: Download, path: Path, folder: Path, tell: Tell) -> None:
     """Download a file and check that it is the right one."""
+    needs(f"downloading {download.name}", "paper", "requests")
     import requests
 
     by_hand = f"put {download.name} into {folder} by other means and fetch again"

@@ -14,12 +14,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from safetensors import SafetensorError
 from torch import Tensor
 
 from anode.data.reading import MOST_IMAGES, Pair, damaged
+from anode.extras import needs
 from anode.files import DamagedFileError, read_tensors, write_tensors
 
 FOLDER = "tiny-imagenet-200"
@@ -101,6 +100,7 @@ def list_test(tree: Path, classes: dict[str, int]) -> tuple[list[Path], list[int
 
 def decode(paths: Sequence[Path]) -> Tensor:
     """Decode JPEGs, in several threads: Pillow lets others run while it works."""
+    needs("decoding tiny_imagenet", "paper", "pillow", "rich")
     images = np.empty((len(paths), 3, SIDE, SIDE), np.uint8)
 
     def fill(start: int) -> int:
@@ -154,6 +154,9 @@ def checksum(images: Tensor) -> Tensor:
 @contextmanager
 def patient_bar(name: str, total: int) -> Iterator[Callable[[int], None]]:
     """A progress bar on standard error that appears only where there is a terminal and if the work takes long."""
+    from rich.console import Console
+    from rich.progress import Progress
+
     console = Console(stderr=True)
     progress = Progress(console=console, transient=True, disable=not console.is_terminal)
     task, begin = progress.add_task(name, total=total), time.monotonic()

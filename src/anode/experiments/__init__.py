@@ -1,1 +1,5 @@
 """The paper's experiments."""
+
+from anode.extras import needs
+
+needs("anode.experiments", "paper")

@@ -1,5 +1,9 @@
 """Plots of trainings, flows and feature spaces: arrays in, matplotlib figures out. Nothing here trains."""
 
+from anode.extras import needs
+
+needs("anode.plots", "plots")
+
 from anode.plots.animate import feature_frames, gif, trajectory_frames
 from anode.plots.classes import class_legend
 from anode.plots.features import scatter, strip

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import math
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
+from anode.extras import installed, needs
 from anode.train.callbacks import Report
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
+BETWEEN = 0.1
+"""Seconds between two states of a plain line."""
+WIDTH = 79
+"""Characters of a plain line, so that a shorter one hides the one before it."""
 
 Listener = Callable[[Report], None]
 """Told of the progress of training, right after every iteration unless it is :class:`Patient`."""
@@ -30,9 +41,13 @@ class Patient:
 
 
 class Bars:
-    """A bar for each training run, on standard error; nothing at all where that is no terminal."""
+    """A bar for each training run, on standard error; nothing at all where that is no terminal. It needs rich."""
 
     def __init__(self, console: Console | None = None) -> None:
+        needs("progress bars", "paper", "rich")
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
         self.console = console or Console(stderr=True)
         self.progress = Progress(
             TextColumn("{task.description}"),
@@ -85,19 +100,50 @@ def listener(progress: bool | Listener | None, name: str) -> Iterator[Listener |
     """Whom to tell: the caller's own listener, a bar, or nobody.
 
     Args:
-        progress: A listener; True for a bar, False for none, ``None`` for a bar if there is a terminal.
+        progress: A listener; True for a bar, False for none, ``None`` for a bar if there is a terminal. Without rich,
+            a plain line takes the place of the bar.
         name: What to call the bar.
     """
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise TypeError(f"progress: takes True, False, None or a function, got {progress!r}")
     if progress is False:
         yield None
-    elif progress is None or progress is True:
-        bars = Bars(Console(stderr=True, force_terminal=True) if progress else None)
-        if not bars.console.is_terminal:
-            yield None
-        else:
-            with bars:
-                yield bars.listen(name)
-    else:
+    elif callable(progress):
         yield progress
+    else:
+        with (_bar if installed("rich") else _line)(name, always=progress is True) as tell:
+            yield tell
+
+
+@contextmanager
+def _bar(name: str, always: bool) -> Iterator[Listener | None]:
+    """A bar, on a terminal or always."""
+    from rich.console import Console
+
+    bars = Bars(Console(stderr=True, force_terminal=True) if always else None)
+    if not bars.console.is_terminal:
+        yield None
+    else:
+        with bars:
+            yield bars.listen(name)
+
+
+@contextmanager
+def _line(name: str, always: bool) -> Iterator[Listener | None]:
+    """A line on standard error that is written over, on a terminal or always."""
+    if not (always or (sys.stderr and sys.stderr.isatty())):
+        yield None
+        return
+    last = -math.inf
+
+    def tell(report: Report) -> None:
+        nonlocal last
+        if time.monotonic() - last >= BETWEEN or report.done == report.total:
+            last = time.monotonic()
+            line = f"{name} {report.done / report.total:4.0%}  {in_words(report)}"
+            print(f"\r{line:<{WIDTH}}", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield Patient(tell)
+    finally:
+        print(file=sys.stderr)

@@ -15,6 +15,7 @@ from anode.checks import number
 from anode.experiments.search.grid import Judged
 from anode.experiments.search.runs import LOOKS, Cross, SearchRun, losses
 from anode.experiments.search.spaces import Setting, Space
+from anode.extras import needs
 from anode.files import make_folder
 from anode.train.callbacks import Report
 from anode.train.progress import Bars
@@ -72,10 +73,8 @@ def opened(model: str, space: Space, cross: Cross, storage: str) -> optuna.Study
         model, space, cross: What it is about; one of that name about something else is refused.
         storage: The address of a database, as ``sqlite:///file.db`` or ``postgresql://…``, or ``journal:file``.
     """
-    try:
-        import optuna
-    except ImportError:
-        raise ValueError("sampler: 'tpe' needs Optuna; install it with: pip install optuna") from None
+    needs("sampler 'tpe'", "search")
+    import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     about = json.loads(json.dumps({"model": model, "space": dict(space), "cross": asdict(cross)}))
