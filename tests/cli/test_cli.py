@@ -10,6 +10,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import anode
@@ -19,6 +20,7 @@ from anode.experiments import workers
 from anode.experiments.reproduce import Settings, planned
 from anode.experiments.runs import Place
 from anode.experiments.single import TrainOptions, load_saved
+from anode.experiments.study import Drawing
 from anode.experiments.toy import protocols
 from anode.experiments.toy.runs import ToyRun
 from anode.experiments.toy.studies import STUDIES
@@ -136,6 +138,12 @@ def test_the_defaults_of_the_command_are_those_of_the_library(invoke, tmp_path, 
 def test_the_version_is_printed(invoke):
     result = invoke("--version")
     assert (result.exit_code, result.stdout) == (0, f"anode {anode.__version__}\n")
+
+
+def test_the_version_does_not_need_torch():
+    program = "import sys; sys.modules['torch'] = None; import anode_command; anode_command.run()"
+    said = subprocess.run([sys.executable, "-c", program, "--version"], capture_output=True, text=True, check=True)
+    assert said.stdout == f"anode {anode.__version__}\n"
 
 
 def test_the_installed_command_says_its_version_and_names_a_mistake_in_one_line(tmp_path):
@@ -297,6 +305,36 @@ def test_reproduce_lists_the_repeats_that_failed(invoke, small, tmp_path, monkey
     result = invoke("reproduce", "fig03", "--repeats", 2, "--jobs", 1, "--out", tmp_path / "out")
     assert result.exit_code == 0
     assert "failed: map-g, repeat 1, from iteration 3 on, 1 times: MAX_STEPS: too many" in result.stdout
+
+
+def diverging(monkeypatch, *names: str) -> None:
+    """Let runs of fig03 fail, and leave its figure empty."""
+    for name in names:
+        monkeypatch.setitem(protocols.RUNS, name, replace(protocols.RUNS[name], lr=1e30))
+    monkeypatch.setitem(STUDIES, "fig03", replace(STUDIES["fig03"], draw=lambda _: Drawing(Figure(figsize=(1, 1)))))
+
+
+def test_reproduce_ends_with_an_error_if_training_failed_in_every_repeat_of_every_run(
+    invoke, small, tmp_path, monkeypatch
+):
+    diverging(monkeypatch, "map-g", "map-identity")
+    arguments = ["reproduce", "fig03", "--repeats", 2, "--jobs", 1, "--out", tmp_path / "out"]
+    result = invoke(*arguments)
+    for name in ("map-g", "map-identity"):
+        assert f"failed: {name}, repeat 0" in result.stdout
+        assert f"failed: {name}, repeat 1" in result.stdout
+    assert (tmp_path / "out" / "report.html").exists()
+    said = "error: training failed in every repeat of every run, for the reasons listed above\n"
+    assert (result.exit_code, result.stderr) == (1, said)
+    again = invoke(*arguments)  # nothing is trained again
+    assert (again.exit_code, again.stderr) == (1, said)
+
+
+def test_reproduce_ends_well_if_something_was_trained(invoke, small, tmp_path, monkeypatch):
+    diverging(monkeypatch, "map-g")
+    result = invoke("reproduce", "fig03", "--repeats", 1, "--jobs", 1, "--out", tmp_path / "out")
+    assert "failed: map-g, repeat 0" in result.stdout
+    assert (result.exit_code, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -477,23 +515,43 @@ def test_without_a_compiled_engine_info_says_how_to_build_one(invoke, monkeypatc
     assert "pip install --no-cache-dir --force-reinstall --no-deps ." in result.stdout
 
 
-@pytest.mark.parametrize("module", ["torch", "numpy", "typer", "anode.cli.models"])
-def test_ctrl_c_during_the_imports_ends_the_command_quietly(module):
-    program = f"""
+# What Python runs before anything else: Ctrl-C when a module is about to be imported.
+INTERRUPTING = """
 import os, signal, sys
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are begun without
 
 class Interrupting:
     def find_spec(self, name, *_):
-        if name == {module!r}:
+        if name == os.environ["INTERRUPTED_BY"]:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupting())
-from anode_command import run
-sys.argv = ["anode", "info"]
-run()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("module", ["torch", "anode.cli.models"])
+@pytest.mark.parametrize("start", [["-m", "anode"], ["-c", "import anode_command; anode_command.run()"]], ids=str)
+def test_ctrl_c_during_the_imports_ends_the_command_quietly(tmp_path, start, module):
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTING)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "INTERRUPTED_BY": module}
+    done = subprocess.run(
+        [sys.executable, *start, "info"], capture_output=True, text=True, env=environment, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("start", [["-c", "import anode"], ["-m", "package"]], ids=str)
+def test_ctrl_c_while_another_program_imports_the_library_is_left_to_that(tmp_path, start):
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTING)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("import anode")
+    (tmp_path / "package" / "__main__.py").touch()
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "INTERRUPTED_BY": "torch"}
+    done = subprocess.run(
+        [sys.executable, *start, "anode"], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.stderr.endswith("KeyboardInterrupt\n")
 
 
 def test_the_installed_command_begins_where_ctrl_c_is_quiet():

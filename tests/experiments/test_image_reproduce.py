@@ -41,7 +41,7 @@ def small(monkeypatch) -> None:
 
 def again(folder: Path, *figures: str, **changes) -> dict:
     settings = Settings(figures, folder, scale="smoke", jobs=1)
-    return reproduce(planned(replace(settings, **changes)), quiet())
+    return reproduce(planned(replace(settings, **changes)), quiet())[0]
 
 
 @pytest.fixture(scope="module")

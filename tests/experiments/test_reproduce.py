@@ -49,7 +49,7 @@ def trained(monkeypatch) -> list[str]:
 
 def again(folder: Path, *figures: str, **changes) -> dict:
     settings = Settings(figures, folder, repeats=2, jobs=1)
-    return reproduce(planned(replace(settings, **changes)), quiet())
+    return reproduce(planned(replace(settings, **changes)), quiet())[0]
 
 
 def interrupt_after(monkeypatch, count: int) -> None:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -47,6 +47,12 @@ def commands(about: str, **settings: Any) -> typer.Typer:
     )
 
 
+def fail(line: str, code: int = 1) -> NoReturn:
+    """Print a line about an error and end the command with an exit code."""
+    err.print(Text(f"error: {line}"), soft_wrap=True)
+    raise typer.Exit(code) from None
+
+
 @contextmanager
 def friendly(interrupted: str) -> Iterator[None]:
     """Turn a user's mistake into one line and exit code 2, and Ctrl-C into a line that says what is left.
@@ -63,9 +69,7 @@ def friendly(interrupted: str) -> Iterator[None]:
         known = explained(error)
         if known is None or os.environ.get("ANODE_DEBUG", "0") not in ("", "0"):
             raise
-        line, code = known
-        err.print(Text(f"error: {line}"), soft_wrap=True)
-        raise typer.Exit(code) from None
+        fail(*known)
 
 
 def explained(error: Exception) -> tuple[str, int] | None:

@@ -9,9 +9,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from anode.cli.console import Device, Root, err, friendly, out
+from anode.cli.console import Device, Root, fail, friendly, out
 
-EVERYTHING_FAILED = "error: training failed with every setting; try lower learning rates"
+EVERY_SETTING_FAILED = "training failed with every setting; try lower learning rates"
+EVERY_RUN_FAILED = "training failed in every repeat of every run, for the reasons listed above"
 COLORS = {"held": "green", "not held": "red", "inconclusive": "yellow"}
 
 
@@ -50,7 +51,8 @@ def reproduce(
 ) -> None:
     """Re-run the paper: train, draw its figures, check its claims, write a report.
 
-    Runs that several figures need are trained once. Started again, it goes on where it was interrupted.
+    Runs that several figures need are trained once. Started again, it goes on where it was interrupted. The exit code
+    is 1 if training failed in every repeat of every run.
 
     **Examples**
 
@@ -68,12 +70,14 @@ def reproduce(
         work = planned(Settings(figures or ("toy",), folder, repeats, scale, seed, resume, jobs, root, device, epochs))
     with friendly(f"interrupted; what was finished is kept in {work.out}, and the same command goes on from there"):
         with Bars() as bars:
-            content = reproduce(work, bars)
+            content, failed = reproduce(work, bars)
         out.print(claims_table(content["claims"]))
         for failure in content["failures"]:
             where = f"{failure['run']}, repeat {failure['repeat']}, from iteration {failure['first']} on"
             out.print(Text(f"failed: {where}, {failure['times']} times: {failure['reason']}"), soft_wrap=True)
         out.print(Text(f"report: {work.out / 'report.html'}"), soft_wrap=True)
+    if failed:
+        fail(EVERY_RUN_FAILED)
 
 
 def claims_table(claims: list[dict[str, Any]]) -> Table:
@@ -152,5 +156,4 @@ def search(
         out.print(table)
         out.print(Text(f"results: {folder}"), soft_wrap=True)
     if all(each.failed for each in found):
-        err.print(Text(EVERYTHING_FAILED), soft_wrap=True)
-        raise typer.Exit(1)
+        fail(EVERY_SETTING_FAILED)

@@ -161,8 +161,12 @@ def chosen(names: Sequence[str]) -> tuple[Half, list[Study]]:
     return half, [half.studies[name] for name in dict.fromkeys(names)]
 
 
-def reproduce(work: Work, bars: Bars) -> dict[str, Any]:
-    """Do it all; returns the content of the results file."""
+def reproduce(work: Work, bars: Bars) -> tuple[dict[str, Any], bool]:
+    """Do it all.
+
+    Returns:
+        The content of the results file, and whether training failed in every repeat of every run.
+    """
     if work.out.exists() and not work.out.is_dir():
         raise ValueError(f"out: takes a folder, got the file {work.out}")
     if not work.out.exists():
@@ -181,7 +185,7 @@ def reproduce(work: Work, bars: Bars) -> dict[str, Any]:
         content = summary(work, before or {}, results)
         write_json(work.out / MARKER, content, indent=1)
         write_report(work.out)
-    return content
+    return content, bool(results) and not any(result.trained.any() for result in results.values())
 
 
 def earlier(work: Work) -> dict[str, Any] | None:
