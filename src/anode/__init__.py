@@ -1,7 +1,14 @@
 """Augmented neural ODEs for PyTorch."""
 
+import sys
 from importlib import import_module
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+if sys.argv[:1] == ["-m"] and ("-m", "anode") in pairwise(sys.orig_argv):  # which imports this before __main__
+    from anode_command import interrupt_quietly
+
+    interrupt_quietly()
 
 from anode.data import images
 from anode.data import toy as datasets
