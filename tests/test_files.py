@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anode.files import (
@@ -33,14 +33,7 @@ from anode.files import (
     write_text,
 )
 
-PROPERTY = settings(
-    derandomize=True,
-    deadline=None,
-    max_examples=50,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],  # the same file is written again and again
-)
+PROPERTY = settings(max_examples=50)
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

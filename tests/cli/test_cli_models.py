@@ -32,13 +32,7 @@ SERIES = ("loss", "nfe", "accepted", "rejected", "nfe_backward", "accuracy")
 LOOKS = ("validation", "validation_accuracy", "validation_nfe", "validation_at")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As in the processes that are started here, so that bits can be compared with theirs."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def run(*arguments):
@@ -53,13 +47,10 @@ def train(folder, *arguments):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory, one_thread):
     """Two epochs without an interruption."""
     folder = tmp_path_factory.mktemp("train") / "whole"
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     train(folder, *TINY, *SHORT, "--epochs", 2)
-    torch.set_num_threads(threads)
     return folder
 
 

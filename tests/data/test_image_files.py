@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -21,14 +21,7 @@ from anode.data.tiny_imagenet import read_jpeg
 from anode.files import DamagedFileError
 from helpers.official import WNIDS, idx, jpeg, mat, noise, write_cifar, write_mnist, write_tiny
 
-PROPERTY = settings(
-    derandomize=True,
-    deadline=None,
-    max_examples=60,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],  # the same file is written again and again
-)
+PROPERTY = settings(max_examples=60)
 
 IDX_LABELS = idx(np.arange(50, dtype=np.uint8) % 10)
 IDX_IMAGES = idx(noise(3, 28, 28))

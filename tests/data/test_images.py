@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anode.data import tiny_imagenet
@@ -12,7 +12,7 @@ from anode.data.images import IMAGES, ImageData, load
 from anode.files import DamagedFileError
 from helpers.official import WNIDS, jpeg, write_cifar, write_mnist, write_svhn, write_tiny
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=50, database=None, phases=[Phase.generate])
+PROPERTY = settings(max_examples=50)
 WRITERS = {"mnist": write_mnist, "fashion_mnist": write_mnist, "cifar10": write_cifar, "svhn": write_svhn}
 each_split = pytest.mark.parametrize("split", ["train", "test"])
 

@@ -4,14 +4,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from anode.data import toy
 from anode.data.toy import DATASETS, Dataset
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=50, database=None, phases=[Phase.generate])
+PROPERTY = settings(max_examples=50)
 FIXED = ("g_1d", "identity_1d")
 DRAWN = [name for name in DATASETS if name not in FIXED]
 WITH_POINTS = [name for name in DRAWN if name != "g"]

@@ -101,7 +101,7 @@ def test_every_shape_of_field_is_the_same(activation, time, layers):
     assert_same(both(field, start(33, 5)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     dim=st.integers(1, 9),
     hidden=st.integers(1, 37),
@@ -241,16 +241,13 @@ def test_backward_can_be_repeated():
 
 
 @each_control
-def test_bits_do_not_depend_on_the_number_of_threads(members, control, shape):
+def test_bits_do_not_depend_on_the_number_of_threads(threads, members, control, shape):
     field, y0 = field_of(3, members=members), start(*(*shape[:-2], 300, 3) if len(shape) > 1 else shape)
-    threads, found = torch.get_num_threads(), []
-    try:
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
-            y1 = anode.solve(field, y0, (0.0, 1.0), control=control, engine="native").y1
-            found.append([y1, *torch.autograd.grad(y1.square().sum(), [y0, *field.parameters()])])
-    finally:
-        torch.set_num_threads(threads)
+    found = []
+    for count in (1, 2, 3):
+        threads(count)
+        y1 = anode.solve(field, y0, (0.0, 1.0), control=control, engine="native").y1
+        found.append([y1, *torch.autograd.grad(y1.square().sum(), [y0, *field.parameters()])])
     for other in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 

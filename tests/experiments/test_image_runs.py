@@ -21,24 +21,14 @@ TINY = ImageRun("tiny", "digits", 4, 48, 20, augment=1, filters=3, epochs=2, bat
 PAPER = runs(SCALES["paper"])
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """As where runs are done, so that the bits do not depend on the machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory):
+def done(tmp_path_factory, one_thread):
     """The result of the tiny run, and the folder it was done in."""
     folder = tmp_path_factory.mktemp("runs")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    result = TINY.train(None, folder)
-    torch.set_num_threads(threads)
-    return result, folder
+    return TINY.train(None, folder), folder
 
 
 def same(ours: History, theirs: History, repeat: int | slice = slice(None), other: int | slice = slice(None)) -> None:

@@ -101,7 +101,7 @@ def test_processes_give_the_same_bits_as_one(tmp_path):
         same(load(run, tmp_path / "one"), load(run, tmp_path / "two"))
 
 
-def test_runs_in_this_process_are_done_with_one_thread_and_leave_the_number_as_it_was(tmp_path, monkeypatch):
+def test_runs_in_this_process_are_done_with_one_thread_and_leave_the_number_as_it_was(tmp_path, monkeypatch, threads):
     seen = []
     real = workers.do_run
 
@@ -110,13 +110,9 @@ def test_runs_in_this_process_are_done_with_one_thread_and_leave_the_number_as_i
         return real(run, tell, folder, place)
 
     monkeypatch.setattr(workers, "do_run", noted)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        do_runs([RUNS["map-g"]], tmp_path, 4, quiet())
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
+    threads(2)
+    do_runs([RUNS["map-g"]], tmp_path, 4, quiet())
+    assert torch.get_num_threads() == 2
     assert seen == [1]
 
 

@@ -3,14 +3,14 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 import anode
 from anode.models.augment import Augment, Zeros
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=50, database=None, phases=[Phase.generate])
+PROPERTY = settings(max_examples=50)
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=5)
 

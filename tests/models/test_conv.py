@@ -295,18 +295,15 @@ def test_channels_and_pixels_cannot_have_times_of_their_own(engine, grad, contro
 
 
 @needs_engine
-def test_the_compiled_field_does_not_depend_on_the_number_of_threads():
+def test_the_compiled_field_does_not_depend_on_the_number_of_threads(threads):
     torch.manual_seed(0)
     field, y = anode.ConvField(3, 40), torch.randn(9, 3, 28, 28)
-    threads, found = torch.get_num_threads(), []
-    try:
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
-            own = compiled_and_exact(field)[0]
-            slope = own.evaluate(torch.tensor(0.5), y)
-            found.append([slope, own.pull(slope, y)[0], *own.take_gradients()])
-    finally:
-        torch.set_num_threads(threads)
+    found = []
+    for count in (1, 2, 3):
+        threads(count)
+        own = compiled_and_exact(field)[0]
+        slope = own.evaluate(torch.tensor(0.5), y)
+        found.append([slope, own.pull(slope, y)[0], *own.take_gradients()])
     for one, *others in zip(*found, strict=True):
         assert all(torch.equal(one, other) for other in others)
 

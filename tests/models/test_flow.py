@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -10,7 +10,7 @@ import anode
 from anode import SolveError, Status
 from anode.models.augment import Augment
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=25, database=None, phases=[Phase.generate])
+PROPERTY = settings(max_examples=25)
 TIGHT = {"rtol": 1e-9, "atol": 1e-9}
 
 

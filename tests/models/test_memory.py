@@ -25,13 +25,6 @@ def machine(monkeypatch, tmp_path):
     return has
 
 
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield torch.set_num_threads
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize(("count", "share"), [(1, 1 / 8), (4, 1 / 2), (8, 1), (16, 1)])
 def test_a_process_keeps_its_threads_share_of_half_the_available_memory(machine, threads, count, share):
     machine(8_000_000)

@@ -2,13 +2,13 @@ import math
 
 import pytest
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anode
 from anode.ode.tableaus import TABLEAUS
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=15, database=None, phases=[Phase.generate])
+PROPERTY = settings(max_examples=15)
 TIGHT = {"rtol": 1e-8, "atol": 1e-10}
 
 seeds = st.integers(0, 2**16)

@@ -1,11 +1,11 @@
 import pytest
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anode.train.adam import Adam
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=25, database=None, phases=[Phase.generate])
+PROPERTY = settings(max_examples=25)
 SHAPES = [(4, 3), (4,), (4, 2, 5)]
 """Shapes of parameters that share their first dimension, which may be one of members."""
 

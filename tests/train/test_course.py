@@ -105,17 +105,14 @@ def test_a_member_ends_as_it_would_have_ended_alone():
     assert same(values_of(anode.unstack(together)[0]), values_of(alone))
 
 
-def test_bits_do_not_depend_on_the_number_of_threads():
-    data, threads, found = data_of(points=600), torch.get_num_threads(), []
-    try:
-        for members in (None, 3):
-            for count in (1, 2):
-                torch.set_num_threads(count)
-                model = model_of(members)
-                train(model, data, batch_size=300)
-                found.append(values_of(model))
-    finally:
-        torch.set_num_threads(threads)
+def test_bits_do_not_depend_on_the_number_of_threads(threads):
+    data, found = data_of(points=600), []
+    for members in (None, 3):
+        for count in (1, 2):
+            threads(count)
+            model = model_of(members)
+            train(model, data, batch_size=300)
+            found.append(values_of(model))
     assert same(found[0], found[1])
     assert same(found[2], found[3])
 

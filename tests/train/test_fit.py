@@ -4,7 +4,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
@@ -24,7 +24,7 @@ from helpers.trainings import (
     values_of,
 )
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=25, database=None, phases=[Phase.generate])
+PROPERTY = settings(max_examples=25)
 
 
 class Seen:

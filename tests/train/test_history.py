@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -16,14 +16,7 @@ from anode.plots import figure
 from anode.train.formats import from_arrays, to_arrays
 from anode.train.history import SERIES, SHARED, Failure, Snapshot, as_list
 
-PROPERTY = settings(
-    derandomize=True,
-    deadline=None,
-    max_examples=30,
-    database=None,
-    phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture],  # the same file is written again and again
-)
+PROPERTY = settings(max_examples=30)
 
 each_kind = pytest.mark.parametrize("members", [None, 1, 3])
 

@@ -2,14 +2,14 @@ import math
 
 import pytest
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
 import anode
 from anode.train.losses import LOSSES, mean
 
-PROPERTY = settings(derandomize=True, deadline=None, max_examples=30, database=None, phases=[Phase.generate])
+PROPERTY = settings(max_examples=30)
 
 TORCHS = {"huber": F.smooth_l1_loss, "mse": F.mse_loss}
 
