@@ -25,6 +25,7 @@ def test_every_example_is_run_here():
     assert [path.name for path in (ROOT / "examples").glob("*.py")] == ["your_own_data.py"]
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_the_core_compares_equal_work(tmp_path):
     printed = run("benchmarks/core.py", "--seconds", "0", "--json", str(tmp_path / "rows.json")).stdout
     rows = [line.split("x   ")[1].split(" / ") for line in printed.splitlines() if "x   " in line]
@@ -32,15 +33,18 @@ def test_the_benchmark_of_the_core_compares_equal_work(tmp_path):
     assert all(theirs == ours for theirs, ours in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["images", "search"])
 def test_the_long_benchmarks_say_what_they_do(name):
     assert run(f"benchmarks/{name}.py", "--help").stdout.startswith("usage:")
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_memory_measures_a_step():
     assert float(run("benchmarks/memory.py", "anode discrete", "1").stdout) > 50
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_images_compares_equal_work(tmp_path):
     options = ["mnist", "--batch", "2", "--turns", "1", "--threads", "1", "--json", str(tmp_path / "rows.json")]
     printed = run("benchmarks/images.py", *options).stdout

@@ -478,6 +478,7 @@ for n in range(first, 10**9):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writers", [1, 2])
 def test_what_is_read_while_other_processes_save_belongs_together(tmp_path, writers):
     described, path = tmp_path / "t.json", tmp_path / "t.safetensors"

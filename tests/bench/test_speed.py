@@ -37,6 +37,7 @@ def quiet(done, total, label):
     assert 0 <= done <= total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_that_are_installed_do_the_same_work(kind):
     task = TASKS[kind]
@@ -131,6 +132,7 @@ def test_turns_give_times_and_what_was_computed_in_a_second():
     assert 0 < rows[0].gigaflops < rows[1].gigaflops
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
     reason="processes are given processors on Linux alone, and if there are two",
@@ -232,6 +234,7 @@ def run(*arguments):
     return CliRunner().invoke(app, ["bench", "speed", *map(str, arguments)])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_few_parts")
 def test_the_command_measures_draws_and_keeps_what_it_has(tmp_path):
     result = run("--out", tmp_path, "--turns", 1)

@@ -391,6 +391,7 @@ def together(tmp_path_factory):
     return root / "run", (root / "said").read_text()
 
 
+@pytest.mark.slow
 def test_two_processes_make_what_one_makes(whole, together):
     folder, said = together
     assert said.splitlines()[0] == "ANODE on digits: 542 parameters, 500 without time"
@@ -408,6 +409,7 @@ def test_two_processes_make_what_one_makes(whole, together):
     assert read_json(folder / "run.json")["options"] == read_json(whole / "run.json")["options"]
 
 
+@pytest.mark.slow
 def test_what_two_processes_began_one_goes_on_with(together, tmp_path):
     folder = copytree(together[0], tmp_path / "run")
     train(folder, *TINY, *SHORT, "--epochs", 3)

@@ -80,6 +80,7 @@ def test_texts_can_be_classes():
     assert set(model.predict(IRIS.data)) <= set(names)
 
 
+@pytest.mark.slow
 def test_images_are_taken_as_rows():
     X, y = load_digits(return_X_y=True)
     X, y = X[:600].astype(np.float32), y[:600]
@@ -297,6 +298,7 @@ def test_it_votes():
     assert vote.score(IRIS.data, IRIS.target) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["loky", "threading"])
 def test_the_number_of_jobs_changes_nothing(backend):
     model = ANODEClassifier(**{**QUICK, "epochs": 4})

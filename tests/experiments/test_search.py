@@ -212,6 +212,7 @@ def test_a_damaged_run_is_named(tmp_path):
         search({"NODE": SMALL}, [QUICK], tmp_path, 1, Bars())
 
 
+@pytest.mark.slow
 def test_processes_find_what_one_finds(tmp_path, monkeypatch):
     monkeypatch.undo()  # other processes would not know of it
     space = {"ResNet": {**SMALL, "layers": (1, 2)}}
@@ -361,6 +362,7 @@ def every_trial_beats(database: str) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_processes_share_a_study_and_nothing_is_lost_when_one_is_killed(tmp_path):
     storage, trials = storages(tmp_path)["sqlite"], 8
 

@@ -44,6 +44,7 @@ def test_a_model_is_cross_validated_and_its_settings_are_kept():
     assert "lr=" in cell.settings
 
 
+@pytest.mark.slow
 def test_the_command_measures_draws_and_goes_on(tmp_path, monkeypatch):
     result = run("iris", "diabetes", "--out", tmp_path)
     assert (result.exit_code, result.stderr) == (0, "")

@@ -93,6 +93,7 @@ def complete(folder: Path, monkeypatch, **epochs: int) -> None:
     assert (folder / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_bits_as_one(tmp_path):
     runs = [RUNS[name] for name in ("g-d2-node", "slices-d2-anode", "g-d1-resnet", "map-g")]
     do_runs(runs, tmp_path / "two", 2, quiet())
@@ -138,6 +139,7 @@ def test_if_processes_cannot_be_begun_ctrl_c_is_heard_as_it_was_before(tmp_path,
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
+@pytest.mark.slow
 def test_an_error_in_a_process_is_that_of_the_run_and_finished_runs_stay(tmp_path):
     fine, wrong = RUNS["map-g"], tiny("map-identity", loss="nonsense", epochs=1)
     with pytest.raises(ValueError, match="loss: takes one of huber, mse, cross_entropy, got 'nonsense'"):
@@ -146,6 +148,7 @@ def test_an_error_in_a_process_is_that_of_the_run_and_finished_runs_stay(tmp_pat
     assert not list(children(os.getpid()))
 
 
+@pytest.mark.slow
 @needs_proc
 def test_a_process_that_is_killed_is_reported_and_finished_runs_stay(tmp_path):
     short, long, longer = RUNS["map-g"], tiny("g-d1-resnet", epochs=LONG), tiny("map-identity", epochs=LONG)
@@ -177,6 +180,7 @@ def ends_well(command: Started) -> None:
     wait_until(lambda: not alive_with(command.mark), 5)
 
 
+@pytest.mark.slow
 @needs_proc
 def test_an_interrupted_command_keeps_what_is_finished_and_the_same_command_completes(tmp_path, monkeypatch):
     folder, epochs = tmp_path / "out", {"identity": 2, "g": 120}
@@ -191,6 +195,7 @@ def test_an_interrupted_command_keeps_what_is_finished_and_the_same_command_comp
     assert {name: after[name] for name in before} == before
 
 
+@pytest.mark.slow
 @needs_proc
 def test_ctrl_c_which_reaches_all_processes_ends_them_with_one_line(tmp_path):
     with Started(tmp_path / "out", identity=2, g=LONG) as command:
@@ -201,6 +206,7 @@ def test_ctrl_c_which_reaches_all_processes_ends_them_with_one_line(tmp_path):
     assert set(state(tmp_path / "out" / "runs")) == {"map-identity.json", "map-identity.safetensors"}
 
 
+@pytest.mark.slow
 @needs_proc
 def test_ctrl_c_while_processes_begin_says_one_line_too(tmp_path):
     with Started(tmp_path / "out", identity=LONG, g=LONG) as command:
@@ -210,6 +216,7 @@ def test_ctrl_c_while_processes_begin_says_one_line_too(tmp_path):
         ends_well(command)
 
 
+@pytest.mark.slow
 @needs_proc
 def test_if_the_command_is_killed_the_same_command_completes(tmp_path, monkeypatch):
     folder, epochs = tmp_path / "out", {"identity": 2, "g": 120}
@@ -225,6 +232,7 @@ def test_if_the_command_is_killed_the_same_command_completes(tmp_path, monkeypat
     assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
 
 
+@pytest.mark.slow
 @needs_proc
 def test_if_the_command_is_killed_its_processes_end(tmp_path):
     with Started(tmp_path / "out", identity=2, g=LONG) as command:

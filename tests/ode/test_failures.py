@@ -328,6 +328,7 @@ def test_steps_of_a_given_size_keep_to_the_budget(control):
     assert solution.y1.item() == pytest.approx(1.4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("control", ["joint", "sample"])
 @pytest.mark.parametrize("engine", ["torch", "native"])
 def test_a_state_that_overflows_between_finite_slopes_is_not_a_success(control, engine):

@@ -88,6 +88,7 @@ def test_other_problems_that_run_out_of_steps_are_not_called_stiff(method, rtol)
         assert "raise max_steps" in message
 
 
+@pytest.mark.slow
 def test_torchdiffeq_s_door_gives_a_stiff_problem_up_early():
     calls = []
 

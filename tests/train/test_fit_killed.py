@@ -52,6 +52,7 @@ def furthest(folder: Path) -> int:
     return max((int(path.stem.removeprefix("state-")) for path in folder.glob("state-*.json")), default=0)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again_ends_as_if_it_had_not_been(tmp_path):
     draws, states = random.Random(0), tmp_path / "states"
     for _ in range(KILLS):

@@ -59,6 +59,7 @@ def said(folder):
     return [json.loads((folder / f"said-{rank}.json").read_text()) for rank in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_two_processes_do_what_one_does(name, folder):
     model, expected = train(name)
@@ -78,6 +79,7 @@ def test_two_processes_do_what_one_does(name, folder):
             torch.testing.assert_close(weights[key], parameter.detach(), rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_both_processes_have_the_same_bits(name, folder):
     one, other = (History.load(folder / f"{name}-{rank}.json") for rank in range(2))
@@ -93,6 +95,7 @@ def test_the_runs_are_such_that_steps_and_failures_matter():
     assert {failure.status for failure in budget.failures} == {"MAX_STEPS"}
 
 
+@pytest.mark.slow
 def test_only_the_first_process_tells_and_keeps(said, folder):
     assert [(folder / f"told-{rank}").read_text() for rank in range(2)] == ["9", "0"]
     assert not (folder / "states-of-1").exists()
@@ -100,12 +103,14 @@ def test_only_the_first_process_tells_and_keeps(said, folder):
     assert said[1]["states"] is None
 
 
+@pytest.mark.slow
 def test_all_processes_stop_where_one_does(said):
     for each in said:
         assert each["interrupted"] == ["interrupted", 4]
         assert each["late"] == ["time is up", 1]
 
 
+@pytest.mark.slow
 def test_an_error_of_the_first_process_ends_all(said):
     assert said[0]["listener"] == "ZeroDivisionError: mine"
     assert said[1]["listener"].startswith("RuntimeError: the first process could not go on")
@@ -115,12 +120,14 @@ def test_an_error_of_the_first_process_ends_all(said):
     assert "no state in" in said[1]["damaged"]
 
 
+@pytest.mark.slow
 def test_a_failure_is_raised_by_all(said):
     for each in said:
         assert each["raised"].startswith("FloatingPointError: in iteration ")
         assert each["unsolved"].startswith("SolveError: in iteration 0 of training, MAX_STEPS")
 
 
+@pytest.mark.slow
 def test_what_several_processes_cannot_do_is_an_error_in_each(said):
     for each in said:
         assert each["stack"] == "ValueError: model: takes a model by itself beside other processes, got 'a stack of 2'"
