@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from anode import History
 from anode.files import read_tensors
 from helpers.trainings import assert_same_history, same
