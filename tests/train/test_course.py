@@ -343,6 +343,20 @@ def test_a_solver_that_is_changed_on_the_way_is_obeyed(name):
     assert histories[0].nfe[4] > histories[0].nfe[3]
 
 
+class Slower(anode.Callback):
+    """Lowers the learning rate after every iteration, by hand."""
+
+    def iteration(self, training):
+        training.optimizer.param_groups[0]["lr"] *= 0.5
+
+
+def test_a_learning_rate_that_a_callback_changes_counts():
+    histories = [train(model_of(engine=name), data_of(), callbacks=[Slower()]) for name in ("auto", "torch")]
+    assert histories[0].engine == "native"
+    np.testing.assert_allclose(histories[0].loss, histories[1].loss, rtol=1e-5)
+    assert not np.allclose(histories[0].loss, train(model_of(), data_of()).loss, rtol=1e-5)
+
+
 def test_a_budget_of_steps_beyond_all_numbers_of_the_engine_is_none():
     assert len(train(model_of(max_steps=10**20), data_of(), epochs=1)) > 0
 

@@ -87,7 +87,7 @@ class Course:
             parameters=[p.data_ptr() for p in parameters],
             means=[state[p]["mean"].data_ptr() for p in parameters],
             squares=[state[p]["square"].data_ptr() for p in parameters],
-            lr=protocol.lr,
+            lr=rates_of(training),
             weight_decay=group["weight_decay"],
             adam=(*group["betas"], group["eps"]),
         )
@@ -222,10 +222,18 @@ def _made_otherwise(model: Model) -> str:
     return next((text for applies, text in checks if applies), "")
 
 
+def rates_of(training: Training) -> list[float]:
+    """The learning rate of each member, as the optimiser has it now."""
+    rate, members = training.optimizer.param_groups[0]["lr"], training.protocol.members or 1
+    return rate.tolist() if isinstance(rate, Tensor) and rate.ndim else [float(rate)] * members
+
+
 def signature(training: Training) -> tuple[Any, ...]:
-    """What has to stay as it is: where everything lies, what is trained, and how the flow is solved."""
+    """What has to stay as it is: where everything lies, what is trained and how, and how the flow is solved."""
     model, state = training.model, training.optimizer.state
+    group = training.optimizer.param_groups[0]
+    moved = (*rates_of(training), group["weight_decay"], *group["betas"], group["eps"])
     flow = getattr(model, "flow", None)
     solved = () if flow is None else (flow.t1, flow.solver)
     moments = (each.data_ptr() for p in training.parameters for each in state[p].values())
-    return (*((p.data_ptr(), p.requires_grad) for p in model.parameters()), *moments, *solved)
+    return (*((p.data_ptr(), p.requires_grad) for p in model.parameters()), *moments, *moved, *solved)
