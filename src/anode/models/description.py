@@ -73,6 +73,8 @@ def register(builder: B, name: str | None = None) -> B:
         >>> description_of(Spiral(speed=2.0))
         {'module': 'Spiral', 'settings': {'speed': 2.0}}
     """
+    if isinstance(builder, type) and not issubclass(builder, nn.Module):
+        raise TypeError(f"builder: takes a class of torch.nn.Module, or a function, got {builder.__name__}")
     name = name or builder.__name__
     recipe = Recipe(name, builder, _recorded, builder.__module__)
     known = _RECIPES.get(name)
@@ -80,8 +82,6 @@ def register(builder: B, name: str | None = None) -> B:
         raise ValueError(f"name: {name!r} is registered by {known.origin} already; pass another name=")
     signature = inspect.signature(builder)
     if isinstance(builder, type):
-        if not issubclass(builder, nn.Module):
-            raise TypeError(f"builder: takes a class of torch.nn.Module, got {builder.__name__}")
         _record_construction(builder, signature)
         _RECIPES[name] = _BY_CLASS[builder] = recipe
         return builder
