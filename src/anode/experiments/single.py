@@ -20,7 +20,6 @@ from anode.experiments.environment import environment
 from anode.experiments.runs import HERE, Place, usable_device
 from anode.files import DamagedFileError, locked, make_folder, read_json, write_json
 from anode.models import saving
-from anode.models.description import configuration
 from anode.models.ensemble import from_seed, seeded, unstack
 from anode.models.flow import PAPER
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
@@ -132,7 +131,9 @@ class TrainOptions:
 
     def fits(self, model: NeuralODE | ResNet | ImageNeuralODE) -> bool:
         """Whether a model is what would be built."""
-        return configuration(model) == configuration(from_seed(self.build, self.seed))
+        inputs = self.dim or (0 if self.is_image else self.dataset(self.seed).dim)
+        solver = {} if self.kind is ResNet or self.solver == PAPER else {"solver": self.solver}
+        return type(model) is self.kind and model.settings == self.settings(inputs) | solver  # nothing large is built
 
     def to_json(self) -> dict[str, Any]:
         """The options as JSON has them, those of the solver among the others."""
