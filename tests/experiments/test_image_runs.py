@@ -49,7 +49,7 @@ def weights(folder, seed: int) -> dict[str, torch.Tensor]:
 
 def same_weights(ours, theirs, seed: int) -> None:
     mine, others = weights(ours, seed), weights(theirs, seed)
-    names = [name for name in mine if name.startswith(("model.", "adam."))]
+    names = [name for name in mine if name.startswith(("model.", "optimizer."))]
     assert set(mine) == set(others)
     assert len(names) > 20
     assert all(mine[name].numpy().tobytes() == others[name].numpy().tobytes() for name in names)
