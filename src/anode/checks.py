@@ -73,6 +73,16 @@ def real_number(value: Any) -> float | None:
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
 
 
+def usable_device(name: Any) -> str:
+    """Return the name of a device that torch can compute on here, or raise ``ValueError``."""
+    try:
+        torch.ones((), device=name).item()
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        takes = "a device that torch can use here, such as cpu, cuda or cuda:1"
+        raise ValueError(f"device: takes {takes}, got {name!r} ({str(error).splitlines()[0]})") from None
+    return name
+
+
 def describe(value: Any) -> str:
     """A short description of a value for error messages."""
     if isinstance(value, Tensor):

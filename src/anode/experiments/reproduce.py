@@ -12,12 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from anode.checks import lookup, number, require
+from anode.checks import lookup, number, require, usable_device
 from anode.experiments.environment import together
 from anode.experiments.findings import Claim
 from anode.experiments.halves import HALVES, Half, Protocols
 from anode.experiments.runs import FORMAT as RUN_FORMAT
-from anode.experiments.runs import Place, Result, Run, load, paths, usable_device
+from anode.experiments.runs import Place, Result, Run, load, paths
 from anode.experiments.study import Results, Study
 from anode.experiments.workers import do_runs
 from anode.files import DamagedFileError, locked, make_folder, read_json, remove_unfinished, write_json

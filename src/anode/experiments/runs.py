@@ -39,16 +39,6 @@ HERE = Place()
 """The usual place."""
 
 
-def usable_device(name: str) -> str:
-    """The name of a device of torch that computes here, or ``ValueError``."""
-    try:
-        torch.ones((), device=name).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        takes = "a device that torch can use here, such as cpu, cuda or cuda:1"
-        raise ValueError(f"device: takes {takes}, got {name!r} ({str(error).splitlines()[0]})") from None
-    return name
-
-
 class Run(ABC):
     """The protocol of a training run: everything its result depends on. Subclasses are frozen dataclasses.
 

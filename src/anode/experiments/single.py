@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from anode.checks import lookup, number, require
+from anode.checks import lookup, number, require, usable_device
 from anode.data import images, toy
 from anode.data.toy import Dataset
 from anode.experiments.environment import environment
-from anode.experiments.runs import HERE, Place, usable_device
+from anode.experiments.runs import HERE, Place
 from anode.files import DamagedFileError, locked, make_folder, read_json, write_json
 from anode.models import saving
 from anode.models.ensemble import from_seed, seeded, unstack
