@@ -1,6 +1,7 @@
 import json
 import pickle
 import time
+from functools import partial
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 import anode
 from anode import Discrete, Stored
 from anode.files import DamagedFileError, read_tensors, write_described
+from anode.models.description import built_from, description_of
 from anode.models.saving import load, save
 
 BUILDERS = {
@@ -194,6 +196,39 @@ def test_a_model_of_registered_parts_comes_back_as_it_was(members, tmp_path):
     x = torch.rand(*(() if members is None else (members,)), 4, 2)
     assert (repr(found), found.members) == (repr(model), members)
     assert torch.equal(found(x), model(x))
+
+
+def test_what_was_loaded_can_be_saved_again(tmp_path):
+    first = save(composed(), tmp_path / "first")
+    second = save(load(first), tmp_path / "second")
+    assert json.loads(second.read_text())["settings"] == json.loads(first.read_text())["settings"]
+
+
+@pytest.mark.parametrize("builder", [Gate, foreign, anode.MLPField, torch.nn.Linear])
+def test_a_registered_builder_is_a_value_itself(builder):
+    assert built_from(json.loads(json.dumps(description_of(builder)))) is builder
+
+
+def test_a_builder_keeps_the_arguments_that_partial_gives_it():
+    described = description_of(partial(Gate, scale=0.5, body=torch.nn.GELU("tanh")))
+    found = built_from(json.loads(json.dumps(described)))
+    assert found.func is Gate
+    assert (found.keywords["scale"], repr(found.keywords["body"])) == (0.5, "GELU(approximate='tanh')")
+
+
+@pytest.mark.parametrize(
+    "builder", [Unknown, lambda width: Gate(width), partial(Gate, 3)], ids=["class", "lambda", "positional"]
+)
+def test_a_builder_that_cannot_be_described_is_refused(builder):
+    with pytest.raises(TypeError, match=r"field: cannot describe .*; decorate the class or function with @anode\.reg"):
+        description_of(builder, "field")
+
+
+def test_a_module_of_a_function_that_is_not_registered_here_is_refused():
+    module = foreign(5)
+    module.__dict__["_recipe"] = "registered in another process"
+    with pytest.raises(TypeError, match="cannot describe how to build a Sequential"):
+        description_of(module)
 
 
 def test_a_part_that_is_not_registered_is_named(tmp_path):

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import wraps
+from functools import partial, wraps
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -76,16 +76,14 @@ def register(builder: B, name: str | None = None) -> B:
     if isinstance(builder, type) and not issubclass(builder, nn.Module):
         raise TypeError(f"builder: takes a class of torch.nn.Module, or a function, got {builder.__name__}")
     name = name or builder.__name__
-    recipe = Recipe(name, builder, _recorded, builder.__module__)
     known = _RECIPES.get(name)
-    if known is not None and (known.origin, known.build.__qualname__) != (recipe.origin, builder.__qualname__):
+    if known is not None and (known.origin, known.build.__qualname__) != (builder.__module__, builder.__qualname__):
         raise ValueError(f"name: {name!r} is registered by {known.origin} already; pass another name=")
     signature = inspect.signature(builder)
     if isinstance(builder, type):
         _record_construction(builder, signature)
-        _RECIPES[name] = _BY_CLASS[builder] = recipe
+        _RECIPES[name] = _BY_CLASS[builder] = Recipe(name, builder, _recorded, builder.__module__)
         return builder
-    _RECIPES[name] = recipe
 
     @wraps(builder)
     def recording(*args: Any, **kwargs: Any) -> nn.Module:
@@ -93,6 +91,7 @@ def register(builder: B, name: str | None = None) -> B:
         module.__dict__ |= {"_arguments": dict(signature.bind(*args, **kwargs).arguments), "_recipe": name}
         return module
 
+    _RECIPES[name] = Recipe(name, recording, _recorded, builder.__module__)
     return recording  # type: ignore[return-value]
 
 
@@ -124,7 +123,7 @@ def recipe_of(module: nn.Module) -> Recipe | None:
     if is_hooked(module):
         return None
     by_function = module.__dict__.get("_recipe")
-    return _BY_CLASS.get(type(module)) if by_function is None else _RECIPES[by_function]
+    return _BY_CLASS.get(type(module)) if by_function is None else _RECIPES.get(by_function)
 
 
 def description_of(value: Any, name: str = "model") -> Any:
@@ -157,9 +156,24 @@ def description_of(value: Any, name: str = "model") -> Any:
             f"{name}: cannot describe how to build a {type(value).__name__}; decorate the class, or a function that "
             "builds it, with @anode.register" + ("; its hooks cannot be described" if is_hooked(value) else "")
         )
+    if callable(value):
+        return _description_of_builder(value, name)
     raise TypeError(
         f"{name}: takes numbers, text, registered modules, or lists and tables of these to be saved, got {value!r}"
     )
+
+
+def _description_of_builder(value: Any, name: str) -> dict[str, Any]:
+    """A registered class or function itself, perhaps with some of its keyword arguments given by ``partial``."""
+    bound = value if isinstance(value, partial) else partial(value)
+    recipe = next((recipe for recipe in _RECIPES.values() if recipe.build is bound.func), None)
+    if recipe is None or bound.args:
+        raise TypeError(
+            f"{name}: cannot describe {value!r}; decorate the class or function with @anode.register, and bind "
+            "arguments, if any, with functools.partial by keyword"
+        )
+    settings = {key: description_of(each, key) for key, each in bound.keywords.items()}
+    return {"builder": recipe.name, "settings": settings}
 
 
 def built_from(value: Any) -> Any:
@@ -170,6 +184,9 @@ def built_from(value: Any) -> Any:
         return value
     if "module" in value:
         return build(value["module"], value["settings"])
+    if "builder" in value:
+        builder, settings = _recipe(value["builder"]).build, value["settings"]
+        return partial(builder, **{key: built_from(each) for key, each in settings.items()}) if settings else builder
     if "solver" in value:
         return Solver.from_json(value["solver"])
     if "tuple" in value:
@@ -179,11 +196,7 @@ def built_from(value: Any) -> Any:
 
 def build(name: str, settings: Settings) -> nn.Module:
     """A module from what it is called and the description of its settings."""
-    recipe = _RECIPES.get(name) if isinstance(name, str) else None
-    if recipe is None:
-        near = get_close_matches(str(name), _RECIPES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{name!r} is not registered; import the module that registers it first{hint}")
+    recipe = _recipe(name)
     found = {key: built_from(each) for key, each in settings.items()}
     if recipe.settings is not _recorded:
         return recipe.build(**found)
@@ -192,6 +205,16 @@ def build(name: str, settings: Settings) -> nn.Module:
         raise ValueError(f"{name} takes no argument {min(unknown)!r}")
     call = inspect.BoundArguments(signature, OrderedDict(found))
     return recipe.build(*call.args, **call.kwargs)
+
+
+def _recipe(name: Any) -> Recipe:
+    """What is registered by a name; ``ValueError`` if nothing is."""
+    recipe = _RECIPES.get(name) if isinstance(name, str) else None
+    if recipe is None:
+        near = get_close_matches(str(name), _RECIPES, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"{name!r} is not registered; import the module that registers it first{hint}")
+    return recipe
 
 
 def configuration(module: nn.Module) -> Any:
