@@ -203,7 +203,7 @@ def test_training_can_go_on(kind):
 
 def test_what_does_not_go_on_is_named():
     model = iris_classifier(warm_start=True)
-    with pytest.raises(ValueError, match=r"y: takes the classes of the first fit, \[0, 1, 2\], .*got \[0, 1, 2, 9\]"):
+    with pytest.raises(ValueError, match=r"y: takes the classes of the first fit, .*: \[0, 1, 2\], got \[0, 1, 2, 9\]"):
         model.fit(IRIS.data, np.where(np.arange(150) == 0, 9, IRIS.target))
     model = wave_regressor(warm_start=True)
     with pytest.raises(ValueError, match=r"y: takes 2 targets, as in the first fit, .*got '1 targets'"):
@@ -260,8 +260,10 @@ def test_no_epochs_are_no_error():
         ({"augment": -1}, "augment: takes a whole number from 0, got -1"),
         ({"augment": "all"}, "augment: takes"),
         ({"hidden": 0}, "hidden: takes"),
-        ({"image": (1, 8, 8)}, r"image: takes channels, height and width of images of 4 values, got \(1, 8, 8\)"),
-        ({"image": (1, 4)}, "image: takes three numbers"),
+        ({"image": (1, 8, 8), "hidden": 32}, r"image: takes three numbers, .*product is 4, .*got \(1, 8, 8\)"),
+        ({"image": (1, 4), "hidden": 32}, "image: takes three numbers"),
+        ({"image": (-1, -2, 2), "hidden": 32}, "image: takes three numbers"),
+        ({"image": 4, "hidden": 32}, "image: takes three numbers"),
         ({"activation": "relo"}, "activation: takes .*did you mean 'relu'"),
         ({"solver": "dopri"}, "solver: takes an anode.Solver"),
         ({"lr": -1.0}, "lr: takes"),

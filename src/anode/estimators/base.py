@@ -1,128 +1,162 @@
-"""What classifier and regressor have in common: scaling, training, and looking at rows one by one."""
+"""What classifier and regressor have in common: training, and computing with single rows."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from numpy.typing import ArrayLike
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import train_test_split
-from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
+from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
 
-from anode.checks import number, require
+from anode.checks import describe, require, usable_device
 from anode.estimators import saving
+from anode.estimators.building import SHAPE, build, check_alike, check_field
+from anode.estimators.docstrings import documented
+from anode.estimators.parameters import Parameters
+from anode.estimators.rows import Array, dense, precision, scale_of, split
+from anode.models.augment import Augment
 from anode.models.ensemble import from_seed
+from anode.models.layers import ImageHead
 from anode.models.model import Outcome
-from anode.models.nets import ImageNeuralODE, NeuralODE
-from anode.ode.solver import Solver
+from anode.models.nets import NeuralODE
+from anode.models.randomness import apart
 from anode.train.fit import fit
 
-Array = NDArray[Any]
-AUGMENT = 5
-"""What ``augment="auto"`` stands for: the number that the paper settles on."""
-BATCH = 32
-"""What ``batch_size="auto"`` stands for, if there are as many rows."""
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 ROWS_AT_ONCE = 4096
-"""Rows that are looked at together: enough to keep a processor busy, few enough for its memory."""
+"""Rows that are computed together: enough to keep a processor busy, few enough for its memory."""
 VALUES_AT_ONCE = 2**23
 """The same for images: values of a hidden layer, of which there are several at a time."""
+DRAWN = 300
+"""Rows that :meth:`NeuralODEEstimator.plot_flow` draws: more would hide each other."""
+MOMENTS = 40
+"""Times at which it draws them."""
 
 
+@documented(Parameters)
 @dataclass(kw_only=True, eq=False, repr=False)
-class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Parameters, ABC):  # type: ignore[misc]
     """The part of an estimator that does not know what is predicted.
 
-    Inputs are scaled to mean 0 and variance 1 of every column, images to values from 0 to 1. Computations are in the
-    precision of the input; 8-bit and 16-bit numbers, such as the bytes of images, are computed in ``float32``, which
-    holds them exactly. In training a batch has one step size; in use every row has its own, so that what is
-    predicted of a row does not depend on other rows.
-
-    Args:
-        augment: How many zeros are appended to a row, or channels of zeros to an image; 0 is the plain neural ODE.
-            ``"auto"`` stands for 5.
-        hidden: Width of the field's hidden layers.
-        layers: Number of the field's hidden layers.
-        activation: ``"relu"``, ``"softplus"``, ``"tanh"``, ``"silu"`` or ``"gelu"``.
-        time: Whether the field depends on time.
-        image: Channels, height and width, if rows are images; the field is then a convolutional one.
-        filters: Channels of its hidden layers.
-        solver: How to solve, an :class:`anode.Solver`. By default, dopri5 with the paper's tolerances. Its ``control``
-            is that of training.
-        scale: Whether inputs are scaled.
-        epochs: Passes over the data.
-        batch_size: Rows in an iteration, or all if there are fewer. ``"auto"`` stands for 32.
-        lr: Adam's learning rate.
-        weight_decay: Adam's L2 penalty.
-        early_stopping: Whether to keep a part of the rows apart, to end when the loss on them has not become lower for
-            ``patience`` epochs, and to go back to where it was lowest.
-        validation_fraction: Which part of the rows.
-        patience: How many epochs.
-        warm_start: Whether ``fit`` goes on from where the last one ended, with the scales found then. The shape of the
-            model has to stay the same; settings of solver and training may change.
-        random_state: Of the weights and the order of rows.
-        verbose: Whether to show a progress bar, if there is a terminal.
+    Inputs are scaled: columns to mean 0 and variance 1, images to values from 0 to 1. Computations are in the precision
+    of the input; 8-bit and 16-bit numbers, such as ``uint8`` images, are computed in ``float32``, which holds them
+    exactly. Sparse input is accepted and made dense. In training, a batch shares one step size. In prediction, every
+    row has its own, so the prediction for a row does not depend on other rows.
 
     Attributes:
         model_: The :class:`anode.NeuralODE` or :class:`anode.ImageNeuralODE`; it takes scaled inputs.
-        history_: What happened in training, an :class:`anode.History`.
-        n_iter_: How many epochs there were.
-        n_function_evaluations_: How often the field was evaluated for a batch, the mean over the last epoch.
+        history_: The record of the last fit, an :class:`anode.History`.
+        loss_curve_: The mean loss of each epoch of the last fit.
+        n_iter_: Number of epochs of the last fit.
+        n_function_evaluations_: Evaluations of the field per batch, the mean over the last epoch.
         offset_, scale_: What is subtracted from the inputs, and what they are then divided by.
     """
 
-    augment: int | str = "auto"
-    hidden: int = 32
-    layers: int = 2
-    activation: str = "gelu"
-    time: bool = True
-    image: tuple[int, int, int] | None = None
-    filters: int = 32
-    solver: Solver | None = None
-    scale: bool = True
-    epochs: int = 50
-    batch_size: int | str = "auto"
-    lr: float = 5e-3
-    weight_decay: float = 2e-3
-    early_stopping: bool = False
-    validation_fraction: float = 0.1
-    patience: int = 10
-    warm_start: bool = False
-    random_state: int | np.random.RandomState | None = None
-    verbose: bool = False
+    _y: ClassVar[dict[str, Any]] = {}
+    """What scikit-learn's ``validate_data`` has to know about targets."""
 
-    def transform(self, X: ArrayLike) -> Array:
-        """The features that the flow maps rows to, which a linear map predicts from.
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        validation: tuple[ArrayLike, ArrayLike] | None = None,
+    ) -> Self:
+        """Train.
 
         Args:
-            X: Rows, [rows, features].
+            X: Rows, [rows, features], dense or sparse.
+            y: Their classes, numbers or texts; for a regressor their targets, [rows] or [rows, targets].
+            sample_weight: Weight of each row.
+            validation: Rows and targets of a validation set, ``(X, y)``, which are scaled like those above. Their loss
+                after every epoch is recorded in ``history_.validation``; all rows have the same weight. With
+                ``early_stopping`` they are used instead of a part of the rows.
+        """
+        with self._all_or_nothing():
+            rows, targets = self._checked(X, y, reset=not self._goes_on)
+            weights = None
+            if sample_weight is not None:
+                weights = _check_sample_weight(sample_weight, rows, ensure_non_negative=True)
+            weights = self._learn_targets(targets, weights)
+            held_out = None if validation is None else self._checked_validation(validation)
+            self._train(dense(rows), self._numbers(targets), weights, held_out)
+            if self.history_.stopped == "interrupted":
+                warnings.warn("training was interrupted; the model is as it was then", UserWarning, stacklevel=2)
+            for failure in self.history_.failures:
+                what = f"training ended in iteration {failure.iteration}: {failure.reason}"
+                warnings.warn(f"{what}; try a lower lr, or a higher weight_decay", ConvergenceWarning, stacklevel=2)
+            return self
+
+    def transform(self, X: ArrayLike) -> Array:
+        """Return the features that the flow maps rows to, from which a linear map predicts.
+
+        Args:
+            X: Rows, [rows, features], dense or sparse.
 
         Returns:
-            [rows, features + augment]; of images, all channels one after the other.
+            [rows, features + augment]; for images, all channels one after the other.
         """
-        return np.concatenate([outcome.features.flatten(1).numpy() for outcome in self._outcomes(X)])
+        return self._computed(X, lambda part: self._run(part).features.flatten(1)).numpy()
+
+    def plot_flow(self, X: ArrayLike, y: ArrayLike, *, ax: Axes | None = None) -> Axes:
+        """Draw how the flow carries rows from the input to the features; needs matplotlib.
+
+        The picture shows the plane of the two principal components of all states on the way; a flow of one dimension
+        is shown against time. A hollow dot is where a row starts, a full one where it ends. The colour is that of the
+        class or, for a regressor, of the first target.
+
+        Args:
+            X: Rows, [rows, features]. Of more than 300, a random sample of 300 is drawn, always the same.
+            y: Their classes or targets.
+            ax: Where to draw. By default on new axes, whose ``figure`` you can save or show.
+
+        Returns:
+            The axes.
+        """
+        from anode.estimators.drawing import draw_flow  # matplotlib is slow to import, and need not be installed
+
+        check_is_fitted(self)
+        rows, targets = self._checked(X, y, reset=False)
+        some = np.sort(np.random.default_rng(0).permutation(rows.shape[0])[:DRAWN])
+        times = torch.linspace(0.0, self.model_.flow.t1, MOMENTS, dtype=torch.float64).tolist()
+        paths = self._in_parts(rows[some], lambda part: self._states(part, times)).numpy()
+        return draw_flow(ax, times, paths.swapaxes(0, 1), *self._colored_by(targets[some]))
 
     def save(self, path: str | Path) -> Path:
-        """Write a fitted estimator to ``<path>.json`` and ``<path>.safetensors``; returns the first."""
+        """Write a fitted estimator to ``<path>.json`` and ``<path>.safetensors``; returns the first.
+
+        Functions and callbacks given as ``optimizer``, ``scheduler`` and ``callbacks`` cannot be written. They are left
+        out with a warning: predictions do not need them. A ``field`` or ``augment`` of your own has to be registered,
+        see :func:`anode.register`.
+        """
         check_is_fitted(self)
         return saving.save(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read an estimator that :meth:`save` wrote. Nothing is executed by that, as it would be by unpickling."""
+        """Read an estimator that :meth:`save` wrote. Unlike unpickling, this executes nothing that is in the file."""
         estimator: Self = saving.load(cls, path)
         return estimator
+
+    @property
+    def loss_curve_(self) -> list[float]:
+        """The mean loss of each epoch of the last fit."""
+        return self.history_.per_epoch("loss").tolist()
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle and skops: arrays and plain values instead of torch's objects."""
@@ -131,22 +165,41 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(saving.with_torch(state))
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    # What classifiers and regressors do differently
+
     @property
-    def _n_features_out(self) -> int:
-        """How many features there are, for ``get_feature_names_out``."""
-        added = int(self.model_.settings["augment"])
-        return int(self.n_features_in_) + added * (1 if self.image is None else math.prod(self.image[1:]))
+    @abstractmethod
+    def _loss(self) -> str:
+        """The name of the loss."""
+
+    @property
+    @abstractmethod
+    def _outputs(self) -> int:
+        """How many values are predicted."""
+
+    @abstractmethod
+    def _learn_targets(self, y: Array, weights: Array | None) -> Array | None:
+        """Learn which targets there are; return the weights of the rows."""
+
+    @abstractmethod
+    def _numbers(self, y: Array, name: str = "y", like: str = "the first fit, as warm_start is set") -> Array:
+        """Return targets as the model learns them; ``name`` and ``like`` are for errors about others than learned."""
+
+    @abstractmethod
+    def _colored_by(self, y: Array) -> tuple[Array, list[str]]:
+        """Return the values that colours stand for and, if they are numbers of classes, the classes' names."""
 
     @property
     def _goes_on(self) -> bool:
         """Whether training goes on from where it was."""
         return self.warm_start and hasattr(self, "model_")
 
-    @property
-    def _given(self) -> dict[str, Any]:
-        """The parameters, with numbers of numpy as those of Python."""
-        parameters = self.get_params(deep=False)
-        return {name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items()}
+    # Training
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
@@ -159,135 +212,119 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             self.__dict__.update(before)
             raise
 
-    def _checked_weights(self, sample_weight: ArrayLike | None, X: Array) -> Array | None:
-        return None if sample_weight is None else _check_sample_weight(sample_weight, X, ensure_non_negative=True)
+    def _checked(self, X: Any, y: Any, reset: bool) -> Any:
+        """Rows, perhaps sparse, and targets."""
+        return validate_data(self, X, y, dtype=precision(X), accept_sparse="csr", reset=reset, **self._y)
 
-    def _train(self, X: Array, y: Array, weights: Array | None, outputs: int, loss: str) -> Self:
+    def _checked_validation(self, validation: Any) -> tuple[Array, Array]:
+        is_pair = isinstance(validation, list | tuple) and len(validation) == 2
+        require(is_pair, "validation", describe(validation), "a pair (X, y)")
+        try:
+            rows, targets = self._checked(validation[0], validation[1], reset=False)
+        except ValueError as error:
+            raise ValueError(f"validation: {error}") from None
+        return dense(rows), self._numbers(targets, "validation", "y")
+
+    def _train(self, X: Array, y: Array, weights: Array | None, validation: tuple[Array, Array] | None) -> None:
         """Train on checked rows and targets.
 
         Args:
             X: Rows.
             y: Class numbers, or numbers, [rows, outputs].
             weights: How much each row counts; ``None`` if all do alike.
-            outputs: How many numbers are predicted.
-            loss: The name of the loss.
+            validation: Rows and targets of the user's validation set.
         """
-        given = self._given
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        model = from_seed(lambda: self._build(X.shape[1], outputs), seed)
-        if self._goes_on:
-            self._take_settings(model)
-        else:
-            self.offset_, self.scale_ = self._find_scale(X, weights)
-            self.model_ = model.to(torch.float32 if X.dtype == np.float32 else torch.float64)
-        rows = self._scaled(X)
+        self._make_model(X, weights, seed)
+        data = self._tensors(X, y, weights)
         takes = "values of which mean and variance are finite numbers; scale them first"
-        require(bool(rows.isfinite().all()), "X", f"values up to {np.abs(X).max():g}", takes)
-        data = [rows, torch.tensor(y), *([] if weights is None else [torch.tensor(weights)])]
-        held_out = None
-        if self.early_stopping:
-            data, held_out = self._split(data, seed)
-        batch_size = BATCH if self.batch_size == "auto" else given["batch_size"]
-        batch_size = number("batch_size", batch_size, whole=True)
-        self.history_ = fit(
-            self.model_,
-            tuple(data),
-            epochs=given["epochs"],
-            batch_size=min(batch_size, len(data[0])),
-            lr=given["lr"],
-            weight_decay=given["weight_decay"],
-            loss=loss,
-            validation=held_out,
-            patience=given["patience"] if self.early_stopping else None,
-            seed=seed,
-            progress=None if self.verbose else False,
-        )
+        require(bool(data[0].isfinite().all()), "X", f"values up to {np.abs(X).max():g}", takes)
+        held_out = None if validation is None else tuple(self._tensors(*validation))
+        if self.early_stopping and held_out is None:
+            data, held_out = split(data, self._given["validation_fraction"], seed)
+        options = {**self._for_fit(len(data[0])), "loss": self._loss, "validation": held_out, "seed": seed}
+        with self._seeded(seed):
+            self.history_ = fit(self.model_, tuple(data), **options)
         self.n_iter_ = self.history_.epochs
         self.n_function_evaluations_ = float(self.history_.per_epoch("nfe")[-1]) if self.n_iter_ else 0.0
-        if self.history_.stopped == "interrupted":
-            warnings.warn("training was interrupted; the model is as it was then", UserWarning, stacklevel=3)
-        for failure in self.history_.failures:
-            what = f"training ended in iteration {failure.iteration}: {failure.reason}"
-            warnings.warn(f"{what}; try a lower lr, or a higher weight_decay", ConvergenceWarning, stacklevel=3)
-        return self
 
-    def _build(self, features: int, outputs: int) -> NeuralODE | ImageNeuralODE:
-        """A new model."""
-        given = self._given
-        require(isinstance(given["time"], bool), "time", self.time, "True or False")
-        options = {name: given[name] for name in ("time", "activation", "solver")}
-        augment = AUGMENT if self.augment == "auto" else given["augment"]
-        options["augment"] = number("augment", augment, whole=True, zero=True)
-        if self.image is None:
-            return NeuralODE(features, outputs, given["hidden"], layers=given["layers"], **options)
-        model = ImageNeuralODE(self.image, outputs, given["filters"], **options)
-        takes = f"channels, height and width of images of {features} values"
-        require(math.prod(self.image) == features, "image", self.image, takes)
-        return model
+    def _make_model(self, X: Array, weights: Array | None, seed: int) -> None:
+        """Build a model, or make the last one ready to go on."""
+        changed = [name for name in SHAPE if self._is_changed(name)]
+        model = from_seed(lambda: build(self._given, changed, X.shape[1], self._outputs), seed)
+        if not self._goes_on:
+            self.offset_, self.scale_ = scale_of(X, weights, together=self.image is not None, enabled=self.scale)
+            self.model_: NeuralODE = model.to(torch.float32 if X.dtype == np.float32 else torch.float64)
+        else:
+            check_alike(model, self.model_)
+            self.model_ = deepcopy(self.model_)  # should this fit fail, the one before it still counts
+            self.model_.flow.solver = model.flow.solver
+        self.model_.to(None if self.device is None else usable_device(self.device)).train()
+        if self.field is not None:
+            check_field(self.model_, self._shape)
 
-    def _take_settings(self, model: NeuralODE | ImageNeuralODE) -> None:
-        """Let the model go on with the solver's settings of another one, which has to be of the same shape."""
-        for name, value in model.settings.items():
-            before = self.model_.settings.get(name)
-            takes = f"{before!r} as in the first fit, as warm_start is set"
-            require(value == before or name == "solver", name, value, takes)
-        self.model_ = deepcopy(self.model_)  # should this fit fail, the one before it still counts
-        self.model_.flow.solver = model.flow.solver
+    @contextmanager
+    def _seeded(self, seed: int) -> Iterator[None]:
+        """Let a user's field or augmentation, which may have dropout, draw random numbers that depend on the seed."""
+        if self.field is None and not isinstance(self.augment, Augment):  # ours draw none, and threads need not wait
+            yield
+            return
+        device = self.model_.head.weight.device
+        with apart([device] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            yield
 
-    def _split(self, data: list[torch.Tensor], seed: int) -> tuple[list[torch.Tensor], Any]:
-        """Rows to train on, and others to see whether that helps; of every class some, if there are enough."""
-        fraction = self._given["validation_fraction"]
-        is_fraction = isinstance(fraction, float) and 0 < fraction < 1
-        require(is_fraction, "validation_fraction", fraction, "a number between 0 and 1")
-        counting = np.arange(len(data[0])) if len(data) == 2 else data[2].numpy().nonzero()[0]
-        fits = 1 <= round(fraction * len(counting)) < len(counting)
-        takes = f"a part that leaves rows on both sides of the {len(counting)} that count"
-        require(fits, "validation_fraction", fraction, takes)
-        classes = None if data[1].is_floating_point() else data[1].numpy()[counting]
-        if classes is not None and np.unique(classes, return_counts=True)[1].min() * min(fraction, 1 - fraction) < 1:
-            classes = None
-        _, held_out = train_test_split(counting, test_size=fraction, random_state=seed, stratify=classes)
-        kept = np.setdiff1d(np.arange(len(data[0])), held_out)
-        return [part[kept] for part in data], tuple(part[held_out] for part in data)
+    def _tensors(self, X: Array, y: Array, weights: Array | None = None) -> list[Tensor]:
+        """Rows, targets and perhaps weights as :func:`anode.fit` takes them."""
+        rows, targets = self._scaled(X), torch.tensor(y, device="cpu")
+        targets = targets.to(rows.dtype) if targets.is_floating_point() else targets
+        return [rows, targets, *([] if weights is None else [torch.tensor(weights, device="cpu")])]
 
-    def _find_scale(self, X: Array, weights: Array | None) -> tuple[Array, Array]:
-        """What to subtract from rows, and what to divide them by."""
-        if not self.scale:
-            return np.zeros(X.shape[1]), np.ones(X.shape[1])
-        if self.image is None:
-            with np.errstate(over="ignore", invalid="ignore"):  # which is looked at afterwards
-                found = StandardScaler().fit(X, sample_weight=weights)
-            return found.mean_, found.scale_
-        low, high = float(X.min()), float(X.max())  # the values of an image belong together
-        return np.full(X.shape[1], low), np.full(X.shape[1], high - low if high > low else 1.0)
+    # What was learned
 
-    def _scaled(self, X: Array) -> torch.Tensor:
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        """The shape of a row as the model takes it: (features,), or (channels, height, width)."""
+        features, head = int(self.n_features_in_), self.model_.head
+        if not isinstance(head, ImageHead):
+            return (features,)
+        return features // math.prod(head.image[1:]), *head.image[1:]
+
+    @property
+    def _n_features_out(self) -> int:
+        """How many features there are, for ``get_feature_names_out``."""
+        return int(self.model_.head.in_features)
+
+    def _scaled(self, X: Array) -> Tensor:
         """Rows as the model takes them."""
-        dtype = next(self.model_.parameters()).dtype
         with np.errstate(over="ignore", invalid="ignore"):
-            scaled = torch.from_numpy((X - self.offset_) / self.scale_).to(dtype)
-        image = self.model_.settings.get("image")
-        return scaled if image is None else scaled.reshape(-1, *image)
+            scaled = torch.from_numpy((X - self.offset_) / self.scale_)
+        return scaled.to(self.model_.head.weight.dtype).reshape(-1, *self._shape)
+
+    def _computed(self, X: ArrayLike, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """What a function makes of scaled rows, on the CPU."""
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=precision(X), accept_sparse="csr", reset=False)
+        return self._in_parts(rows, compute)
 
     @torch.no_grad()
-    def _outcomes(self, X: ArrayLike) -> Iterator[Outcome]:
-        """What the model makes of rows, some at a time."""
-        check_is_fitted(self)
-        rows = validate_data(self, X, dtype=precision(X), reset=False)
-        image = self.model_.settings.get("image")
-        values = 1 if image is None else image[1] * image[2] * self.model_.settings["filters"]
-        for part in self._scaled(rows).split(min(ROWS_AT_ONCE, max(1, VALUES_AT_ONCE // values))):
-            yield self.model_.run(part, control=1).check()  # so that a prediction does not depend on other rows
+    def _in_parts(self, rows: Any, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """What a function makes of checked rows, some at a time."""
+        self.model_.eval()
+        device, width = self.model_.head.weight.device, self.model_.settings.get("filters", type(self).filters)
+        values = 1 if len(self._shape) == 1 else math.prod(self._shape[1:]) * width
+        size = min(ROWS_AT_ONCE, max(1, VALUES_AT_ONCE // values))
+        parts = (dense(rows[start : start + size]) for start in range(0, rows.shape[0], size))
+        return torch.cat([compute(self._scaled(part).to(device)).cpu() for part in parts])
 
-    def _predictions(self, X: ArrayLike) -> torch.Tensor:
-        return torch.cat([outcome.prediction for outcome in self._outcomes(X)])
+    def _run(self, part: Tensor) -> Outcome:
+        """What the model makes of scaled rows, each with its own step size: it does not depend on other rows."""
+        return self.model_.run(part, control=1).check()
 
+    def _predictions(self, X: ArrayLike) -> Tensor:
+        return self._computed(X, lambda part: self._run(part).prediction)
 
-def precision(X: Any) -> Any:
-    """What rows are converted to, unless they are floating point numbers of 32 or 64 bits already.
-
-    That is ``float32`` where it holds every value exactly, which it does for numbers of 8 and 16 bits.
-    """
-    types = [X.dtype] if hasattr(X, "dtype") else list(getattr(X, "dtypes", ()))  # an array, or a data frame
-    narrow = [isinstance(each, np.dtype) and each.kind in "biuf" and each.itemsize <= 2 for each in types]
-    return (np.float32, np.float64) if types and all(narrow) else (np.float64, np.float32)
+    def _states(self, part: Tensor, times: list[float]) -> Tensor:
+        """The states of scaled rows at some times, [rows, times, features]."""
+        states: Any = self.model_.flow.solve(part, save_at=times, control=1).check().ys
+        return states.flatten(2).swapaxes(0, 1)

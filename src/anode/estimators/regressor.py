@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Tags
-from sklearn.utils.validation import validate_data
 
 from anode.checks import lookup, require
-from anode.estimators.base import Array, NeuralODEEstimator, precision
+from anode.estimators.base import NeuralODEEstimator
+from anode.estimators.docstrings import documented
+from anode.estimators.rows import Array
 
 LOSSES = ("mse", "huber")
 
 
+@documented(NeuralODEEstimator)
 @dataclass(kw_only=True, eq=False, repr=False)
 class ANODERegressor(RegressorMixin, NeuralODEEstimator):  # type: ignore[misc]
     """A neural ODE that predicts numbers, as an estimator of scikit-learn; augmented unless ``augment`` is 0.
@@ -25,8 +27,7 @@ class ANODERegressor(RegressorMixin, NeuralODEEstimator):  # type: ignore[misc]
     Targets are scaled to mean 0 and variance 1 as well.
 
     Args:
-        loss: ``"mse"``, or ``"huber"`` which cares less about outliers.
-        **others: Those of :class:`anode.estimators.base.NeuralODEEstimator`, which also describes what is learned.
+        loss: ``"mse"``, or ``"huber"``, which is less sensitive to outliers.
 
     Attributes:
         target_offset_, target_scale_: What is subtracted from the targets, and what they are then divided by.
@@ -42,37 +43,10 @@ class ANODERegressor(RegressorMixin, NeuralODEEstimator):  # type: ignore[misc]
 
     loss: str = "mse"
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Train.
-
-        Args:
-            X: Rows, [rows, features].
-            y: Their targets, [rows] or [rows, targets].
-            sample_weight: How much each row counts.
-        """
-        with self._all_or_nothing():
-            return self._fit(X, y, sample_weight)
-
-    def _fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> Self:
-        lookup("loss", self.loss, dict.fromkeys(LOSSES))
-        options = {"multi_output": True, "y_numeric": True, "reset": not self._goes_on}
-        rows, targets = validate_data(self, X, y, dtype=precision(X), **options)
-        weights = self._checked_weights(sample_weight, rows)
-        columns = np.asarray(targets, dtype=np.float64).reshape(len(rows), -1)
-        if self._goes_on:
-            known = len(self.target_offset_)
-            takes = f"{known} targets, as in the first fit, as warm_start is set"
-            require(columns.shape[1] == known, "y", f"{columns.shape[1]} targets", takes)
-        else:
-            found = StandardScaler().fit(columns, sample_weight=weights)
-            self.target_offset_: Array = found.mean_
-            self.target_scale_: Array = found.scale_
-        self.target_ndim_ = int(np.ndim(targets))
-        scaled = ((columns - self.target_offset_) / self.target_scale_).astype(rows.dtype)
-        return self._train(rows, scaled, weights, columns.shape[1], self.loss)
+    _y: ClassVar[dict[str, Any]] = {"multi_output": True, "y_numeric": True}
 
     def predict(self, X: ArrayLike) -> Array:
-        """The target of each row, or all its targets, [rows, targets]."""
+        """Return the target of each row, or all its targets, [rows, targets]."""
         found: Array = self._predictions(X).numpy()
         found = (found * self.target_scale_ + self.target_offset_).astype(found.dtype)
         return found[:, 0] if self.target_ndim_ == 1 else found
@@ -81,3 +55,35 @@ class ANODERegressor(RegressorMixin, NeuralODEEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
+
+    @property
+    def _loss(self) -> str:
+        return self.loss
+
+    @property
+    def _outputs(self) -> int:
+        return len(self.target_offset_)
+
+    def _learn_targets(self, y: Array, weights: Array | None) -> Array | None:
+        lookup("loss", self.loss, dict.fromkeys(LOSSES))
+        if not self._goes_on:
+            found = StandardScaler().fit(_columns(y), sample_weight=weights)
+            self.target_offset_: Array = found.mean_
+            self.target_scale_: Array = found.scale_
+        self.target_ndim_ = int(np.ndim(y))
+        return weights
+
+    def _numbers(self, y: Array, name: str = "y", like: str = "the first fit, as warm_start is set") -> Array:
+        columns = _columns(y)
+        got, known = columns.shape[1], self._outputs
+        require(got == known, name, f"{got} targets", f"{known} targets, as in {like}")
+        scaled: Array = (columns - self.target_offset_) / self.target_scale_
+        return scaled
+
+    def _colored_by(self, y: Array) -> tuple[Array, list[str]]:
+        return _columns(y)[:, 0], []
+
+
+def _columns(y: Array) -> Array:
+    """Targets as columns, also if there is only one."""
+    return np.asarray(y, dtype=np.float64).reshape(len(y), -1)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from anode.estimators.building import state_shape
 from anode.files import read_described, write_described
+from anode.models.augment import Zeros
 from anode.models.description import built_from, description_of
 from anode.models.flow import PAPER
+from anode.models.layers import ImageHead
+from anode.models.nets import NeuralODE
 from anode.models.saving import description, files, loadable, model_from
 from anode.ode.solver import SETTINGS, Solver
 from anode.train.formats import from_json, to_json
@@ -20,6 +26,10 @@ from anode.train.history import History
 from anode.version import __version__
 
 FORMAT = "anode estimator 1"
+ONLY_FOR_TRAINING = ("optimizer", "scheduler", "callbacks")
+"""Parameters that predictions do not need: if one cannot be written, it is left out."""
+MODULES = ("augment", "model_")
+"""The attributes that may be modules."""
 
 
 def save(estimator: Any, path: str | Path) -> Path:
@@ -34,12 +44,11 @@ def save(estimator: Any, path: str | Path) -> Path:
     """
     described, weights = files(path)
     tensors: dict[str, Tensor] = {}
-    fitted = {name: _plain(name, value, tensors) for name, value in learned(estimator).items()}
     content = {
         "format": FORMAT,
         "estimator": type(estimator).__name__,
-        "parameters": {name: description_of(value, name) for name, value in estimator.get_params(deep=False).items()},
-        "fitted": fitted,
+        "parameters": _plain_parameters(estimator.get_params(deep=False), tensors),
+        "fitted": {name: _plain(name, value, tensors) for name, value in learned(estimator).items()},
         "version": __version__,
     }
     return write_described(described, content, weights, tensors)
@@ -54,7 +63,7 @@ def load(kind: type[Any], path: str | Path) -> Any:
             raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
         if content["estimator"] != kind.__name__:
             raise ValueError(f"it holds an {content['estimator']}")
-        parameters = {name: built_from(value) for name, value in content["parameters"].items()}
+        parameters = {name: _parameter(name, value, tensors) for name, value in content["parameters"].items()}
         settings = {name: parameters.pop(name) for name in SETTINGS if name in parameters}  # before version 0.2
         if settings:
             parameters["solver"] = PAPER.but(**settings)
@@ -69,37 +78,52 @@ def load(kind: type[Any], path: str | Path) -> Any:
 
 def check_learned(estimator: Any) -> None:
     """Raise ``ValueError`` unless everything that predictions need is there, and of the size it should have."""
-    columns, outputs = estimator.n_features_in_, estimator.model_.head.bias.shape[-1]
-    settings = estimator.model_.settings
-    seen = math.prod(settings["image"]) if "image" in settings else settings["in_features"]
-    if columns != seen:
-        raise ValueError(f"its n_features_in_ is {columns!r}, its model takes {seen}")
-    sizes = {"offset_": columns, "scale_": columns, "classes_": outputs}
-    sizes |= {"target_offset_": outputs, "target_scale_": outputs}
+    model, columns = estimator.model_, estimator.n_features_in_
+    sizes = {"offset_": columns, "scale_": columns}
     of_kind = ("classes_",) if hasattr(type(estimator), "predict_proba") else ("target_offset_", "target_scale_")
-    for name in ("offset_", "scale_", *of_kind):
-        if np.shape(getattr(estimator, name)) != (sizes[name],):
-            raise ValueError(f"its {name} has not {sizes[name]} values")
+    sizes |= dict.fromkeys(of_kind, model.head.out_features)
+    for name, size in sizes.items():
+        if np.shape(getattr(estimator, name)) != (size,):
+            raise ValueError(f"its {name} has not {size} values")
+    if math.prod(state_shape(model.flow.augment, estimator._shape)) != model.head.in_features:
+        raise ValueError(f"its n_features_in_ is {columns!r}, which its model does not take")
 
 
 def without_torch(state: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of an estimator with its solver and model as descriptions and arrays."""
+    """The attributes of an estimator with its solver and modules as descriptions and arrays."""
+    found = dict(state)
     if isinstance(state.get("solver"), Solver):
-        state = {**state, "solver": description_of(state["solver"])}
-    if "model_" not in state:
-        return state
-    weights = {name: tensor.numpy(force=True) for name, tensor in state["model_"].state_dict().items()}
-    return {**state, "model_": {"description": description(state["model_"]), "weights": weights}}
+        found["solver"] = description_of(state["solver"])
+    for name in MODULES:
+        if isinstance(state.get(name), torch.nn.Module):
+            with suppress(TypeError):  # it is not registered, and may be pickled all the same
+                found[name] = _in_arrays(state[name])
+    return found
 
 
 def with_torch(state: dict[str, Any]) -> dict[str, Any]:
     """The attributes of an estimator from what :func:`without_torch` made of them."""
+    found = dict(state)
     if isinstance(state.get("solver"), dict):
-        state = {**state, "solver": built_from(state["solver"])}
-    if "model_" not in state:
-        return state
-    weights = {name: torch.from_numpy(np.array(array)) for name, array in state["model_"]["weights"].items()}
-    return {**state, "model_": model_from(state["model_"]["description"], weights)}
+        found["solver"] = built_from(state["solver"])
+    for name in MODULES:
+        if isinstance(state.get(name), dict):
+            weights = {key: torch.from_numpy(np.array(array)) for key, array in state[name]["weights"].items()}
+            found[name] = _module_from(state[name]["description"], weights)
+    return found
+
+
+def _in_arrays(module: torch.nn.Module) -> dict[str, Any]:
+    weights = {name: tensor.numpy(force=True) for name, tensor in module.state_dict().items()}
+    return {"description": description(module), "weights": weights}
+
+
+def _module_from(content: dict[str, Any], weights: dict[str, Tensor]) -> Any:
+    """A module from its description and its weights."""
+    module = model_from(content, weights)
+    if isinstance(module, NeuralODE) and isinstance(module.flow.augment, Zeros):  # whose dimension is not described
+        module.flow.augment.dim = -3 if isinstance(module.head, ImageHead) else -1
+    return module
 
 
 def learned(estimator: Any) -> dict[str, Any]:
@@ -107,8 +131,32 @@ def learned(estimator: Any) -> dict[str, Any]:
     return {name: value for name, value in vars(estimator).items() if name.endswith("_")}
 
 
+def _plain_parameters(parameters: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """Parameters as JSON has them, without those that cannot be written and are not needed; a warning names these."""
+    found, left_out = {}, []
+    for name, value in parameters.items():
+        try:
+            is_module = isinstance(value, torch.nn.Module)
+            found[name] = _plain(name, value, tensors) if is_module else description_of(value, name)
+        except TypeError:
+            if name not in ONLY_FOR_TRAINING:
+                raise
+            left_out.append(name)
+    if left_out:
+        names = ", ".join(left_out)
+        what = f"{names}: not saved, because a file cannot hold functions and callbacks; predictions do not need them"
+        warnings.warn(f"{what}, but set them again before you fit the loaded estimator", UserWarning, stacklevel=4)
+    return found
+
+
+def _parameter(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
+    """A parameter from what :func:`_plain_parameters` made of it."""
+    is_module = isinstance(value, dict) and "model" in value
+    return _learned(name, value, tensors) if is_module else built_from(value)
+
+
 def _plain(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
-    """A learned attribute as JSON has it; its arrays go to the tensors."""
+    """A learned attribute, or a module, as JSON has it; its arrays go to the tensors."""
     if isinstance(value, torch.nn.Module):
         tensors |= {f"{name}.{key}": tensor for key, tensor in value.state_dict().items()}
         return {"model": description(value)}
@@ -129,7 +177,7 @@ def _learned(name: str, value: dict[str, Any], tensors: dict[str, Tensor]) -> An
     if "model" in value:
         prefix = f"{name}."
         weights = {key[len(prefix) :]: tensor for key, tensor in tensors.items() if key.startswith(prefix)}
-        return model_from(value["model"], weights)
+        return _module_from(value["model"], weights)
     if "history" in value:
         return History(**from_json(value["history"]))
     if "array" in value:

@@ -1,0 +1,131 @@
+"""The model of an estimator, built from the estimator's parameters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from copy import deepcopy
+from itertools import count
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from anode.checks import describe, require, whole_number
+from anode.models.augment import Augment, Zeros, as_augment, augmented_size
+from anode.models.description import configuration
+from anode.models.layers import ImageHead
+from anode.models.nets import ImageNeuralODE, NeuralODE
+from anode.train.evaluation import evaluating
+
+AUGMENT = 5
+"""What ``augment="auto"`` means: the number that the paper settles on."""
+SHAPE: tuple[str, ...] = ("hidden", "layers", "activation", "time", "filters")
+"""The parameters that describe a field, of which each kind of field has some."""
+
+
+def build(given: dict[str, Any], changed: Collection[str], features: int, outputs: int) -> NeuralODE:
+    """Build a new model.
+
+    Args:
+        given: The estimator's parameters.
+        changed: Which of :data:`SHAPE` are not at their defaults.
+        features: Number of columns of X.
+        outputs: Number of values to predict.
+    """
+    _check_shape(given, changed)
+    shape = (features,) if given["image"] is None else _image(given["image"], features)
+    augment = _augment(given["augment"], shape)
+    if given["field"] is not None:
+        return _with_field(given["field"], shape, outputs, augment, given["solver"])
+    require(isinstance(given["time"], bool), "time", given["time"], "True or False")
+    options = {"augment": augment, **{name: given[name] for name in ("time", "activation", "solver")}}
+    if given["image"] is None:
+        return NeuralODE(features, outputs, given["hidden"], layers=given["layers"], **options)
+    return ImageNeuralODE(shape, outputs, given["filters"], **options)
+
+
+def _check_shape(given: dict[str, Any], changed: Collection[str]) -> None:
+    """Refuse parameters that would change nothing."""
+    if given["field"] is not None:
+        unused, why = SHAPE, "beside field, which replaces the network that it describes"
+    elif given["image"] is not None:
+        unused, why = ("hidden", "layers"), "beside image, whose network has filters instead"
+    else:
+        unused, why = ("filters",), "without image"
+    for name in unused:
+        require(name not in changed, name, given[name], f"no value {why}; leave it at its default")
+
+
+def _image(image: Any, features: int) -> tuple[int, ...]:
+    """Channels, height and width as Python's numbers, checked."""
+    given = list(image) if isinstance(image, Sequence | np.ndarray) else []
+    sizes = tuple(size for size in map(whole_number, given) if size is not None and size > 0)
+    fits = len(sizes) == len(given) == 3 and math.prod(sizes) == features
+    takes = f"three numbers, channels, height and width, whose product is {features}, the number of columns of X"
+    require(fits, "image", image, takes)
+    return sizes
+
+
+def _augment(augment: Any, shape: tuple[int, ...]) -> Augment:
+    """The augmentation of rows or images; of a user's own a copy, which is trained in its place."""
+    dim = -len(shape)
+    made = as_augment(AUGMENT if augment == "auto" else deepcopy(augment), dim)
+    fits = not isinstance(made, Zeros) or made.dim == dim
+    require(fits, "augment", augment, f"zeros that are appended to dimension {dim}, as Zeros(extra, dim={dim}) does")
+    return made
+
+
+def state_shape(augment: Augment, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of the state of a row, (features,), or of an image, (channels, height, width)."""
+    return augmented_size(augment, shape, -len(shape)), *shape[1:]
+
+
+def _with_field(field: Any, shape: tuple[int, ...], outputs: int, augment: Augment, solver: Any) -> NeuralODE:
+    """A model with the user's field."""
+    takes = "a function or class that is given the size of the state and returns a torch.nn.Module f(t, h)"
+    require(callable(field) and not isinstance(field, nn.Module), "field", describe(field), takes)
+    state = state_shape(augment, shape)
+    module = field(state[0] if len(shape) == 1 else state)
+    require(isinstance(module, nn.Module), "field", field, f"{takes}; it returned {describe(module)}")
+    if len(shape) == 1:
+        return NeuralODE(shape[0], outputs, field=module, augment=augment, solver=solver)
+    return NeuralODE(field=module, head=ImageHead(state, outputs), augment=augment, solver=solver)
+
+
+def check_field(model: NeuralODE, shape: tuple[int, ...]) -> None:
+    """Try a user's field, with one time for all rows and with one per row, before it is trained.
+
+    Args:
+        model: The model that it is a part of.
+        shape: That of a row or an image.
+
+    Raises:
+        ValueError: The field raised an error, which is the cause of this one.
+    """
+    state = state_shape(model.flow.augment, shape)
+    rows = next(number for number in count(2) if number not in state)  # or a wrong dimension could fit by chance
+    x = model.head.weight.new_zeros(rows, *shape)
+    times = [rows, *(1 for _ in shape)]
+    advice = "write f(t, h) so that t broadcasts against h, as in h * t or torch.cat([h, t.expand_as(h[:, :1])], 1)"
+    attempts: dict[str, dict[str, Any]] = {
+        f"fails on states of shape {[rows, *state]}": {},
+        f"fails with one time per row, t of shape {times}, which predictions need; {advice}": {"control": 1},
+    }
+    with evaluating(model):
+        for what, options in attempts.items():
+            try:
+                model.run(x, **options)
+            except Exception as error:
+                raise ValueError(f"field: {what} ({type(error).__name__}: {error})") from error
+
+
+def check_alike(model: NeuralODE, first: NeuralODE) -> None:
+    """Raise ``ValueError`` unless a model is built like that of the first fit; their solvers may differ."""
+    now, before = model.settings, first.settings
+    for name in ("field", *now, *before):
+        got, expected = now.get(name), before.get(name)
+        alike = name == "solver" or configuration(got) == configuration(expected)  # type: ignore[arg-type]
+        takes = "a module built" if isinstance(expected, nn.Module) else repr(expected)
+        shown = describe(got) if isinstance(got, nn.Module) else got
+        require(alike, name, shown, f"{takes} as in the first fit, as warm_start is set")

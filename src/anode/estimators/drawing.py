@@ -1,0 +1,82 @@
+"""The picture of an estimator's flow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize, to_hex
+from matplotlib.lines import Line2D
+from sklearn.decomposition import PCA
+
+from anode.estimators.rows import Array
+from anode.plots.flows import ARROWS
+from anode.plots.marks import arrowheads, dots, lines
+from anode.plots.style import CLASS_COLORS, clean, figure, legend, styled
+
+SHADES = "viridis"
+"""The colours of targets, and of more classes than have colours of their own."""
+NAMED = 10
+"""How many classes a legend names; of more, these are evenly spaced."""
+
+
+@styled()
+def draw_flow(ax: Axes | None, times: Sequence[float], paths: Array, values: Array, names: Sequence[str]) -> Axes:
+    """Draw paths in the plane of their two principal components; those of one dimension against time.
+
+    Args:
+        ax: Where; on new axes if it is ``None``.
+        times: [times].
+        paths: [times, rows, features].
+        values: What the colours stand for, [rows]: class numbers, or targets.
+        names: Those of the classes; empty for targets.
+    """
+    ax = figure(6.2, 5.2).axes[0] if ax is None else ax
+    plane, names_of_axes = _in_time(times, paths) if paths.shape[2] == 1 else _principal(paths)
+    colors = _class_colors(ax, values, names) if names else _shades(ax, values)
+    lines(ax, plane, colors)
+    dots(ax, plane[0], colors, hollow=True)
+    dots(ax, plane[-1], colors)
+    arrowheads(ax, plane, colors, ARROWS)
+    ax.autoscale_view()
+    ax.set(**names_of_axes)
+    return ax
+
+
+def _in_time(times: Sequence[float], paths: Array) -> tuple[Array, dict[str, str]]:
+    """Paths of one dimension against time, and what to call the axes."""
+    at = np.broadcast_to(np.reshape(times, (-1, 1)), paths.shape[:2])
+    return np.stack([at, paths[..., 0]], -1), {"xlabel": "$t$", "ylabel": "$h(t)$"}
+
+
+def _principal(paths: Array) -> tuple[Array, dict[str, str]]:
+    """Paths in the two directions in which their states vary most, and what to call the axes."""
+    found: Array = PCA(2, random_state=0).fit_transform(paths.reshape(-1, paths.shape[2]))
+    labels = {"xlabel": "first principal component", "ylabel": "second principal component"}
+    return found.reshape(*paths.shape[:2], 2), labels
+
+
+def _class_colors(ax: Axes, numbers: Array, names: Sequence[str]) -> list[str]:
+    """The colour of each row's class, and a legend that names the classes."""
+    colors = list(CLASS_COLORS)
+    if len(names) > len(colors):
+        colors = [to_hex(color) for color in mpl.colormaps[SHADES](np.linspace(0, 1, len(names)))]
+    shown = np.linspace(0, len(names) - 1, min(len(names), NAMED)).round().astype(int)
+    look: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 6}
+    legend(ax, handles=[Line2D([], [], color=colors[i], label=names[i], **look) for i in shown])
+    return [colors[number] for number in numbers]
+
+
+def _shades(ax: Axes, targets: Array) -> list[str]:
+    """The colour of each row's target, and a bar that says which colour is which."""
+    scale = ScalarMappable(Normalize(targets.min(), targets.max()), SHADES)
+    drawn_on = ax.get_figure(root=True)
+    assert drawn_on is not None, "axes are on a figure"
+    bar = drawn_on.colorbar(scale, ax=ax, shrink=0.85)
+    bar.set_label("target")
+    clean(bar.ax)
+    return [to_hex(color) for color in scale.to_rgba(targets)]
