@@ -231,6 +231,15 @@ def test_a_module_of_a_function_that_is_not_registered_here_is_refused():
         description_of(module)
 
 
+def test_zeros_in_another_dimension_than_the_fields_come_back_there(tmp_path):
+    head = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 2))
+    model = anode.NeuralODE(field=torch.nn.Conv2d(3, 3, 3, padding=1), head=head, augment=anode.Zeros(2, dim=-3))
+    found = load(save(model, tmp_path / "model"))
+    assert found.flow.augment.dim == -3
+    found = load(save(model.flow, tmp_path / "flow"))
+    assert found.augment.dim == -3
+
+
 def test_a_part_that_is_not_registered_is_named(tmp_path):
     with pytest.raises(TypeError, match=r"field: cannot describe how to build a Unknown; decorate the class"):
         save(anode.NeuralODE(field=Unknown(), head=torch.nn.Linear(2, 1)), tmp_path / "model")

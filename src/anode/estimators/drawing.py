@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize, to_hex
-from matplotlib.lines import Line2D
 from sklearn.decomposition import PCA
 
 from anode.estimators.rows import Array
+from anode.plots.classes import class_legend, colors_of
 from anode.plots.flows import ARROWS
 from anode.plots.marks import arrowheads, dots, lines
-from anode.plots.style import CLASS_COLORS, clean, figure, legend, styled
+from anode.plots.style import clean, figure, styled
 
 SHADES = "viridis"
-"""The colours of targets, and of more classes than have colours of their own."""
-NAMED = 10
-"""How many classes a legend names; of more, these are evenly spaced."""
+"""The colours of targets."""
 
 
 @styled()
@@ -62,13 +58,8 @@ def _principal(paths: Array) -> tuple[Array, dict[str, str]]:
 
 def _class_colors(ax: Axes, numbers: Array, names: Sequence[str]) -> list[str]:
     """The colour of each row's class, and a legend that names the classes."""
-    colors = list(CLASS_COLORS)
-    if len(names) > len(colors):
-        colors = [to_hex(color) for color in mpl.colormaps[SHADES](np.linspace(0, 1, len(names)))]
-    shown = np.linspace(0, len(names) - 1, min(len(names), NAMED)).round().astype(int)
-    look: dict[str, Any] = {"linestyle": "none", "marker": "o", "markersize": 6}
-    legend(ax, handles=[Line2D([], [], color=colors[i], label=names[i], **look) for i in shown])
-    return [colors[number] for number in numbers]
+    class_legend(ax, numbers, names)
+    return colors_of(numbers)
 
 
 def _shades(ax: Axes, targets: Array) -> list[str]:

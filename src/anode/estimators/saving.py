@@ -14,11 +14,8 @@ from torch import Tensor
 
 from anode.estimators.building import state_shape
 from anode.files import read_described, write_described
-from anode.models.augment import Zeros
 from anode.models.description import built_from, description_of
 from anode.models.flow import PAPER
-from anode.models.layers import ImageHead
-from anode.models.nets import NeuralODE
 from anode.models.saving import description, files, loadable, model_from
 from anode.ode.solver import SETTINGS, Solver
 from anode.train.formats import from_json, to_json
@@ -109,21 +106,13 @@ def with_torch(state: dict[str, Any]) -> dict[str, Any]:
     for name in MODULES:
         if isinstance(state.get(name), dict):
             weights = {key: torch.from_numpy(np.array(array)) for key, array in state[name]["weights"].items()}
-            found[name] = _module_from(state[name]["description"], weights)
+            found[name] = model_from(state[name]["description"], weights)
     return found
 
 
 def _in_arrays(module: torch.nn.Module) -> dict[str, Any]:
     weights = {name: tensor.numpy(force=True) for name, tensor in module.state_dict().items()}
     return {"description": description(module), "weights": weights}
-
-
-def _module_from(content: dict[str, Any], weights: dict[str, Tensor]) -> Any:
-    """A module from its description and its weights."""
-    module = model_from(content, weights)
-    if isinstance(module, NeuralODE) and isinstance(module.flow.augment, Zeros):  # whose dimension is not described
-        module.flow.augment.dim = -3 if isinstance(module.head, ImageHead) else -1
-    return module
 
 
 def learned(estimator: Any) -> dict[str, Any]:
@@ -177,7 +166,7 @@ def _learned(name: str, value: dict[str, Any], tensors: dict[str, Tensor]) -> An
     if "model" in value:
         prefix = f"{name}."
         weights = {key[len(prefix) :]: tensor for key, tensor in tensors.items() if key.startswith(prefix)}
-        return _module_from(value["model"], weights)
+        return model_from(value["model"], weights)
     if "history" in value:
         return History(**from_json(value["history"]))
     if "array" in value:

@@ -73,8 +73,13 @@ class Flow(Model):
     @property
     def settings(self) -> dict[str, Any]:
         """The arguments that build a flow like this one."""
-        augment = self.augment.extra if type(self.augment) is Zeros else self.augment
-        return {"field": self.field, "augment": augment, "t1": self.t1, "solver": self.solver}
+        return {"field": self.field, "augment": self.augment_setting, "t1": self.t1, "solver": self.solver}
+
+    @property
+    def augment_setting(self) -> int | Augment:
+        """The augmentation as the short form that models take, where that says it all."""
+        usual = type(self.augment) is Zeros and self.augment.dim == features_dim(self.field)
+        return self.augment.extra if usual else self.augment  # type: ignore[return-value]
 
     @property
     def members(self) -> int | None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from anode.checks import number, require, whole_number
-from anode.models.augment import Augment, Zeros, as_augment, augmented_size
+from anode.models.augment import Augment, as_augment, augmented_size
 from anode.models.description import described
 from anode.models.fields import ConvField, MLPField
 from anode.models.flow import PAPER, Flow, features_dim
@@ -98,8 +98,7 @@ class NeuralODE(Model):
     def settings(self) -> dict[str, Any]:
         """The arguments that build a model like this one, as its parts are now."""
         field, head = self.flow.field, self.head
-        augment = self.flow.augment
-        shared = {"augment": augment.extra if type(augment) is Zeros else augment, "t1": self.flow.t1}
+        shared = {"augment": self.flow.augment_setting, "t1": self.flow.t1}
         if self.flow.solver != PAPER:
             shared["solver"] = self.flow.solver
         sizes: dict[str, Any] = {} if self.in_features is None else {"in_features": self.in_features}
