@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import resource_tracker
 from pathlib import Path
 from uuid import uuid4
 
@@ -129,6 +130,7 @@ def test_if_processes_cannot_be_begun_ctrl_c_is_heard_as_it_was_before(tmp_path,
             raise OSError("no more processes")
 
     monkeypatch.setattr(workers, "ProcessPoolExecutor", Failing)
+    resource_tracker.ensure_running()  # Python's own process, whose start unblocks the signal
     mask = signal.pthread_sigmask(before, {signal.SIGINT})
     try:
         with pytest.raises(OSError, match="no more processes"):
