@@ -378,3 +378,27 @@ def test_modules_of_one_class_with_other_parts_cannot_be_stacked():
     other.head[0] = nn.Identity()
     with pytest.raises(ValueError, match="models: takes models built and frozen alike"):
         anode.stack([composed(), other])
+
+
+class Scaled(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale, self.line = scale, nn.Linear(2, 2)
+
+    def forward(self, t, h):
+        return self.scale * self.line(h)
+
+
+@pytest.mark.parametrize("scales", [(1.0, 5.0), (torch.ones(2), torch.zeros(2))], ids=["numbers", "tensors"])
+def test_modules_that_differ_in_an_attribute_cannot_be_stacked(scales):
+    with pytest.raises(ValueError, match=r"got two that differ in Scaled\.scale"):
+        anode.stack([anode.Flow(Scaled(scale)) for scale in scales])
+
+
+def test_models_whose_parts_share_parameters_cannot_be_stacked():
+    def build():
+        field = Scaled(1.0)
+        return anode.NeuralODE(field=field, head=field.line)
+
+    with pytest.raises(ValueError, match="models: takes models whose parts share no parameters with each other"):
+        anode.seeded(build, range(2))

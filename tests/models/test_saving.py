@@ -245,6 +245,59 @@ def test_a_part_that_is_not_registered_is_named(tmp_path):
         save(anode.NeuralODE(field=Unknown(), head=torch.nn.Linear(2, 1)), tmp_path / "model")
 
 
+def test_parameters_come_back_tied_frozen_and_in_their_own_precision(tmp_path):
+    head = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    head[1].weight = head[0].weight
+    model = anode.NeuralODE(2, field=torch.nn.Sequential(torch.nn.Linear(2, 2)), head=head)
+    model.flow.requires_grad_(False)
+    model.head[1].bias.data = model.head[1].bias.data.double()
+    found = load(save(model, tmp_path / "model"))
+    assert [p.requires_grad for p in found.flow.parameters()] == [False, False]
+    assert found.head[1].bias.dtype == torch.float64
+    assert found.head[0].weight.dtype == torch.float32
+    assert torch.equal(found.head[1].weight, head[0].weight)
+
+
+@anode.register
+class Counted(torch.nn.Module):
+    """Computes with numbers and changes its argument when it is made."""
+
+    def __init__(self, sizes):
+        super().__init__()
+        self.rates = [rate.item() for rate in torch.linspace(0, 1, sizes.pop(0))]
+        self.line = torch.nn.Linear(2, 2)
+
+    def forward(self, t, h):
+        return self.line(h) * len(self.rates)
+
+
+def test_a_class_that_computes_when_it_is_made_comes_back(tmp_path):
+    flow = anode.Flow(Counted([3, 4]))
+    x = torch.rand(4, 2)
+    assert torch.equal(load(save(flow, tmp_path / "flow"))(x), flow(x))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["field", "settings"], {"dim": 2, "hidden": 4, "layers": 10**9, "time": True, "activation": "relu"}),
+        (["field"], {"module": "Linear", "settings": {"in_features": 2, "out_features": 2, "device": "meta"}}),
+        (["field"], {"module": "GroupNorm", "settings": {"num_groups": 0, "num_channels": 2}}),
+    ],
+    ids=["layers", "device", "division"],
+)
+def test_a_description_that_asks_for_nonsense_is_an_error_at_once(path, value, tmp_path):
+    file = save(anode.Flow(anode.MLPField(2, 4)), tmp_path / "flow")
+    content = json.loads(file.read_text())
+    inner = content["settings"]
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    write_described(file, content, file.with_suffix(".safetensors"), anode.Flow(anode.MLPField(2, 4)).state_dict())
+    with pytest.raises(DamagedFileError, match="that can be loaded"):
+        load(file)
+
+
 def test_a_part_with_a_hook_is_refused(tmp_path):
     model = composed()
     model.head[0].register_forward_hook(lambda *_: None)

@@ -357,6 +357,47 @@ def test_a_learning_rate_that_a_callback_changes_counts():
     assert not np.allclose(histories[0].loss, train(model_of(), data_of()).loss, rtol=1e-5)
 
 
+class Changes(anode.Callback):
+    """Does something to a run after its second iteration."""
+
+    def __init__(self, change):
+        self.change = change
+
+    def iteration(self, training):
+        if training.report.done == 2:
+            self.change(training)
+
+
+def to_tanh(training):
+    training.model.flow.field.activation = "tanh"
+
+
+def hook(training):
+    training.model.head.weight.register_hook(lambda gradient: gradient * 0)
+
+
+def decay(training):
+    training.optimizer.param_groups[0]["weight_decay"] = 1.0
+
+
+@pytest.mark.parametrize("change", [to_tanh, hook, decay])
+def test_what_a_callback_changes_counts_for_the_engine_too(change):
+    histories = [train(model_of(engine=name), data_of(), callbacks=[Changes(change)]) for name in ("auto", "torch")]
+    np.testing.assert_allclose(histories[0].loss, histories[1].loss, rtol=1e-5)
+
+
+def smaller(training):
+    for state in training.optimizer.state.values():
+        state["mean"] = state["mean"].reshape(-1)[:1].clone()
+
+
+def test_a_state_of_the_optimizer_that_does_not_fit_is_not_written_to():
+    seen = Seen()
+    with pytest.raises(RuntimeError):
+        train(model_of(), data_of(), callbacks=[seen, Changes(smaller)])
+    assert "the optimizer's state is not that of these parameters" in course.obstacle(seen.training)
+
+
 def test_a_budget_of_steps_beyond_all_numbers_of_the_engine_is_none():
     assert len(train(model_of(max_steps=10**20), data_of(), epochs=1)) > 0
 

@@ -181,3 +181,47 @@ def test_accuracies_are_recorded_for_a_loss_of_ones_own_on_classes():
     history = anode.fit(model, (x, y), loss=smoothed, epochs=40, lr=1e-2, validation=(x, y), progress=False)
     assert history.accuracy[-1] > 0.9
     assert history.validation_accuracy[-1] > 0.9
+
+
+class Penalised(nn.Module):
+    def forward(self, outcome, target):
+        return (outcome.prediction - target).square() + outcome.features.square().mean()
+
+
+def test_a_module_may_be_a_loss_of_the_outcome():
+    assert np.isfinite(fit(model_of(), data_of(), loss=Penalised(), epochs=1).loss).all()
+
+
+def test_a_loss_of_ones_own_on_pixels_is_no_classification():
+    images, masks = torch.rand(8, 1, 3, 3), torch.randint(3, (8, 3, 3))
+    loss = nn.functional.cross_entropy
+    history = anode.fit(nn.Conv2d(1, 3, 3, padding=1), (images, masks), loss=loss, epochs=1, progress=False)
+    assert history.accuracy.size == 0
+
+
+def with_statistics():
+    return nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)).double()
+
+
+def test_statistics_of_a_batch_that_failed_are_forgotten():
+    model = with_statistics()
+    fit(model, data_of(), loss=lambda p, y: (p - y) * torch.nan, on_failure="skip")
+    assert torch.equal(model[1].running_mean, torch.zeros(4))
+    assert model[1].num_batches_tracked == 0
+
+
+class Gained(nn.Module):
+    """Has a parameter that is a number."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain, self.line = nn.Parameter(torch.ones(())), nn.Linear(2, 1)
+
+    def forward(self, x):
+        return self.gain * self.line(x)
+
+
+def test_members_may_have_numbers_as_parameters_and_losses_of_their_own():
+    stack = anode.seeded(lambda: Gained().double(), range(3))
+    history = fit(stack, data_of(), loss=lambda p, y: (p - y).square().mean((1, 2)), clip=1.0)
+    assert history.loss.shape == (6, 3)

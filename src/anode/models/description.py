@@ -100,14 +100,20 @@ def _recorded(module: nn.Module) -> Settings:
     return arguments
 
 
+def _as_given(value: Any) -> Any:
+    """A copy of a list or dictionary, which a constructor may change."""
+    return value.copy() if isinstance(value, list | dict) else value
+
+
 def _record_construction(kind: type[nn.Module], signature: inspect.Signature) -> None:
     made = kind.__init__
 
     @wraps(made)
     def construct(self: nn.Module, *args: Any, **kwargs: Any) -> None:
+        given = {name: _as_given(each) for name, each in signature.bind(*args, **kwargs).arguments.items()}
         made(self, *args, **kwargs)
         if type(self) is kind:  # a subclass has arguments of its own
-            self.__dict__["_arguments"] = dict(signature.bind(*args, **kwargs).arguments)
+            self.__dict__["_arguments"] = given
 
     kind.__init__ = construct  # type: ignore[method-assign]
 
@@ -198,6 +204,8 @@ def build(name: str, settings: Settings) -> nn.Module:
     """A module from what it is called and the description of its settings."""
     recipe = _recipe(name)
     found = {key: built_from(each) for key, each in settings.items()}
+    if recipe.origin == "torch.nn" and (odd := found.keys() & {"device", "dtype"}):
+        raise ValueError(f"{name} takes no argument {min(odd)!r} here")
     if recipe.settings is not _recorded:
         return recipe.build(**found)
     signature = inspect.signature(recipe.build)

@@ -48,10 +48,18 @@ def stack(models: Sequence[M]) -> M:
     first = models[0]
     if members_of(first) is not None:
         raise ValueError("models: takes models by themselves, got stacks; unstack them first")
+    alike, kinds = configuration(first), _kinds(first)
     for model in models[1:]:
-        if configuration(model) != configuration(first) or _kinds(model) != _kinds(first):
+        if configuration(model) != alike or _kinds(model) != kinds:
             raise ValueError(f"models: takes models built and frozen alike, got\n{first!r}\nand\n{model!r}")
-    return _together(models)
+        for one, other in zip(first.modules(), model.modules(), strict=True):
+            if name := _differing(one, other):
+                was = f"{type(one).__name__}.{name}"
+                raise ValueError(f"models: takes models built alike, got two that differ in {was}")
+    stacked = _together(models)
+    if len(list(stacked.parameters())) != len(list(first.parameters())):
+        raise ValueError("models: takes models whose parts share no parameters with each other, got some that do")
+    return stacked
 
 
 def unstack(model: M) -> list[M]:
@@ -183,6 +191,19 @@ def _member(module: nn.Module, i: int) -> Any:
 
 def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
     return [*module.named_parameters(), *module.named_buffers()]
+
+
+def _differing(one: nn.Module, other: nn.Module) -> str:
+    """The name of a plain attribute, or of a tensor that is no buffer, in which two modules differ; or nothing."""
+    ours, theirs = one.__dict__, other.__dict__
+    for name in ours.keys() & theirs.keys():
+        mine, its = ours[name], theirs[name]
+        if name.startswith("_") or not isinstance(mine, str | int | float | tuple | Tensor):
+            continue
+        same = torch.equal(mine, its) if isinstance(mine, Tensor) and isinstance(its, Tensor) else mine == its
+        if not same:
+            return name
+    return ""
 
 
 def _kinds(model: nn.Module) -> dict[str, Any]:

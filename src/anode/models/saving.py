@@ -38,7 +38,12 @@ def save(model: nn.Module, path: str | Path) -> Path:
         hint = "; call its own save(path)" if hasattr(model, "save") else ""
         raise TypeError(f"model: takes a torch.nn.Module, got {type(model).__name__}{hint}")
     described, weights = files(path)
-    return write_described(described, description(model), weights, model.state_dict())
+    places: set[int] = set()
+    tensors = {}
+    for name, tensor in model.state_dict().items():  # tied ones are written twice
+        tensors[name] = tensor.clone() if tensor.data_ptr() in places else tensor
+        places.add(tensor.data_ptr())
+    return write_described(described, description(model), weights, tensors)
 
 
 def description(model: nn.Module) -> dict[str, Any]:
@@ -50,6 +55,7 @@ def description(model: nn.Module) -> dict[str, Any]:
         "model": found["module"],
         "settings": found["settings"],
         "members": members,
+        "frozen": [name for name, parameter in model.named_parameters() if not parameter.requires_grad],
         "version": __version__,
     }
     try:
@@ -86,8 +92,12 @@ def model_from(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Any:
     model, members = _built(content), content["members"]
     if members is not None:
         model = stack([model] * members)
-    floating = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), None)
-    model.to(floating).load_state_dict(tensors)
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        if name in tensors:
+            value.data = value.data.to(tensors[name].dtype)
+    model.load_state_dict(tensors)
+    for name in content.get("frozen", ()):
+        model.get_parameter(name).requires_grad_(False)
     return model
 
 
@@ -109,16 +119,19 @@ def _check_shapes(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Non
     Numbers in a description are anybody's, the tensors are as large as their file. A model is therefore made without
     values first, which takes no memory however large its layers, once it is known that there are not too many of them.
     """
-    members, layers = content["members"], content["settings"].get("layers", 0)
+    members = content["members"]
     number("members", members, whole=True, optional=True)
-    takes = f"at most as many layers as there are tensors, {len(tensors)}"
-    require(not isinstance(layers, int) or layers <= len(tensors), "layers", layers, takes)
+    require(members is None or len(tensors) > 0, "members", members, "nothing for a module without tensors")
+    most = max((layers for layers in _layers_in(content["settings"])), default=0)
+    require(most <= len(tensors), "layers", most, f"at most as many layers as there are tensors, {len(tensors)}")
     try:
         with torch.device("meta"):
             model = _built(content)
             expected = (model if members is None else stack([model])).state_dict()
-    except NotImplementedError:  # a class of the user's that computes with its tensors when it is made
-        return
+    except (NotImplementedError, RuntimeError) as error:
+        if "meta" not in str(error):
+            raise
+        return  # a class of the user's computes with its tensors when it is made
     if expected.keys() != tensors.keys():
         odd = min(expected.keys() ^ tensors.keys())
         raise ValueError(
@@ -133,6 +146,16 @@ def _check_shapes(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Non
             raise ValueError(f"its tensor {name!r} is of {tensor.dtype}, its settings say {expected[name].dtype}")
 
 
+def _layers_in(value: Any) -> Iterator[int]:
+    """The numbers of layers that a description asks for, at any depth."""
+    if isinstance(value, dict):
+        if isinstance(layers := value.get("layers"), int):
+            yield layers
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        yield from _layers_in(each)
+
+
 @contextmanager
 def loadable(path: Path, what: str) -> Iterator[None]:
     """Turn whatever goes wrong while something is made from a file's content into :class:`DamagedFileError`."""
@@ -140,7 +163,7 @@ def loadable(path: Path, what: str) -> Iterator[None]:
         yield
     except DamagedFileError:
         raise
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OverflowError, MemoryError) as error:
+    except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else repr(error)
         raise DamagedFileError(f"{path}: is not {what} that can be loaded ({reason})") from None
 

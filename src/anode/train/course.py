@@ -108,7 +108,7 @@ class Course:
     @property
     def fits(self) -> bool:
         """Whether the model is still the one that this was made for."""
-        return signature(self.training) == self._signature and not _made_otherwise(self.training.model)
+        return not obstacle(self.training) and signature(self.training) == self._signature
 
     def iterate(self, most: int) -> Iterator[dict[str, Tensor]]:
         """Make some iterations, and give what is recorded of each.
@@ -195,6 +195,7 @@ def obstacle(training: Training) -> str:
         (not protocol.has_loss_of_ours, "the loss is none of ours"),
         (type(training.optimizer) is not Adam, f"the optimizer is {type(training.optimizer).__name__}"),
         (len(training.optimizer.param_groups) != 1, "the optimizer has several groups of parameters"),
+        (not _has_moments(training), "the optimizer's state is not that of these parameters"),
         (protocol.scheduler is not None, "there is a scheduler"),
         (protocol.clip is not None, "gradients are clipped"),
         (protocol.transform is not None, "there is a transform"),
@@ -236,4 +237,19 @@ def signature(training: Training) -> tuple[Any, ...]:
     flow = getattr(model, "flow", None)
     solved = () if flow is None else (flow.t1, flow.solver)
     moments = (each.data_ptr() for p in training.parameters for each in state[p].values())
-    return (*((p.data_ptr(), p.requires_grad) for p in model.parameters()), *moments, *moved, *solved)
+    places = ((p.data_ptr(), p.shape, p.requires_grad) for p in model.parameters())
+    activations = (getattr(part, "activation", None) for part in model.modules())
+    return (*places, *moments, *moved, *solved, *activations)
+
+
+def _has_moments(training: Training) -> bool:
+    """Whether the optimiser holds moments that lie as the parameters do: the engine writes to their addresses."""
+    for parameter in training.parameters:
+        found = training.optimizer.state.get(parameter, {})
+        if found.keys() != {"mean", "square"}:
+            return False
+        if any(m.shape != parameter.shape or m.dtype != parameter.dtype for m in found.values()):
+            return False
+        if not all(m.is_contiguous() for m in found.values()):
+            return False
+    return True

@@ -77,7 +77,8 @@ def fit(
         model: What to train, in place: an anode model, or any ``nn.Module`` that maps a batch to predictions.
         data: A dataset, ``(x, y)`` or ``(x, y, weights)`` with one weight per point, whose scale has no meaning; for a
             stack also a sequence of these, one per member and all of one size. Images may be ``torch.uint8``: they stay
-            so, and the model sees each batch scaled to [0, 1]. Or batches of ``(x, y)``: a ``DataLoader``, any other
+            so, and the model sees each batch scaled to [0, 1]. Or batches of ``(x, y)``, or ``(x, y, weights)`` whose
+            weights are used as they are: a ``DataLoader``, any other
             iterable that can be gone through once per epoch, or a function that makes the batches of an epoch from a
             seed. Only the function's batches can be resumed to the same bits.
         epochs: Passes over the data.
@@ -131,6 +132,7 @@ def fit(
     """
     epochs = number("epochs", epochs, whole=True, zero=True)
     minutes = number("minutes", minutes, optional=True)
+    callbacks = tuple(callbacks)
     for each in callbacks:
         if not isinstance(each, Callback):
             raise TypeError(f"callbacks: takes objects of anode.Callback, got {each!r}")
@@ -190,6 +192,8 @@ class Training:
         self.schedule = Schedule(protocol.scheduler, self.optimizer)
         follows = self.schedule.follows_validation and protocol.validation is None
         require(not follows, "scheduler", "ReduceLROnPlateau", "one that needs no validation data, or pass validation=")
+        shared = self.schedule.follows_validation and protocol.members is not None
+        require(not shared, "scheduler", "ReduceLROnPlateau", "one that does not follow a loss, for a stack of models")
         self.members = Members(protocol.members, self.parameters)
         self.evaluation = Evaluation(model, protocol, self.members, ranks)
         types = {**SERIES, **SHARED, **(OPTIONAL if protocol.classifies else {})}
@@ -218,6 +222,7 @@ class Training:
 
     def run(self, between: Between) -> None:
         """Train, or go on training."""
+        between.evaluated = self.evaluation.done
         for callback in between.callbacks:
             callback.begin(self)
         self.stopped = "interrupted"
@@ -272,7 +277,8 @@ class Training:
         if self.protocol.evaluates_after(len(self.record)):
             self.validate()
             self.patience.look(self.evaluation.latest)
-            self.schedule.evaluated(self.evaluation.latest)
+            if self.schedule.follows_validation:
+                self.schedule.evaluated(self.evaluation.losses()[-1])  # as a run that is taken up will see it
         self.whole = True
 
     def until_looked_at(self, between: Between) -> int:
@@ -311,6 +317,7 @@ class Training:
         """
         count = self.protocol.members
         x, y, weights = batch
+        before = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         while True:
             outcome = self.model.run(x)
             losses = mean(self.protocol.losses(outcome, y), count, weights)
@@ -323,6 +330,8 @@ class Training:
             seen, statuses = self.ranks.agree(seen, statuses, share)
             failed = ((statuses != 0) & ~self.members.frozen).nonzero().flatten().tolist()
             if failed:
+                for buffer, value in before:  # such as statistics of a batch that is not counted
+                    buffer.copy_(value)
                 self.fail({i: name_of(int(statuses[i])) for i in failed}, outcome)
             if not failed or self.lost:
                 return outcome, losses, seen
@@ -338,7 +347,9 @@ class Training:
             return
         self.ranks.sum_gradients(self.parameters)
         gradients = [p.grad for p in self.parameters if p.grad is not None]
-        sums = [g.sum() if self.protocol.members is None else g.flatten(1).sum(1) for g in gradients]
+        sums = [
+            g.sum() if self.protocol.members is None else g.reshape(self.protocol.members, -1).sum(1) for g in gradients
+        ]
         if sums and not torch.stack(sums).isfinite().all():
             fine = torch.stack(sums).isfinite().all(0).reshape(-1).cpu() | self.members.frozen
             self.fail(dict.fromkeys((~fine).nonzero().flatten().tolist(), "GRADIENT"))
@@ -372,7 +383,7 @@ class Training:
     @property
     def report(self) -> Report:
         """How far it is, for those who listen."""
-        row = self.record.last
+        row = self.record.last or {"loss": torch.tensor(torch.nan), "nfe": torch.tensor(0)}
         seen = self.evaluation.record.last if self.evaluation.done == len(self.record) else None
         return Report(
             done=len(self.record),

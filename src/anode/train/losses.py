@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 
@@ -46,7 +46,8 @@ LOSSES: dict[str, Loss] = {"huber": _huber, "mse": _mse, "cross_entropy": _cross
 def takes_outcome(loss: Loss) -> bool:
     """Whether a loss is given the whole :class:`anode.Outcome`: its first parameter is called ``outcome``."""
     try:
-        return next(iter(inspect.signature(loss).parameters), "") == "outcome"
+        called = loss.forward if isinstance(loss, nn.Module) else loss
+        return next(iter(inspect.signature(called).parameters), "") == "outcome"
     except ValueError:  # of a built-in function
         return False
 
@@ -104,7 +105,7 @@ def mean(losses: Tensor, members: int | None, weights: Tensor | None = None) -> 
     if members is not None and losses.shape[:1] != (members,):
         takes = f"a function that gives every one of {members} members its own losses"
         raise ValueError(f"loss: takes {takes}, got one that gives shape {tuple(losses.shape)}")
-    return losses.mean() if members is None else losses.flatten(1).mean(1)
+    return losses.mean() if members is None else losses.reshape(members, -1).mean(1)
 
 
 def accuracy(prediction: Tensor, target: Tensor, members: int | None) -> Tensor:

@@ -57,6 +57,9 @@ class Members:
         """Leave failed members where they are, whatever is done to the parameters."""
         which = self.frozen.nonzero().flatten().tolist() if self.count is not None else []
         before = [[(p, p[member].clone()) for p in self.parameters] for member in which]
+        for parameter in self.parameters if which else ():
+            if parameter.grad is not None:
+                parameter.grad[which] = 0.0  # lest an optimiser that looks at whole tensors mixes them
         yield
         with torch.no_grad():
             for member, values in zip(which, before, strict=True):

@@ -117,7 +117,8 @@ class Protocol:
                 targets = data.y if isinstance(data, Points) else y
                 check_targets(name, self.loss_name, prediction, targets, 1 if self.members is None else 2)
             elif default_loss(y) == "cross_entropy" and isinstance(prediction, Tensor):
-                classifies = prediction.ndim == y.ndim + 1
+                dims = 1 if self.members is None else 2
+                classifies = y.ndim == dims and prediction.ndim == dims + 1
         if self.snapshots is not None:
             points = _snapshot_points(self.snapshots, self.members)
             features = _first_outcome("snapshots.x", model, points, like).features

@@ -75,10 +75,13 @@ class Stream:
     def batch(self, iteration: int, like: Tensor) -> Batch:
         """The batch of an iteration. Iterations are made in order, from wherever a run is taken up."""
         epoch, index = place = divmod(iteration, self.batches)
-        if place != self._place or index == 0:
+        if index == 0:
             self._rest = iter(self.epoch(epoch))
-            for _ in range(index if self.is_function else 0):
-                next(self._rest, None)
+        elif place != self._place:
+            with apart():  # what it draws was drawn before the interruption
+                self._rest = iter(self.epoch(epoch))
+                for _ in range(index if self.is_function else 0):
+                    next(self._rest, None)
         found = next(self._rest, None)
         if found is None:
             got = f"{index} batches in epoch {epoch}"
