@@ -23,7 +23,7 @@ test-native: $(STAMP)
 	cmake -S native -B $(NATIVE) -DANODE_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN))/python
 	cmake --build $(NATIVE) --parallel
 	ANODE_NATIVE=$(abspath $(NATIVE)) LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
-	ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engine/test_native.py tests/train/test_course.py tests/models/test_conv.py
+	ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engine tests/train/test_course.py tests/models/test_conv.py
 
 benchmark: $(STAMP)
 	$(BIN)/anode bench speed  # with the rivals that benchmarks/rivals.txt names, if they are installed

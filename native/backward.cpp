@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "blocks.h"
 #include "solve.h"
 
 namespace anode {
@@ -11,29 +10,29 @@ namespace anode {
 /// Memory for going back over the steps of a strand's blocks.
 template <class T>
 struct Solve<T>::Workspace {
-  std::vector<T*> slopes, pulled, times;
+  std::vector<T*> slopes, pulled;
   std::vector<Evaluation<T>> evaluations;
-  std::vector<std::vector<T*>> cotangents;  // of each slope, of each layer's output
+  std::vector<T*> cotangents;  // of each slope, and of the affine maps that it is made with
   std::vector<T*> arrivals;
-  T *h, *ones, *sum, *weights;
+  T *h, *ones, *sum, *weights, *scratch, *loose;
   long size, width;
   Arena& arena;
   long calls = 0;
 
-  Workspace(const Shape& shape, const Method& method, long width, Arena& arena)
-      : size(shape.dim() * width), width(width), arena(arena) {
+  Workspace(const Program& program, const Method& method, long width, Arena& arena)
+      : size(program.dim * width), width(width), arena(arena) {
     h = arena.take<T>(width);
     ones = arena.take<T>(width);
     weights = arena.take<T>(width);
     sum = arena.take<T>(size);
+    scratch = arena.take<T>(program.scratch * width);
+    loose = arena.take<T>(program.loose * width);
     for (long b = 0; b < width; ++b) ones[b] = 1;
     for (int i = 0; i <= method.slopes; ++i) {
       slopes.push_back(arena.take<T>(size));
       pulled.push_back(arena.take<T>(size));
-      times.push_back(arena.take<T>(width));
-      evaluations.push_back({arena.take<T>(size), arena.take<T>(shape.hidden_rows() * width)});
-      cotangents.emplace_back();
-      for (int l = 0; l < shape.layers(); ++l) cotangents.back().push_back(arena.take<T>(shape.sizes[l + 1] * width));
+      evaluations.push_back({take_state<T>(arena, program.dim, width), arena.take<T>(program.kept * width)});
+      cotangents.push_back(arena.take<T>(program.cotangents * width));
     }
   }
 
@@ -45,20 +44,20 @@ struct Solve<T>::Workspace {
 
 template <class T>
 long Solve<T>::backward(const std::vector<const T*>& of_outputs, const T* of_last, T* at_y0,
-                        const Parameters<T>& gradients, const std::function<bool()>& is_stopped) {
+                        const Tensors<T>& gradients, const std::function<bool()>& is_stopped) {
   is_stopped_ = is_stopped;
   std::vector<Sums<T>> sums;
   std::vector<typename Arena::Mark> marks;  // to begin there again if this is done once more
   for (Strand<T>& strand : strands_) {
     marks.push_back(strand.arena->mark());
-    sums.emplace_back(shape_, *strand.arena);
+    sums.emplace_back(*program_, *strand.arena);
   }
   std::vector<long> calls(cohorts_.size());
   all([&](Cohort<T>& cohort) {
     calls[&cohort - cohorts_.data()] = back(cohort, of_outputs, of_last, at_y0, sums);
   });
   for (std::size_t i = 0; i < strands_.size(); ++i) {
-    sums[i].add_to(gradients, shape_, strands_[i].member);
+    sums[i].add_to(gradients, *program_, strands_[i].member);
     strands_[i].arena->rewind(marks[i]);
   }
   return *std::max_element(calls.begin(), calls.end());
@@ -67,12 +66,12 @@ long Solve<T>::backward(const std::vector<const T*>& of_outputs, const T* of_las
 template <class T>
 long Solve<T>::back(Cohort<T>& cohort, const std::vector<const T*>& of_outputs, const T* of_last, T* at_y0,
                     std::vector<Sums<T>>& sums) {
-  const long dim = shape_.dim();
+  const long dim = dim_;
   std::vector<long> calls(cohort.blocks.size());
   each(cohort, [&](Block<T>& block) {
     Arena& arena = *strands_[block.strand].arena;
     const typename Arena::Mark mark = arena.mark();
-    Workspace workspace(shape_, *method_, block.width, arena);
+    Workspace workspace(*program_, *method_, block.width, arena);
     block.adjoint = nullptr;
     T* buffer = arena.template take<T>(workspace.size);
     const auto load = [&](const T* rows, T* to) {
@@ -109,7 +108,7 @@ struct Solve<T>::BackStep {
   const Block<T>& block;
   const typename Block<T>::Kept& kept;
   Workspace& work;
-  const long dim = solve.shape_.dim(), width = block.width;
+  const long dim = solve.dim_, width = block.width;
   const Method& method = *solve.method_;
   const Network<T>& network = solve.networks_[block.member];
   const Weights& b_row = method.rows[method.slopes];
@@ -143,19 +142,23 @@ struct Solve<T>::BackStep {
     return last;
   }
 
-  void set_times(int last) {
+  void set_sizes() {
     for (long b = 0; b < width; ++b) work.h[b] = T(step.t1[clock_of(b)] - step.t[clock_of(b)]);
-    for (int i = 0; i <= last; ++i)
-      for (long b = 0; b < width && solve.shape_.time; ++b) {
-        const double t = step.t[clock_of(b)], t1 = step.t1[clock_of(b)], c = method.c[i];
-        work.times[i][b] = T(c == 1 ? t1 : t + c * (t1 - t));
-      }
+  }
+
+  void set_times(int slope) {
+    T* times = times_of(evaluations[slope].x, width);
+    for (long b = 0; b < width && solve.program_->time; ++b) {
+      const double t = step.t[clock_of(b)], t1 = step.t1[clock_of(b)], c = method.c[slope];
+      times[b] = T(c == 1 ? t1 : t + c * (t1 - t));
+    }
   }
 
   /// The evaluations that were kept, or else made again.
   void evaluate(int last) {
     const auto again = [this](int i) {
-      network.evaluate(solve.kernels_, evaluations[i], work.times[i], width, work.slopes[i]);
+      set_times(i);
+      network.evaluate(solve.kernels_, evaluations[i], work.scratch, width, work.slopes[i]);
       ++work.calls;
     };
     evaluations = kept.evaluations;
@@ -169,14 +172,14 @@ struct Solve<T>::BackStep {
         again(i);
       }
     } else if (kept.pieced) {
-      evaluations[0].hidden = work.evaluations[0].hidden;
+      evaluations[0].kept = work.evaluations[0].kept;
       again(0);
     }
   }
 
   /// Pull the cotangent of a slope, if it has one, back to the state.
-  void pull(int slope) {
-    T* cotangent = work.cotangents[slope].back();
+  void pull(int slope, const Sums<T>& sums) {
+    T* cotangent = work.cotangents[slope];
     Sum<T> sum;
     for (auto [j, weight] : b_row)
       if (j == slope && block.adjoint) sum.add(weight, block.adjoint);
@@ -192,7 +195,7 @@ struct Solve<T>::BackStep {
       any = true;
     }
     if (!any) return;
-    network.pull(solve.kernels_, evaluations[slope], work.cotangents[slope], width, work.pulled[slope]);
+    network.pull(solve.kernels_, evaluations[slope], cotangent, work.loose, width, work.pulled[slope], sums);
     pulled.push_back(slope);
   }
 
@@ -214,18 +217,15 @@ struct Solve<T>::BackStep {
     return any;
   }
 
-  void add_gradients(Sums<T>& sums) {
-    for (int l = 0; l < solve.shape_.layers(); ++l) {
-      const T *g[kMostSlopes], *x[kMostSlopes], *t[kMostSlopes];
-      int count = 0;
-      for (int i : pulled) {
-        g[count] = work.cotangents[i][l];
-        x[count] = network.input_of(l, evaluations[i], width);
-        t[count++] = work.times[i];
-      }
-      const std::vector<int>& sizes = solve.shape_.sizes;
-      solve.kernels_.sums(sizes[l + 1], sizes[l], count, g, x, t, width, sums.layers[l]);
+  void add_gradients(const Sums<T>& sums) {
+    const Evaluation<T>* at[kMostSlopes];
+    T* cotangents[kMostSlopes];
+    int count = 0;
+    for (int i : pulled) {
+      at[count] = &evaluations[i];
+      cotangents[count++] = work.cotangents[i];
     }
+    network.add_gradients(solve.kernels_, count, at, cotangents, width, sums);
   }
 
   /// The cotangent of the state at the start, in work.sum.
@@ -248,17 +248,17 @@ void Solve<T>::back_over(const Step& step, Block<T>& block, std::size_t n, const
   back.take_arrivals(of_outputs);
   if (!block.adjoint && back.arriving.empty()) return;
   const int last = back.last_slope();
-  back.set_times(last);
+  back.set_sizes();
   back.evaluate(last);
-  for (int slope = last; slope >= 0; --slope) back.pull(slope);
+  for (int slope = last; slope >= 0; --slope) back.pull(slope, sums);
   back.add_gradients(sums);
   back.add_up();
   block.adjoint = work.sum;
 }
 
-template long Solve<float>::backward(const std::vector<const float*>&, const float*, float*, const Parameters<float>&,
+template long Solve<float>::backward(const std::vector<const float*>&, const float*, float*, const Tensors<float>&,
                                      const std::function<bool()>&);
 template long Solve<double>::backward(const std::vector<const double*>&, const double*, double*,
-                                      const Parameters<double>&, const std::function<bool()>&);
+                                      const Tensors<double>&, const std::function<bool()>&);
 
 }  // namespace anode

@@ -5,9 +5,22 @@
 #include <vector>
 
 #include "kernels.h"
+#include "memory.h"
 #include "method.h"
 
 namespace anode {
+
+/// Room for the state of a block, with a row for the time in front of it.
+template <class T>
+T* take_state(Arena& arena, long dim, long width) {
+  return arena.take<T>((dim + 1) * width) + width;
+}
+
+/// The time of each point of a state.
+template <class T>
+T* times_of(T* state, long width) {
+  return state - width;
+}
 
 /// Rows [rows][dim] as a block; what is over is filled with copies of the last row, which is as finite as that is.
 template <class T>

@@ -2,7 +2,7 @@
 
 #include "conv_kernels.h"
 
-#include "vector_math.h"
+#include "activations.h"
 
 namespace anode {
 namespace ANODE_ISA {
@@ -234,11 +234,7 @@ void pull(Activation act, const float* seen, long count, float* cotangent) {
     case Activation::none: return;
     case Activation::tanh: return pull_each(seen, count, cotangent, [](F g, F s) { return g * (1 - s * s); });
     case Activation::softplus:
-      return pull_each(seen, count, cotangent, [](F g, F s) {
-        F e, minus_one;
-        exponential<float>(-s, minus_one, e);
-        return -g * minus_one;
-      });
+      return pull_each(seen, count, cotangent, [](F g, F s) { return -g * expm1<float>(-s); });
     default:  // relu, as torch has it for NaN
       return pull_each(seen, count, cotangent, [](F g, F s) { return s <= 0 ? F{} : g; });
   }

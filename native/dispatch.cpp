@@ -5,16 +5,19 @@
 #include <string>
 #include <vector>
 
-#include "kernels.h"
 #include "conv_kernels.h"
+#include "elementwise.h"
+#include "kernels.h"
 
 namespace anode {
 
-#define ANODE_DECLARE(isa)                  \
-  namespace isa {                           \
-  extern const Kernels<float> for_float;    \
-  extern const Kernels<double> for_double;  \
-  extern const ConvKernels for_convolutions; \
+#define ANODE_DECLARE(isa)                                  \
+  namespace isa {                                           \
+  extern const Kernels<float> for_float;                    \
+  extern const Kernels<double> for_double;                  \
+  extern const Elementwise<float> elementwise_for_float;    \
+  extern const Elementwise<double> elementwise_for_double;  \
+  extern const ConvKernels for_convolutions;                \
   }
 
 ANODE_DECLARE(baseline)
@@ -28,8 +31,13 @@ namespace {
 struct Choice {
   const Kernels<float>* for_float;
   const Kernels<double>* for_double;
+  const Elementwise<float>* elementwise_for_float;
+  const Elementwise<double>* elementwise_for_double;
   const ConvKernels* for_convolutions;
 };
+
+#define ANODE_CHOICE(isa)                                                                                        \
+  {&isa::for_float, &isa::for_double, &isa::elementwise_for_float, &isa::elementwise_for_double, &isa::for_convolutions}
 
 /// What this processor can run, best first.
 const std::vector<Choice>& choices() {
@@ -39,10 +47,10 @@ const std::vector<Choice>& choices() {
     __builtin_cpu_init();
     const bool fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (fma && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"))
-      usable.push_back({&avx512::for_float, &avx512::for_double, &avx512::for_convolutions});
-    if (fma) usable.push_back({&avx2::for_float, &avx2::for_double, &avx2::for_convolutions});
+      usable.push_back(ANODE_CHOICE(avx512));
+    if (fma) usable.push_back(ANODE_CHOICE(avx2));
 #endif
-    usable.push_back({&baseline::for_float, &baseline::for_double, &baseline::for_convolutions});
+    usable.push_back(ANODE_CHOICE(baseline));
     return usable;
   }();
   return found;
@@ -64,6 +72,16 @@ const Kernels<float>& kernels<float>(const char* name) {
 template <>
 const Kernels<double>& kernels<double>(const char* name) {
   return *choice(name).for_double;
+}
+
+template <>
+const Elementwise<float>& elementwise<float>(const char* name) {
+  return *choice(name).elementwise_for_float;
+}
+
+template <>
+const Elementwise<double>& elementwise<double>(const char* name) {
+  return *choice(name).elementwise_for_double;
 }
 
 const ConvKernels& conv_kernels(const char* name) { return *choice(name).for_convolutions; }

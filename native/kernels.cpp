@@ -3,7 +3,7 @@
 
 #include "kernels.h"
 
-#include "vector_math.h"
+#include "activations.h"
 
 namespace anode {
 namespace ANODE_ISA {
@@ -17,7 +17,8 @@ ANODE_INLINE V<T> activate(V<T> x, T* derivative) {
   if constexpr (A == Activation::softplus) softplus<T>(x, value, slope);
   if constexpr (A == Activation::silu) silu<T>(x, value, slope);
   if constexpr (A == Activation::gelu) gelu<T>(x, value, slope);
-  if constexpr (A == Activation::softplus || A == Activation::silu || A == Activation::gelu) store(derivative, slope);
+  if constexpr (keeps_derivative(A))
+    if (derivative) store(derivative, slope);
   return value;
 }
 
@@ -46,8 +47,8 @@ ANODE_INLINE void multiply(const T* packed, const T* x, long depth, long width, 
   }
 }
 
-template <class T, Activation A, bool Time>
-void affine_with(const Layer<T>& layer, const T* x, const T* times, long width, T* out, T* derivative) {
+template <class T, Activation A>
+void affine_with(const Layer<T>& layer, const T* x, long width, T* out, T* derivative) {
   for (int n = 0; n < layer.outputs; n += kTile) {
     const int rows = layer.outputs - n < kTile ? layer.outputs - n : kTile;
     const T* packed = layer.forward + long(n) * layer.inputs;
@@ -56,10 +57,6 @@ void affine_with(const Layer<T>& layer, const T* x, const T* times, long width, 
       for (int r = 0; r < kTile; ++r) {
         const int row = n + (r < rows ? r : 0);
         acc[r][0] = acc[r][1] = splat<T>(layer.bias[row]);
-        if constexpr (Time) {
-          acc[r][0] += layer.time[row] * load(times + b);
-          acc[r][1] += layer.time[row] * load(times + b + kLanes<T>);
-        }
       }
       multiply<T>(packed, x + b, layer.inputs, width, acc);
       for (int r = 0; r < rows; ++r)
@@ -74,31 +71,26 @@ void affine_with(const Layer<T>& layer, const T* x, const T* times, long width, 
   }
   if constexpr (!is_cheap(A))  // one after the other they overlap; between products each would wait for itself
     for (long at = 0; at < layer.outputs * width; at += kLanes<T>)
-      store(out + at, activate<T, A>(load(out + at), keeps_derivative(A) ? derivative + at : nullptr));
-}
-
-template <class T, Activation A>
-void affine_act(const Layer<T>& layer, const T* x, const T* times, long width, T* out, T* derivative) {
-  if (layer.time) return affine_with<T, A, true>(layer, x, times, width, out, derivative);
-  return affine_with<T, A, false>(layer, x, times, width, out, derivative);
+      store(out + at, activate<T, A>(load(out + at), keeps_derivative(A) && derivative ? derivative + at : nullptr));
 }
 
 template <class T>
-void affine(const Layer<T>& layer, Activation act, const T* x, const T* times, long width, T* out, T* derivative) {
+void affine(const Layer<T>& layer, Activation act, const T* x, long width, T* out, T* derivative) {
   switch (act) {
-    case Activation::none: return affine_act<T, Activation::none>(layer, x, times, width, out, derivative);
-    case Activation::relu: return affine_act<T, Activation::relu>(layer, x, times, width, out, derivative);
-    case Activation::tanh: return affine_act<T, Activation::tanh>(layer, x, times, width, out, derivative);
-    case Activation::softplus: return affine_act<T, Activation::softplus>(layer, x, times, width, out, derivative);
-    case Activation::silu: return affine_act<T, Activation::silu>(layer, x, times, width, out, derivative);
-    case Activation::gelu: return affine_act<T, Activation::gelu>(layer, x, times, width, out, derivative);
+    case Activation::none: return affine_with<T, Activation::none>(layer, x, width, out, derivative);
+    case Activation::relu: return affine_with<T, Activation::relu>(layer, x, width, out, derivative);
+    case Activation::tanh: return affine_with<T, Activation::tanh>(layer, x, width, out, derivative);
+    case Activation::softplus: return affine_with<T, Activation::softplus>(layer, x, width, out, derivative);
+    case Activation::silu: return affine_with<T, Activation::silu>(layer, x, width, out, derivative);
+    case Activation::gelu: return affine_with<T, Activation::gelu>(layer, x, width, out, derivative);
   }
 }
 
-template <class T, Activation A>
+template <class T, Activation A, bool Add>
 void pull_with(const Layer<T>& layer, const T* cotangent, const T* seen, long width, T* out) {
-  for (int m = 0; m < layer.inputs; m += kTile) {
-    const int rows = layer.inputs - m < kTile ? layer.inputs - m : kTile;
+  const int inputs = layer.inputs - layer.skipped;
+  for (int m = 0; m < inputs; m += kTile) {
+    const int rows = inputs - m < kTile ? inputs - m : kTile;
     const T* packed = layer.backward + long(m) * layer.outputs;
     for (long b = 0; b < width; b += 2 * kLanes<T>) {
       V<T> acc[kTile][2] = {};
@@ -106,19 +98,21 @@ void pull_with(const Layer<T>& layer, const T* cotangent, const T* seen, long wi
       for (int r = 0; r < rows; ++r)
         for (int half = 0; half < 2; ++half) {
           const long at = (m + r) * width + b + half * kLanes<T>;
-          store(out + at, pull_activation<T, A>(acc[r][half], A == Activation::none ? nullptr : seen + at));
+          V<T> pulled = pull_activation<T, A>(acc[r][half], A == Activation::none ? nullptr : seen + at);
+          store(out + at, Add ? load(out + at) + pulled : pulled);
         }
     }
   }
 }
 
 template <class T>
-void pull(const Layer<T>& layer, Activation act, const T* cotangent, const T* seen, long width, T* out) {
+void pull(const Layer<T>& layer, Activation act, const T* cotangent, const T* seen, long width, T* out, bool add) {
+  if (add) return pull_with<T, Activation::none, true>(layer, cotangent, nullptr, width, out);
   switch (act) {
-    case Activation::none: return pull_with<T, Activation::none>(layer, cotangent, seen, width, out);
-    case Activation::relu: return pull_with<T, Activation::relu>(layer, cotangent, seen, width, out);
-    case Activation::tanh: return pull_with<T, Activation::tanh>(layer, cotangent, seen, width, out);
-    default: return pull_with<T, Activation::softplus>(layer, cotangent, seen, width, out);
+    case Activation::none: return pull_with<T, Activation::none, false>(layer, cotangent, seen, width, out);
+    case Activation::relu: return pull_with<T, Activation::relu, false>(layer, cotangent, seen, width, out);
+    case Activation::tanh: return pull_with<T, Activation::tanh, false>(layer, cotangent, seen, width, out);
+    default: return pull_with<T, Activation::softplus, false>(layer, cotangent, seen, width, out);
   }
 }
 
@@ -158,21 +152,16 @@ void sums_rows(int n, int inputs, int count, const T* const* cotangents, const T
 }
 
 template <class T>
-void sums(int outputs, int inputs, int count, const T* const* cotangents, const T* const* x, const T* const* times,
-          long width, const LayerSums<T>& sums) {
+void sums(int outputs, int inputs, int count, const T* const* cotangents, const T* const* x, long width,
+          const LayerSums<T>& sums) {
   int n = 0;
   for (; n + 3 <= outputs; n += 3) sums_rows<T, 3>(n, inputs, count, cotangents, x, width, sums.weight);
   for (; n < outputs; ++n) sums_rows<T, 1>(n, inputs, count, cotangents, x, width, sums.weight);
   for (n = 0; n < outputs; ++n) {
-    V<T> plain = {}, timed = {};
+    V<T> sum = {};
     for (int s = 0; s < count; ++s)
-      for (long b = 0; b < width; b += kLanes<T>) {
-        V<T> g = load(cotangents[s] + n * width + b);
-        plain += g;
-        if (sums.time) timed += g * load(times[s] + b);
-      }
-    sums.bias[n] += total<T>(plain);
-    if (sums.time) sums.time[n] += total<T>(timed);
+      for (long b = 0; b < width; b += kLanes<T>) sum += load(cotangents[s] + n * width + b);
+    sums.bias[n] += total<T>(sum);
   }
 }
 
@@ -222,13 +211,16 @@ void squares(int count, const T* weights, const T* const* k, const T* y, const T
   }
 }
 
+extern const Elementwise<float> elementwise_for_float;
+extern const Elementwise<double> elementwise_for_double;
+
 #define ANODE_TEXT_OF(x) #x
 #define ANODE_TEXT(x) ANODE_TEXT_OF(x)
 
 extern const Kernels<float> for_float = {
-    ANODE_TEXT(ANODE_ISA), 2 * kLanes<float>, affine, pull, sums, combine, combine_pointwise, squares};
+    ANODE_TEXT(ANODE_ISA), 2 * kLanes<float>, &elementwise_for_float, affine, pull, sums, combine, combine_pointwise, squares};
 extern const Kernels<double> for_double = {
-    ANODE_TEXT(ANODE_ISA), 2 * kLanes<double>, affine, pull, sums, combine, combine_pointwise, squares};
+    ANODE_TEXT(ANODE_ISA), 2 * kLanes<double>, &elementwise_for_double, affine, pull, sums, combine, combine_pointwise, squares};
 
 }  // namespace ANODE_ISA
 }  // namespace anode

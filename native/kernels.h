@@ -6,6 +6,8 @@
 
 #pragma once
 
+#include "elementwise.h"
+
 namespace anode {
 
 enum class Activation : int { none, relu, tanh, softplus, silu, gelu };
@@ -24,10 +26,10 @@ constexpr int kTile = 4;
 template <class T>
 struct Layer {
   int inputs, outputs;
+  int skipped;        // how many of the first inputs need no cotangent
   const T* forward;   // of W:           [outputs / kTile][inputs][kTile]
-  const T* backward;  // of W transposed: [inputs / kTile][outputs][kTile]
+  const T* backward;  // of W transposed: [(inputs - skipped) / kTile][outputs][kTile]
   const T* bias;      // [outputs]
-  const T* time;      // [outputs], times the time of each point; null if there is none
 };
 
 /// The gradients of one layer, added up.
@@ -35,23 +37,24 @@ template <class T>
 struct LayerSums {
   T* weight;  // [outputs][inputs]
   T* bias;    // [outputs]
-  T* time;    // [outputs]; null if there is none
 };
 
 template <class T>
 struct Kernels {
   const char* name;
   int lanes;
+  const Elementwise<T>* elementwise;
 
-  /// out = act(W x + bias + time * times). `derivative` is written if keeps_derivative(act).
-  void (*affine)(const Layer<T>&, Activation, const T* x, const T* times, long width, T* out, T* derivative);
+  /// out = act(W x + bias). `derivative` is written if it is not null.
+  void (*affine)(const Layer<T>&, Activation, const T* x, long width, T* out, T* derivative);
 
-  /// out = (W^T cotangent) times the derivative of the activation whose value, or kept derivative, is `seen`.
-  void (*pull)(const Layer<T>&, Activation, const T* cotangent, const T* seen, long width, T* out);
+  /// out = (W^T cotangent) times the derivative of the activation whose value, or kept derivative, is `seen`; or that
+  /// is added to out.
+  void (*pull)(const Layer<T>&, Activation, const T* cotangent, const T* seen, long width, T* out, bool add);
 
   /// Adds `count` pairs of cotangents [outputs][width] and inputs [inputs][width] to the sums.
-  void (*sums)(int outputs, int inputs, int count, const T* const* cotangents, const T* const* x,
-               const T* const* times, long width, const LayerSums<T>&);
+  void (*sums)(int outputs, int inputs, int count, const T* const* cotangents, const T* const* x, long width,
+               const LayerSums<T>&);
 
   /// out = y + h * (w_0 k_0 + w_1 k_1 + ...), with one h a point; y may be null for zero.
   void (*combine)(int count, const T* weights, const T* const* k, const T* y, const T* h, long features, long width,

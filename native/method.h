@@ -84,6 +84,8 @@ struct Task {
   long max_steps;
   Controller controller;
   bool grouped;  // whether there are groups with a step size of their own
+  bool keeps_non_finite;        // whether steps of given size go on with NaN and infinity
+  std::vector<int> components;  // features of the parts of the state, of which the largest error counts
 
   double direction() const { return times.back() >= times.front() ? 1 : -1; }
 };
@@ -140,7 +142,7 @@ struct Clock {
     kept = false;
     if (!active) return;
     if (!task.knots.empty()) {
-      kept = std::isfinite(ratio);
+      kept = std::isfinite(ratio) || task.keeps_non_finite;
       if (!kept) stop(kNonFinite);
     } else {
       last_error = ratio;

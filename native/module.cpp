@@ -13,6 +13,7 @@
 #include <string>
 
 #include "conv_field.h"
+#include "probe.h"
 #include "solve.h"
 #include "team.h"
 #include "train.h"
@@ -49,21 +50,45 @@ struct HeldMethod {
   }
 };
 
-/// Parameters in the order of MLPField.parameters(): time, weights, biases.
-template <class T>
-Parameters<T> parameters(const Shape& shape, const Addresses& addresses) {
-  Parameters<T> found;
-  std::size_t next = 0;
-  if (shape.time) found.time = at<T>(addresses.at(next++));
-  for (int l = 0; l < shape.layers(); ++l) found.weights.push_back(at<T>(addresses.at(next++)));
-  for (int l = 0; l < shape.layers(); ++l) found.biases.push_back(at<T>(addresses.at(next++)));
-  return found;
-}
+using Numbers = std::vector<long>;
 
-std::vector<Activation> to_activations(const std::vector<int>& numbers) {
-  std::vector<Activation> found;
-  for (int number : numbers) found.push_back(Activation(number));
-  return found;
+/// A program that other code can hold on to. Everything is as anode/engine/layout.py writes it.
+struct HeldProgram {
+  std::shared_ptr<const Program> program;
+
+  HeldProgram(int dim, bool time, const Numbers& rows, const std::vector<Numbers>& forward,
+              const std::vector<Row>& forward_numbers, const std::vector<Numbers>& backward,
+              const std::vector<Row>& backward_numbers, const std::vector<Numbers>& maps,
+              const std::vector<std::vector<int>>& weights, const std::vector<std::vector<int>>& biases,
+              const Numbers& sizes, const Row& literals) {
+    Program made{dim, time, rows.at(0), rows.at(1), rows.at(2), rows.at(3), {}, {}, {}, sizes, literals};
+    for (std::size_t i = 0; i < forward.size(); ++i)
+      made.forward.push_back(to_instruction(forward[i], forward_numbers.at(i)));
+    for (std::size_t i = 0; i < backward.size(); ++i)
+      made.backward.push_back(to_instruction(backward[i], backward_numbers.at(i)));
+    for (std::size_t i = 0; i < maps.size(); ++i) {
+      const Numbers& n = maps[i];
+      Map map{int(n.at(0)), int(n.at(1)), int(n.at(2)), n.at(3), {int(n.at(4)), n.at(5), 1}, weights.at(i),
+              biases.at(i), {}, {}};
+      map.pack();
+      made.maps.push_back(std::move(map));
+    }
+    program = std::make_shared<const Program>(std::move(made));
+  }
+
+ private:
+  static Instruction to_instruction(const Numbers& n, const Row& numbers) {
+    const auto slot = [&](int i) { return Slot{int(n.at(i)), n.at(i + 1), n.at(i + 2)}; };
+    const auto place = [&](int i) { return Slot{int(n.at(i)), n.at(i + 1), 1}; };
+    return {Kind(n.at(0)), int(n.at(1)), n.at(2), n.at(3) != 0, place(4), place(6), {slot(8), slot(11), slot(14)},
+            place(22), n.at(17), n.at(18), n.at(19), int(n.at(20)), Activation(n.at(21)), numbers.at(0),
+            numbers.at(1)};
+  }
+};
+
+template <class T>
+Tensors<T> tensors(const Addresses& addresses, const std::vector<bool>& shared) {
+  return {at<T>(addresses), shared};
 }
 
 Controller to_controller(const Row& numbers) {
@@ -103,24 +128,33 @@ class Interrupt {
 /// A solve in either precision.
 class AnySolve {
  public:
-  AnySolve(bool is_double, const HeldMethod& method, const Row& times, const std::vector<int>& wanted,
-           const Row& knots, double rtol, double atol, double first_step, double min_step, double max_step,
-           long max_steps, const Row& controller, bool grouped, const std::vector<int>& sizes,
-           const std::vector<int>& activations, bool time, const Addresses& weights, int members, long rows,
-           long group_rows, bool keep, int threads, const std::string& instructions)
-      : shape_{sizes, to_activations(activations), time}, is_double_(is_double) {
-    Task task{times,    wanted,   knots,     rtol,                      atol,   first_step,
-              min_step, max_step, max_steps, to_controller(controller), grouped};
+  AnySolve(bool is_double, const HeldMethod& method, const HeldProgram& program, const Addresses& addresses,
+           const std::vector<bool>& shared, const Row& times, const std::vector<int>& wanted, const Row& knots,
+           double rtol, double atol, double first_step, double min_step, double max_step, long max_steps,
+           const Row& controller, bool grouped, bool keeps_non_finite, const std::vector<int>& components, int members,
+           long rows, long group_rows, bool keep, int threads, const std::string& instructions)
+      : shared_(shared), is_double_(is_double) {
+    if (addresses.size() != program.program->sizes.size() || shared.size() != addresses.size())
+      throw std::invalid_argument("parameters: takes one for each of the program's tensors");
+    if (knots.empty() && method.method->error.empty())
+      throw std::invalid_argument("knots: takes the ends of steps for a method without an error estimate");
+    Task task{times,    wanted,    knots,      rtol,      atol,    first_step,      min_step, max_step,
+              max_steps, to_controller(controller), grouped, keeps_non_finite, components};
     const Extent extent{members, rows, group_rows};
     const char* name = instructions.empty() ? nullptr : instructions.c_str();
     if (is_double)
-      for_double_ = std::make_unique<Solve<double>>(method.method, std::move(task), shape_,
-                                                    parameters<const double>(shape_, weights), extent,
+      for_double_ = std::make_unique<Solve<double>>(method.method, std::move(task), program.program,
+                                                    tensors<const double>(addresses, shared), extent,
                                                     kernels<double>(name), keep, threads);
     else
-      for_float_ = std::make_unique<Solve<float>>(method.method, std::move(task), shape_,
-                                                  parameters<const float>(shape_, weights), extent,
+      for_float_ = std::make_unique<Solve<float>>(method.method, std::move(task), program.program,
+                                                  tensors<const float>(addresses, shared), extent,
                                                   kernels<float>(name), keep, threads);
+  }
+
+  bool agrees(Address y0, Address slope, double tolerance) {
+    return is_double_ ? for_double_->agrees(at<double>(y0), at<double>(slope), tolerance)
+                      : for_float_->agrees(at<float>(y0), at<float>(slope), tolerance);
   }
 
   long run(Address y0, const Addresses& outputs, Address last, Address t, const Addresses& counts) {
@@ -140,15 +174,15 @@ class AnySolve {
     const auto is_stopped = [&] { return interrupt(); };
     const long calls =
         is_double_ ? for_double_->backward(at<const double>(of_outputs), at<const double>(of_last), at<double>(at_y0),
-                                           parameters<double>(shape_, gradients), is_stopped)
+                                           tensors<double>(gradients, shared_), is_stopped)
                    : for_float_->backward(at<const float>(of_outputs), at<const float>(of_last), at<float>(at_y0),
-                                          parameters<float>(shape_, gradients), is_stopped);
+                                          tensors<float>(gradients, shared_), is_stopped);
     interrupt.raise();
     return calls;
   }
 
  private:
-  Shape shape_;
+  std::vector<bool> shared_;
   bool is_double_;
   std::unique_ptr<Solve<float>> for_float_;
   std::unique_ptr<Solve<double>> for_double_;
@@ -166,21 +200,20 @@ PerMember<T> per_member(const Place& place) {
 class AnyCourse {
  public:
   AnyCourse(bool is_double, const HeldMethod& method, double t1, const Row& knots, double rtol, double atol,
-            long max_steps, const Row& controller, bool grouped, const std::vector<int>& sizes,
-            const std::vector<int>& activations, bool time, int members, int inputs, int outputs, int loss,
+            long max_steps, const Row& controller, bool grouped, const HeldProgram& program, int members, int inputs,
+            int outputs, int loss,
             const Place& x, const Place& y, const Place& weights,
             const Addresses& parameters, const Addresses& means, const Addresses& squares, const Row& lr,
             double weight_decay, const Row& adam)
       : is_double_(is_double) {
     const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
-    const Task task{{0.0, t1}, {1},      knots,     rtol,                      atol,   nan,
-                    0.0,       infinity, max_steps, to_controller(controller), grouped};
-    const Shape shape{sizes, to_activations(activations), time};
+    const Task task{{0.0, t1}, {1},      knots,     rtol,                      atol,    nan,
+                    0.0,       infinity, max_steps, to_controller(controller), grouped, false, {}};
     const auto fill = [&](auto& course) {
       using T = std::remove_reference_t<decltype(*course.means.front())>;
       course.method = method.method;
       course.task = task;
-      course.shape = shape;
+      course.program = program.program;
       course.members = members;
       course.inputs = inputs;
       course.outputs = outputs;
@@ -234,18 +267,28 @@ NB_MODULE(_native, m) {
   m.def("instruction_sets", [] { return std::string(instruction_sets()); });
   m.def("borrow_threads", [](Address parallel) { borrow_threads(reinterpret_cast<Parallel>(parallel)); },
         nb::arg("parallel"));
+  bind_probe(m);
   nb::class_<HeldMethod>(m, "Method")
       .def(nb::init<int, bool, Row, std::vector<Row>, Row, Row, std::vector<Row>>(), nb::arg("order"),
            nb::arg("fsal"), nb::arg("c"), nb::arg("a"), nb::arg("b"), nb::arg("error"), nb::arg("polynomials"));
+  nb::class_<HeldProgram>(m, "Program")
+      .def(nb::init<int, bool, Numbers, std::vector<Numbers>, std::vector<Row>, std::vector<Numbers>, std::vector<Row>,
+                    std::vector<Numbers>, std::vector<std::vector<int>>, std::vector<std::vector<int>>, Numbers, Row>(),
+           nb::arg("dim"), nb::arg("uses_time"), nb::arg("rows"), nb::arg("forward"), nb::arg("forward_numbers"),
+           nb::arg("backward"), nb::arg("backward_numbers"), nb::arg("layers"), nb::arg("weights"), nb::arg("biases"),
+           nb::arg("sizes"), nb::arg("literals"));
   nb::class_<AnySolve>(m, "Solve")
-      .def(nb::init<bool, const HeldMethod&, Row, std::vector<int>, Row, double, double, double, double, double, long,
-                    Row, bool, std::vector<int>, std::vector<int>, bool, Addresses, int, long, long, bool, int,
-                    std::string>(),
-           nb::arg("is_double"), nb::arg("method"), nb::arg("times"), nb::arg("wanted"), nb::arg("knots"),
-           nb::arg("rtol"), nb::arg("atol"), nb::arg("first_step"), nb::arg("min_step"), nb::arg("max_step"),
-           nb::arg("max_steps"), nb::arg("controller"), nb::arg("grouped"), nb::arg("sizes"), nb::arg("activations"),
-           nb::arg("time"), nb::arg("parameters"), nb::arg("members"), nb::arg("rows"), nb::arg("group_rows"),
-           nb::arg("keep"), nb::arg("threads"), nb::arg("instructions"))
+      .def(nb::init<bool, const HeldMethod&, const HeldProgram&, Addresses, std::vector<bool>, Row, std::vector<int>,
+                    Row, double, double, double, double, double, long, Row, bool, bool, std::vector<int>, int, long,
+                    long, bool, int, std::string>(),
+           nb::arg("is_double"), nb::arg("method"), nb::arg("program"), nb::arg("parameters"), nb::arg("shared"),
+           nb::arg("times"), nb::arg("wanted"), nb::arg("knots"), nb::arg("rtol"), nb::arg("atol"),
+           nb::arg("first_step"), nb::arg("min_step"), nb::arg("max_step"), nb::arg("max_steps"),
+           nb::arg("controller"), nb::arg("grouped"), nb::arg("keeps_non_finite"), nb::arg("components"),
+           nb::arg("members"), nb::arg("rows"), nb::arg("group_rows"), nb::arg("keep"), nb::arg("threads"),
+           nb::arg("instructions"))
+      .def("agrees", &AnySolve::agrees, nb::arg("y0"), nb::arg("slope"), nb::arg("tolerance"),
+           nb::call_guard<nb::gil_scoped_release>())
       .def("run", &AnySolve::run, nb::arg("y0"), nb::arg("outputs"), nb::arg("last"), nb::arg("t"),
            nb::arg("counts"), nb::call_guard<nb::gil_scoped_release>())
       .def("backward", &AnySolve::backward, nb::arg("of_outputs"), nb::arg("of_last"), nb::arg("at_y0"),
@@ -280,12 +323,10 @@ NB_MODULE(_native, m) {
       .def("take", [](ConvField& self, const Addresses& gradients) { self.take(at<float>(gradients)); },
            nb::arg("gradients"), nb::call_guard<nb::gil_scoped_release>());
   nb::class_<AnyCourse>(m, "Course")
-      .def(nb::init<bool, const HeldMethod&, double, Row, double, double, long, Row, bool, std::vector<int>,
-                    std::vector<int>, bool, int, int, int, int, Place, Place, Place, Addresses, Addresses, Addresses,
-                    Row, double, Row>(),
+      .def(nb::init<bool, const HeldMethod&, double, Row, double, double, long, Row, bool, const HeldProgram&, int, int,
+                    int, int, Place, Place, Place, Addresses, Addresses, Addresses, Row, double, Row>(),
            nb::arg("is_double"), nb::arg("method"), nb::arg("t1"), nb::arg("knots"), nb::arg("rtol"), nb::arg("atol"),
-           nb::arg("max_steps"), nb::arg("controller"), nb::arg("grouped"), nb::arg("sizes"), nb::arg("activations"),
-           nb::arg("time"),
+           nb::arg("max_steps"), nb::arg("controller"), nb::arg("grouped"), nb::arg("program"),
            nb::arg("members"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("loss"), nb::arg("x"), nb::arg("y"),
            nb::arg("weights"), nb::arg("parameters"), nb::arg("means"), nb::arg("squares"), nb::arg("lr"),
            nb::arg("weight_decay"), nb::arg("adam"))

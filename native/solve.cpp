@@ -4,7 +4,6 @@
 #include <functional>
 #include <limits>
 
-#include "blocks.h"
 #include "team.h"
 
 namespace anode {
@@ -17,14 +16,6 @@ constexpr int kStrands = 16;             // enough for the threads of most machi
 constexpr long kElementsKept = 1 << 22;  // of evaluations that are remembered for the backward pass
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// out[b] = 0 if all features of a point are finite, else NaN.
-template <class T>
-void mark_non_finite(const T* x, long features, long width, T* out) {
-  for (long b = 0; b < width; ++b) out[b] = 0;
-  for (long i = 0; i < features; ++i)
-    for (long b = 0; b < width; ++b) out[b] += x[i * width + b] * T(0);
-}
-
 const Clock& clock_of(const std::vector<Clock>& clocks, long b) {
   return clocks[std::min<std::size_t>(b, clocks.size() - 1)];
 }
@@ -34,13 +25,14 @@ const Clock& clock_of(const std::vector<Clock>& clocks, long b) {
 // ------------------------------------------------------------------------------------------------- cutting into blocks
 
 template <class T>
-Solve<T>::Solve(std::shared_ptr<const Method> method, Task task, const Shape& shape,
-                const Parameters<const T>& parameters, const Extent& extent, const Kernels<T>& kernels, bool keep,
+Solve<T>::Solve(std::shared_ptr<const Method> method, Task task, std::shared_ptr<const Program> program,
+                const Tensors<const T>& tensors, const Extent& extent, const Kernels<T>& kernels, bool keep,
                 int threads)
-    : method_(std::move(method)), task_(std::move(task)), shape_(shape), extent_(extent), kernels_(kernels),
-      keep_(keep), threads_(threads) {
+    : method_(std::move(method)), task_(std::move(task)), program_(std::move(program)), dim_(program_->dim),
+      extent_(extent), kernels_(kernels), keep_(keep), threads_(threads) {
   for (int member = 0; member < extent.members; ++member)
-    networks_.emplace_back(shape, parameters, member, *arena_);
+    networks_.emplace_back(*program_, tensors, member, *arena_);
+  if (task_.components.empty()) task_.components.push_back(int(dim_));
   cut();
 }
 
@@ -63,8 +55,10 @@ void Solve<T>::cut() {
     }
   };
   const auto add_strand = [&](int member) {
-    Strand<T> strand{member, Loan(), nullptr};
-    strand.hidden = strand.arena->template take<T>(shape_.hidden_rows() * (kBlockRows + kernels_.lanes));
+    Strand<T> strand{member, Loan(), nullptr, nullptr};
+    const long width = kBlockRows + kernels_.lanes;
+    strand.scratch = strand.arena->template take<T>(program_->scratch * width);
+    strand.kept = strand.arena->template take<T>(program_->kept * width);
     strands_.push_back(std::move(strand));
     return int(strands_.size()) - 1;
   };
@@ -101,7 +95,7 @@ void Solve<T>::cut() {
       }
     }
   }
-  const long remembered = (shape_.dim() + shape_.hidden_rows()) * width * method_->slopes;
+  const long remembered = (dim_ + 1 + program_->kept) * width * method_->slopes;
   steps_kept_ = keep_ ? kElementsKept / remembered : 0;
 }
 
@@ -142,6 +136,32 @@ long Solve<T>::run(const T* y0, const std::vector<T*>& outputs, T* last, const G
   long calls = 0;
   for (const Cohort<T>& cohort : cohorts_) calls = std::max(calls, cohort.calls);
   return calls;
+}
+
+template <class T>
+bool Solve<T>::agrees(const T* y0, const T* slope, double tolerance) {
+  double largest = 0, off = 0;
+  for (const Cohort<T>& cohort : cohorts_)
+    for (const Block<T>& block : cohort.blocks) {
+      Strand<T>& strand = strands_[block.strand];
+      const typename Arena::Mark mark = strand.arena->mark();
+      const Evaluation<T> at{take_state<T>(*strand.arena, dim_, block.width), strand.kept};
+      T* found = strand.arena->template take<T>(dim_ * block.width);
+      load_rows(y0 + block.first * dim_, block.rows, dim_, block.width, at.x);
+      for (long b = 0; b < block.width; ++b) times_of(at.x, block.width)[b] = T(task_.times.front());
+      networks_[block.member].evaluate(kernels_, at, strand.scratch, block.width, found);
+      for (long b = 0; b < block.rows; ++b)
+        for (long i = 0; i < dim_; ++i) {
+          const double own = found[i * block.width + b], theirs = slope[(block.first + b) * dim_ + i];
+          if (own == theirs || (std::isnan(own) && std::isnan(theirs))) continue;
+          const double difference = std::fabs(own - theirs);
+          if (!std::isfinite(difference)) return false;
+          off = std::max(off, difference);
+          largest = std::max(largest, std::fabs(theirs));
+        }
+      strand.arena->rewind(mark);
+    }
+  return off <= tolerance * largest;
 }
 
 template <class T>
@@ -189,7 +209,7 @@ void Solve<T>::solve(Cohort<T>& cohort) {
     const bool extra = inside && method_->dense_needs_end_slope && !method_->fsal;
     if (extra) {
       each(cohort, [&](Block<T>& block) {
-        set_times(cohort, block, 1.0);
+        set_times(cohort, block, method_->slopes, 1.0);
         evaluate(block, method_->slopes);
       });
       cohort.calls += 1;
@@ -209,17 +229,18 @@ void Solve<T>::solve(Cohort<T>& cohort) {
 template <class T>
 void Solve<T>::prepare(Block<T>& block) {
   Strand<T>& strand = strands_[block.strand];
-  const long size = shape_.dim() * block.width;
+  const long size = dim_ * block.width;
   for (int i = 0; i <= method_->slopes; ++i) block.slopes.push_back(strand.arena->template take<T>(size));
-  for (T** lane : {&block.times, &block.h, &block.squares}) *lane = strand.arena->template take<T>(block.width);
+  block.h = strand.arena->template take<T>(block.width);
+  block.squares = strand.arena->template take<T>(block.width * long(task_.components.size()));
   block.scratch = strand.arena->template take<T>(size);
   for (int i = 0; i <= method_->slopes; ++i) block.evaluations.push_back(room(block));
-  const T* rows = y0_ + block.first * shape_.dim();
-  load_rows(rows, block.rows, shape_.dim(), block.width, block.evaluations[0].x);
+  const T* rows = y0_ + block.first * dim_;
+  load_rows(rows, block.rows, dim_, block.width, block.evaluations[0].x);
   for (std::size_t n = 0; n < outputs_.size(); ++n) {
-    T* out = outputs_[n] + block.first * shape_.dim();
+    T* out = outputs_[n] + block.first * dim_;
     const bool at_start = task_.times[task_.wanted[n]] == task_.times.front();
-    for (long i = 0; i < block.rows * shape_.dim(); ++i) out[i] = at_start ? rows[i] : T(kNaN);
+    for (long i = 0; i < block.rows * dim_; ++i) out[i] = at_start ? rows[i] : T(kNaN);
   }
 }
 
@@ -228,22 +249,39 @@ template <class T>
 Evaluation<T> Solve<T>::room(Block<T>& block) {
   Strand<T>& strand = strands_[block.strand];
   const bool remembered = long(block.kept.size()) < steps_kept_;
-  return {strand.arena->template take<T>(shape_.dim() * block.width),
-          remembered ? strand.arena->template take<T>(shape_.hidden_rows() * block.width) : strand.hidden};
+  return {take_state<T>(*strand.arena, dim_, block.width),
+          remembered ? strand.arena->template take<T>(program_->kept * block.width) : strand.kept};
 }
 
 template <class T>
 void Solve<T>::evaluate(Block<T>& block, int slope) {
-  networks_[block.member].evaluate(kernels_, block.evaluations[slope], block.times, block.width, block.slopes[slope]);
+  networks_[block.member].evaluate(kernels_, block.evaluations[slope], strands_[block.strand].scratch, block.width,
+                                   block.slopes[slope]);
+}
+
+/// For every point, the sum of squares of a scaled error, for each component of the state.
+template <class T>
+void Solve<T>::set_squares(Block<T>& block, const Sum<T>& error, const T* y, const T* y1) {
+  long first = 0;
+  T* out = block.squares;
+  for (int size : task_.components) {
+    const T* parts[kMostSlopes];
+    for (int i = 0; i < error.count; ++i) parts[i] = error.parts[i] + first;
+    kernels_.squares(error.count, error.weights, parts, y + first, y1 + first, T(task_.rtol), T(task_.atol), size,
+                     block.width, out);
+    first += size * block.width;
+    out += block.width;
+  }
 }
 
 /// The times at a fraction of the step, as the field sees them.
 template <class T>
-void Solve<T>::set_times(const Cohort<T>& cohort, Block<T>& block, double c) const {
-  if (!shape_.time) return;
+void Solve<T>::set_times(const Cohort<T>& cohort, Block<T>& block, int slope, double c) const {
+  if (!program_->time) return;
+  T* times = times_of(block.evaluations[slope].x, block.width);
   for (long b = 0; b < block.width; ++b) {
     const Clock& clock = clock_of(cohort.clocks, b);
-    block.times[b] = T(c == 1 ? clock.t1 : clock.from + c * (clock.t1 - clock.from));
+    times[b] = T(c == 1 ? clock.t1 : clock.from + c * (clock.t1 - clock.from));
   }
 }
 
@@ -263,7 +301,7 @@ void Solve<T>::first_slope(Cohort<T>& cohort) {
     clock.from = clock.t;
   }
   each(cohort, [&](Block<T>& block) {
-    set_times(cohort, block, 0.0);
+    set_times(cohort, block, 0, 0.0);
     evaluate(block, 0);
     block.pieced = false;
   });
@@ -273,7 +311,7 @@ void Solve<T>::first_slope(Cohort<T>& cohort) {
 template <class T>
 void Solve<T>::give_up_without_slope(Cohort<T>& cohort) {
   each(cohort, [&](Block<T>& block) {
-    mark_non_finite(block.slopes[0], shape_.dim(), block.width, block.squares);
+    mark(block.slopes[0], block);
   });
   if (!cohort.pointwise) {
     Clock& clock = cohort.clocks.front();
@@ -289,35 +327,52 @@ void Solve<T>::give_up_without_slope(Cohort<T>& cohort) {
   for (long b = 0; b < block.width; ++b) {
     if (block.squares[b] == 0) continue;
     if (b < block.rows && cohort.clocks[b].active) {
-      for (long i = 0; i < shape_.dim(); ++i)
-        last_[(block.first + b) * shape_.dim() + i] = block.evaluations[0].x[i * block.width + b];
+      for (long i = 0; i < dim_; ++i)
+        last_[(block.first + b) * dim_ + i] = block.evaluations[0].x[i * block.width + b];
       cohort.clocks[b].stop(kNonFinite);
       cohort.clocks[b].set_aside = true;
     }
-    for (long i = 0; healthy >= 0 && i < shape_.dim(); ++i) {
+    for (long i = 0; healthy >= 0 && i < dim_; ++i) {
       T* row = block.evaluations[0].x + i * block.width;
       row[b] = row[healthy];
     }
     changed = true;
   }
   if (changed && healthy >= 0) {
-    set_times(cohort, block, 0.0);
+    set_times(cohort, block, 0, 0.0);
     evaluate(block, 0);
     cohort.calls += 1;
   }
 }
 
-/// The root mean square of what `squares` holds, over the points of a clock.
+/// squares[b] = 0 if all features of a point are finite, else NaN; nothing for other components than the first.
+template <class T>
+void Solve<T>::mark(const T* x, Block<T>& block) const {
+  const long width = block.width;
+  T* out = block.squares;
+  for (long b = 0; b < width * long(task_.components.size()); ++b) out[b] = 0;
+  for (long i = 0; i < dim_; ++i)
+    for (long b = 0; b < width; ++b) out[b] += x[i * width + b] * T(0);
+}
+
+/// The root mean square of what `squares` holds, over the points of a clock; the largest of all components.
 template <class T>
 double Solve<T>::root_mean_square(const Cohort<T>& cohort, int clock) const {
-  if (cohort.pointwise) return std::sqrt(double(cohort.blocks.front().squares[clock]) / double(shape_.dim()));
-  double sum = 0;
-  long rows = 0;
-  for (const Block<T>& block : cohort.blocks) {
-    for (long b = 0; b < block.rows; ++b) sum += double(block.squares[b]);
-    rows += block.rows;
+  double largest = 0;
+  for (std::size_t c = 0; c < task_.components.size(); ++c) {
+    double sum = 0;
+    long rows = 0;
+    for (const Block<T>& block : cohort.blocks) {
+      const T* squares = block.squares + long(c) * block.width;
+      for (long b = 0; b < block.rows; ++b)
+        if (!cohort.pointwise || b == clock) sum += double(squares[b]);
+      rows += cohort.pointwise ? 1 : block.rows;
+    }
+    const double size = std::sqrt(sum / double(rows * task_.components[c]));
+    if (!(size <= largest)) largest = size;  // NaN too, and it stays
+    if (std::isnan(largest)) return largest;
   }
-  return std::sqrt(sum / double(rows * shape_.dim()));
+  return largest;
 }
 
 /// Hairer's guess of the first step's size, as anode.ode.clocks makes it.
@@ -327,10 +382,7 @@ void Solve<T>::first_step(Cohort<T>& cohort) {
   const double tiny = 1e-6;
   const auto norms = [&](const std::function<Sum<T>(Block<T>&)>& what) {
     each(cohort, [&](Block<T>& block) {
-      const Sum<T> sum = what(block);
-      const T* y = block.evaluations[0].x;
-      kernels_.squares(sum.count, sum.weights, sum.parts, y, y, T(task_.rtol), T(task_.atol), shape_.dim(),
-                       block.width, block.squares);
+      set_squares(block, what(block), block.evaluations[0].x, block.evaluations[0].x);
     });
     std::vector<double> values(count);
     for (std::size_t i = 0; i < count; ++i) values[i] = root_mean_square(cohort, int(i));
@@ -357,9 +409,9 @@ void Solve<T>::first_step(Cohort<T>& cohort) {
     set_sizes(cohort, block);
     Sum<T> sum;
     sum.add(1.0, block.slopes[0]);
-    kernels_.combine(1, sum.weights, sum.parts, block.evaluations[0].x, block.h, shape_.dim(), block.width,
+    kernels_.combine(1, sum.weights, sum.parts, block.evaluations[0].x, block.h, dim_, block.width,
                      block.evaluations[1].x);
-    set_times(cohort, block, 1.0);
+    set_times(cohort, block, 1, 1.0);
     evaluate(block, 1);
   });
   const std::vector<double> bends = norms([](Block<T>& block) {
@@ -387,17 +439,15 @@ void Solve<T>::attempt(Cohort<T>& cohort, Block<T>& block) {
   set_sizes(cohort, block);
   for (int i = 1; i <= end; ++i) {
     const Sum<T> sum = sum_of(method_->rows[i], block.slopes);
-    kernels_.combine(sum.count, sum.weights, sum.parts, block.evaluations[0].x, block.h, shape_.dim(), block.width,
+    kernels_.combine(sum.count, sum.weights, sum.parts, block.evaluations[0].x, block.h, dim_, block.width,
                      block.evaluations[i].x);
     if (i == end && !method_->fsal) break;
-    set_times(cohort, block, method_->c[i]);
+    set_times(cohort, block, i, method_->c[i]);
     evaluate(block, i);
   }
-  const T *y = block.evaluations[0].x, *y1 = block.evaluations[end].x;
-  if (!task_.knots.empty()) return mark_non_finite(y1, shape_.dim(), block.width, block.squares);
-  const Sum<T> error = sum_of(method_->error, block.slopes);
-  kernels_.squares(error.count, error.weights, error.parts, y, y1, T(task_.rtol), T(task_.atol), shape_.dim(),
-                   block.width, block.squares);
+  const T* y1 = block.evaluations[end].x;
+  if (task_.knots.empty()) return set_squares(block, sum_of(method_->error, block.slopes), block.evaluations[0].x, y1);
+  mark(y1, block);
 }
 
 template <class T>
@@ -439,7 +489,7 @@ std::vector<Emission> Solve<T>::emissions(Cohort<T>& cohort) {
 /// Put out the states that were wanted inside a step.
 template <class T>
 void Solve<T>::emit(const Cohort<T>& cohort, Block<T>& block, const Emission& emission) {
-  const long dim = shape_.dim(), width = block.width;
+  const long dim = dim_, width = block.width;
   const T* state = block.evaluations[method_->slopes].x;
   if (!emission.at_end) {
     int count = 0;
@@ -481,7 +531,7 @@ void Solve<T>::move_on(Cohort<T>& cohort, bool has_end_slope) {
     if (!whole) {  // a step that some points take back; its evaluations are of no use, those of the others included
       for (long b = 0; b < block.width; ++b) {
         if (clock_of(cohort.clocks, b).kept) continue;
-        for (long at = b; at < shape_.dim() * block.width; at += block.width) {
+        for (long at = b; at < dim_ * block.width; at += block.width) {
           y1.x[at] = y.x[at];
           block.slopes[end][at] = block.slopes[0][at];
         }
@@ -501,7 +551,7 @@ void Solve<T>::move_on(Cohort<T>& cohort, bool has_end_slope) {
 
 template <class T>
 void Solve<T>::finish(Cohort<T>& cohort) {
-  const long dim = shape_.dim();
+  const long dim = dim_;
   each(cohort, [&](Block<T>& block) {
     for (long b = 0; b < block.rows; ++b) {
       if (cohort.pointwise && cohort.clocks[b].set_aside) continue;

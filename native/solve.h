@@ -1,4 +1,4 @@
-// One solve of the ODE of a perceptron, or of a stack of them, and its exact gradient.
+// One solve of the ODE of a program, or of a stack of them, and its exact gradient.
 //
 // Points are cut into blocks. A cohort is one or several blocks that take their steps together: all points of a group
 // with one step size, or a block of points with a step size each. What a cohort does depends on no other.
@@ -10,10 +10,11 @@
 #include <memory>
 #include <vector>
 
+#include "blocks.h"
 #include "kernels.h"
 #include "memory.h"
 #include "method.h"
-#include "network.h"
+#include "program.h"
 
 namespace anode {
 
@@ -51,7 +52,7 @@ struct Block {
   // The step being tried.
   std::vector<T*> slopes;                  // and that at the end
   std::vector<Evaluation<T>> evaluations;  // of the slopes and that at the end
-  T *times, *h, *squares, *scratch;
+  T *h, *squares, *scratch;  // squares: of each component of the state
 
   // The steps that were kept.
   struct Kept {
@@ -82,15 +83,16 @@ template <class T>
 struct Strand {
   int member;
   Loan arena;
-  T* hidden = nullptr;  // of an evaluation that need not be remembered
+  T* scratch = nullptr;  // for an evaluation
+  T* kept = nullptr;     // of an evaluation that need not be remembered
 };
 
 template <class T>
 class Solve {
  public:
   /// keep: whether there will be a backward pass.
-  Solve(std::shared_ptr<const Method> method, Task task, const Shape& shape, const Parameters<const T>& parameters,
-        const Extent& extent, const Kernels<T>& kernels, bool keep, int threads);
+  Solve(std::shared_ptr<const Method> method, Task task, std::shared_ptr<const Program> program,
+        const Tensors<const T>& tensors, const Extent& extent, const Kernels<T>& kernels, bool keep, int threads);
 
   /// Solve from y0, [rows][dim]. Writes the states at the wanted times (NaN where they are not reached), the state
   /// where the last step ended, and what became of each group; returns how often the field was evaluated. Asked before
@@ -98,10 +100,13 @@ class Solve {
   long run(const T* y0, const std::vector<T*>& outputs, T* last, const Groups& groups,
            const std::function<bool()>& is_stopped);
 
-  /// Gradients for y0 and, added to what is there, for the parameters, from the cotangents of the outputs and of the
+  /// Whether the field's slope at y0 and the start is this one, up to a fraction of the largest slope.
+  bool agrees(const T* y0, const T* slope, double tolerance);
+
+  /// Gradients for y0 and, added to what is there, for the tensors, from the cotangents of the outputs and of the
   /// last state, each null for zero; returns how often the field was evaluated again. Asked before every step whether
   /// to stop, as run is.
-  long backward(const std::vector<const T*>& of_outputs, const T* of_last, T* at_y0, const Parameters<T>& gradients,
+  long backward(const std::vector<const T*>& of_outputs, const T* of_last, T* at_y0, const Tensors<T>& gradients,
                 const std::function<bool()>& is_stopped);
 
  private:
@@ -123,8 +128,10 @@ class Solve {
   void finish(Cohort<T>&);
   Evaluation<T> room(Block<T>&);
   void evaluate(Block<T>&, int slope);
+  void set_squares(Block<T>&, const Sum<T>&, const T* y, const T* y1);
+  void mark(const T* x, Block<T>&) const;
   double root_mean_square(const Cohort<T>&, int clock) const;
-  void set_times(const Cohort<T>&, Block<T>&, double c) const;
+  void set_times(const Cohort<T>&, Block<T>&, int slope, double c) const;
   void set_sizes(const Cohort<T>&, Block<T>&) const;
 
   // Backward.
@@ -135,7 +142,8 @@ class Solve {
 
   std::shared_ptr<const Method> method_;
   Task task_;
-  Shape shape_;
+  std::shared_ptr<const Program> program_;
+  long dim_;
   Extent extent_;
   const Kernels<T>& kernels_;
   bool keep_;

@@ -14,11 +14,7 @@ template <class T>
 class Learner {
  public:
   Learner(const Course<T>& course, int member, int threads)
-      : course_(course), member_(member), threads_(threads), dim_(course.shape.dim()) {
-    const Shape& shape = course.shape;
-    if (shape.time) sizes_.push_back(shape.sizes[1]);
-    for (int l = 0; l < shape.layers(); ++l) sizes_.push_back(long(shape.sizes[l]) * shape.sizes[l + 1]);
-    for (int l = 0; l < shape.layers(); ++l) sizes_.push_back(shape.sizes[l + 1]);
+      : course_(course), member_(member), threads_(threads), dim_(course.program->dim), sizes_(course.program->sizes) {
     sizes_.push_back(long(dim_) * course.outputs);
     sizes_.push_back(course.outputs);
     for (long size : sizes_) gradients_.emplace_back(size);
@@ -27,7 +23,7 @@ class Learner {
   /// One iteration; the reason if it fails, else 0.
   int iterate(const std::int64_t* points, long rows, long step, const Log& log, long at) {
     gather(points, rows);
-    Solve<T> solve(course_.method, course_.task, course_.shape, field_parameters(), {1, rows, rows}, kernels<T>(),
+    Solve<T> solve(course_.method, course_.task, course_.program, field_parameters(), {1, rows, rows}, kernels<T>(),
                    true, threads_);
     double t;
     std::int64_t status, nfe, accepted, rejected;
@@ -54,18 +50,18 @@ class Learner {
   T* parameter(std::size_t i) const { return course_.parameters[i] + member_ * sizes_[i]; }
 
   template <class P, class At>
-  Parameters<P> field(At at) const {
-    Parameters<P> found;
-    std::size_t next = 0;
-    if (course_.shape.time) found.time = at(next++);
-    for (int l = 0; l < course_.shape.layers(); ++l) found.weights.push_back(at(next++));
-    for (int l = 0; l < course_.shape.layers(); ++l) found.biases.push_back(at(next++));
+  Tensors<P> field(At at) const {
+    Tensors<P> found;
+    for (std::size_t i = 0; i < course_.program->sizes.size(); ++i) {
+      found.first.push_back(at(i));
+      found.shared.push_back(true);  // as these are of one member
+    }
     return found;
   }
-  Parameters<const T> field_parameters() const {
+  Tensors<const T> field_parameters() const {
     return field<const T>([this](std::size_t i) { return parameter(i); });
   }
-  Parameters<T> field_gradients() {
+  Tensors<T> field_gradients() {
     return field<T>([this](std::size_t i) { return gradients_[i].data(); });
   }
 

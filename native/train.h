@@ -28,13 +28,13 @@ struct Optimiser {
   double weight_decay, beta1, beta2, eps;
 };
 
-/// What a training run works on. The parameters are those of the field, as in Parameters, and then weight and bias of
-/// the linear map behind it, each with all members one after the other.
+/// What a training run works on. The parameters are the tensors of the field, and then weight and bias of the linear
+/// map behind it, each with all members one after the other.
 template <class T>
 struct Course {
   std::shared_ptr<const Method> method;
   Task task;
-  Shape shape;
+  std::shared_ptr<const Program> program;
   int members, inputs, outputs;
   Loss loss;
   PerMember<const T> x;                 // [points][inputs]

@@ -1,6 +1,10 @@
-// Elementary functions on vectors of points. Every argument of exp here is at most zero.
+// Vectors of points, and the exponential and logarithmic functions on them.
 //
-// Errors are of the size of rounding: below 3 units in the last place of the result, as tests/native measures.
+// Every function is straight-line code, so that the processor works on several vectors at once, and takes every
+// argument: infinities, NaN, subnormal numbers, both zeros. The compiler may fuse any product with a sum; where a
+// product has to be exact, its factors have few enough bits. tests/engine/test_elementwise.py measures the errors.
+//
+// The polynomials are minimax approximations, with the lowest power first.
 
 #pragma once
 
@@ -22,25 +26,54 @@ template <>
 struct Simd<float> {
   typedef float V __attribute__((vector_size(ANODE_VECTOR_BYTES)));
   typedef uint32_t I __attribute__((vector_size(ANODE_VECTOR_BYTES)));
-  static constexpr float lowest = -87.0f, round = 12582912.0f;  // 1.5 * 2^23: adding it rounds to whole numbers
-  static constexpr float log2e = 1.44269504089f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
-  static constexpr int mantissa = 23, bias = 127, exp_terms = 7, log_terms = 7;
+  static constexpr int mantissa = 23, bias = 127;
+  static constexpr uint32_t sign = 0x80000000u, one = 0x3f800000u, root_half = 0x3f3504f3u;
+  static constexpr uint32_t upper_half = 0xfffff000u;  // leaves 12 bits of a number: the product of two such is exact
+  static constexpr float round = 12582912.0f;          // 1.5 * 2^23: adding it rounds to whole numbers
+  static constexpr float whole = 8388608.0f;           // 2^23: from here on all numbers are whole
+  static constexpr float smallest_normal = 1.17549435e-38f;
+  static constexpr float log2e = 1.44269504089f;
+  static constexpr float ln2_high = 0.693115234375f, ln2_low = 3.1946184945309e-5f;  // high has 12 bits
+  static constexpr float exp_lowest = -105.0f, exp_largest = 90.0f, expm1_lowest = -20.0f,
+                         expm1_largest = 89.0f, sigmoid_largest = 88.0f;
+  static constexpr float exp_powers[] = {0.50000000614f, 0.16666542139f, 0.041666279688f, 0.0083667625864f,
+                                         0.0013946742891f};
+  static constexpr float log_powers[] = {0.66666765252f, 0.39978628465f, 0.29847068857f};
 };
 
 template <>
 struct Simd<double> {
   typedef double V __attribute__((vector_size(ANODE_VECTOR_BYTES)));
   typedef uint64_t I __attribute__((vector_size(ANODE_VECTOR_BYTES)));
-  static constexpr double lowest = -708.0, round = 6755399441055744.0;  // 1.5 * 2^52
-  static constexpr double log2e = 1.4426950408889634074, ln2_high = 0.693147180369123816490,
-                          ln2_low = 1.90821492927058770002e-10;
-  static constexpr int mantissa = 52, bias = 1023, exp_terms = 13, log_terms = 16;
+  static constexpr int mantissa = 52, bias = 1023;
+  static constexpr uint64_t sign = 0x8000000000000000u, one = 0x3ff0000000000000u, root_half = 0x3fe6a09e667f3bcdu;
+  static constexpr uint64_t upper_half = 0xfffffffff8000000u;  // leaves 26 bits
+  static constexpr double round = 6755399441055744.0;          // 1.5 * 2^52
+  static constexpr double whole = 4503599627370496.0;          // 2^52
+  static constexpr double smallest_normal = 2.2250738585072014e-308;
+  static constexpr double log2e = 1.4426950408889634074;
+  static constexpr double ln2_high = 0.6931471805601177038625, ln2_low = -1.723944452561483477316e-13;  // high: 40 bits
+  static constexpr double exp_lowest = -746.0, exp_largest = 712.0, expm1_lowest = -45.0,
+                          expm1_largest = 710.0, sigmoid_largest = 709.0;
+  static constexpr double exp_powers[] = {
+      0.50000000000000041658,   0.16666666666666683971,     0.041666666666583467186,    0.0083333333333155642738,
+      0.001388888893026377575,  0.0001984126990147288901,   0.000024801506176139834024, 2.7557228948252235404e-6,
+      2.7625861689886765785e-7, 2.5114263121112119582e-8};
+  static constexpr double log_powers[] = {
+      0.66666666666666987859, 0.39999999999613320513, 0.28571428703464593365, 0.22222202188001369039,
+      0.1818339130690276891,  0.15318177712831321339, 0.14757096665106404061};
 };
 
 template <class T>
 using V = typename Simd<T>::V;
 template <class T>
+using I = typename Simd<T>::I;
+template <class T>
 constexpr int kLanes = ANODE_VECTOR_BYTES / sizeof(T);
+template <class T>
+constexpr T kInfinity = __builtin_inf();
+template <class T>
+constexpr T kNan = __builtin_nan("");
 
 template <class T>
 ANODE_INLINE V<T> splat(T x) {
@@ -61,112 +94,150 @@ ANODE_INLINE void store(T* p, V<T> v) {
 
 template <class T>
 ANODE_INLINE V<T> absolute(V<T> x) {
-  return x < 0 ? -x : x;
+  return (V<T>)((I<T>)x & ~Simd<T>::sign);
 }
 
-constexpr double kInverseFactorials[] = {1.0,           1.0,           1.0 / 2,        1.0 / 6,         1.0 / 24,
-                                         1.0 / 120,     1.0 / 720,     1.0 / 5040,     1.0 / 40320,     1.0 / 362880,
-                                         1.0 / 3628800, 1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800};
-
-/// e^x - 1 and e^x for x <= 0.
+/// y >= 0 with the sign of x. Also for functions that have the sign of x, so that f(-0) is -0.
 template <class T>
-ANODE_INLINE void exponential(V<T> x, V<T>& minus_one, V<T>& value) {
+ANODE_INLINE V<T> with_sign_of(V<T> y, V<T> x) {
+  return (V<T>)((I<T>)y | ((I<T>)x & Simd<T>::sign));
+}
+
+/// Short polynomials in Horner's order; of long ones even and odd powers apart, because each operation of a sequence
+/// waits for the one before.
+template <class T, int N>
+ANODE_INLINE V<T> polynomial(V<T> x, const T (&powers)[N]) {
+  constexpr int step = N > 9 ? 2 : 1;
+  V<T> square = step == 2 ? x * x : x, last = splat<T>(powers[N - 1]), before = splat<T>(powers[N - 2]);
+  for (int k = N - 1 - step; k >= 0; k -= step) last = last * square + powers[k];
+  if constexpr (step == 1) return last;
+  for (int k = N - 4; k >= 0; k -= 2) before = before * square + powers[k];
+  return N % 2 ? before * x + last : last * x + before;
+}
+
+/// e^x = 2^n (1 + r + rest), where |r| is about log(2) / 2 at most, and exact. The lowest bits of `whole` are those of n.
+template <class T>
+struct Exponent {
+  V<T> r, rest;
+  I<T> whole;
+
+  /// The argument is x, plus a small tail if there is one.
+  explicit ANODE_INLINE Exponent(V<T> x, const V<T>* tail = nullptr) {
+    using S = Simd<T>;
+    V<T> shifted = x * S::log2e + S::round, n = shifted - S::round;
+    V<T> low = n * -S::ln2_low;
+    if (tail) low += *tail;
+    r = x - n * S::ln2_high;
+    V<T> all = r + low;
+    rest = polynomial<T>(all, S::exp_powers) * all * all + low;
+    whole = (I<T>)shifted;
+  }
+
+  /// 2^n, put together from its bits.
+  static ANODE_INLINE V<T> scale(I<T> n) { return (V<T>)((n + Simd<T>::bias) << Simd<T>::mantissa); }
+};
+
+/// e^(x + tail) / 2^halvings. The power of two is two factors, because it alone may be too large or small a number.
+template <class T, int halvings = 0>
+ANODE_INLINE V<T> exponential(V<T> x, const V<T>* tail = nullptr) {
   using S = Simd<T>;
-  auto nothing = x < S::lowest;
-  x = nothing ? splat<T>(S::lowest) : x;
-  V<T> shifted = x * S::log2e + S::round;
-  V<T> n = shifted - S::round;
-  V<T> r = x - n * S::ln2_high - n * S::ln2_low;
-  // r^2/2! + r^3/3! + ..., from the last term.
-  V<T> p = splat<T>(T(kInverseFactorials[S::exp_terms]));
-  for (int k = S::exp_terms - 1; k > 1; --k) p = p * r + T(kInverseFactorials[k]);
-  V<T> q = r + p * r * r;
-  V<T> scale = (V<T>)(((typename S::I)shifted + S::bias) << S::mantissa);  // 2^n, put together from its bits
-  minus_one = scale * q + (scale - 1);
-  value = nothing ? V<T>{} : scale * q + scale;  // what is left would not be small beside a large factor
+  x = x < S::exp_lowest ? splat<T>(S::exp_lowest) : x;
+  x = x > S::exp_largest ? splat<T>(S::exp_largest) : x;
+  const Exponent<T> e(x, tail);
+  const I<T> half = e.whole >> 1;
+  const V<T> scale = e.scale(half);
+  return ((e.r + e.rest) * scale + scale) * e.scale(e.whole - half - halvings);
 }
 
-/// log(1 + x) for 0 <= x <= 1, as 2 artanh(x / (2 + x)).
+/// e^x for x <= 0, which needs fewer operations.
 template <class T>
-ANODE_INLINE V<T> log_one_plus(V<T> x) {
-  V<T> s = x / (x + 2), s2 = s * s;
-  V<T> p = splat<T>(T(1) / T(2 * Simd<T>::log_terms + 1));
-  for (int k = Simd<T>::log_terms - 1; k >= 0; --k) p = p * s2 + T(1) / T(2 * k + 1);
-  return p * s * 2;
+ANODE_INLINE V<T> decay(V<T> x) {
+  using S = Simd<T>;
+  const Exponent<T> e(x < S::exp_lowest ? splat<T>(S::exp_lowest) : x);
+  const V<T> scale = e.scale(e.whole + 64);  // 2^n itself may be too small a number
+  return ((e.r + e.rest) * scale + scale) * T(0x1p-64);
 }
 
+/// (1 - e^x) / 2 as a sum of two numbers, the second small, given scale = 2^n / 2.
 template <class T>
-ANODE_INLINE V<T> hyperbolic_tangent(V<T> x) {
-  V<T> e, minus_one;
-  exponential<T>(-2 * absolute<T>(x), minus_one, e);
-  V<T> y = -minus_one / (minus_one + 2);
-  return x < 0 ? -y : y;
-}
-
-/// Value and derivative of an activation that keeps its derivative.
-template <class T>
-ANODE_INLINE void softplus(V<T> x, V<T>& value, V<T>& derivative) {
-  V<T> e, minus_one;
-  exponential<T>(-absolute<T>(x), minus_one, e);
-  value = (x > 0 ? x : V<T>{}) + log_one_plus<T>(e);
-  derivative = (x > 0 ? splat<T>(1) : e) / (e + 1);
-  value = x > 20 ? x : value;  // as torch has it
-  derivative = x > 20 ? splat<T>(1) : derivative;
+ANODE_INLINE V<T> half_complement(const Exponent<T>& e, V<T> scale, V<T>& small) {
+  const V<T> before = T(0.5) - scale, sum = before - scale * e.r, lost = (before - sum) - scale * e.r;
+  small = lost - scale * e.rest;
+  return sum;
 }
 
 template <class T>
-ANODE_INLINE void silu(V<T> x, V<T>& value, V<T>& derivative) {
-  V<T> e, minus_one;
-  exponential<T>(-absolute<T>(x), minus_one, e);
-  V<T> sigmoid = (x > 0 ? splat<T>(1) : e) / (e + 1);
-  value = x * sigmoid;
-  derivative = sigmoid * (x * (1 - sigmoid) + 1);
+ANODE_INLINE V<T> expm1(V<T> x) {
+  using S = Simd<T>;
+  V<T> inside = x < S::expm1_lowest ? splat<T>(S::expm1_lowest) : x;
+  inside = inside > S::expm1_largest ? splat<T>(S::expm1_largest) : inside;
+  const Exponent<T> e(inside);
+  V<T> small, sum = half_complement<T>(e, e.scale(e.whole - 1), small);
+  return with_sign_of<T>(absolute<T>((sum + small) * 2), x);
 }
 
-/// Coefficients of a polynomial that is e^(a^2) erfc(a) for 0 <= a <= 6.5, as a function of 3 / (3 + a) brought to the
-/// interval from -1 to 1: the Chebyshev series up to the terms that the precision asks for, in powers. Their sizes add
-/// up to the largest value, so that nothing is lost to rounding.
+/// k log(2) + log(1 + f), for 1 + f from sqrt(1/2) to sqrt(2) and whole k. With s = f / (2 + f) the logarithm of 1 + f is
+/// 2 artanh(s) = f - s (f - R(s^2)), where the part that is not f is small.
 template <class T>
-struct ScaledErfc;
+ANODE_INLINE V<T> log_of(V<T> k, V<T> f) {
+  using S = Simd<T>;
+  V<T> s = f / (f + 2), z = s * s, half_square = f * f * T(0.5);
+  V<T> rest = polynomial<T>(z, S::log_powers) * z;
+  return k * S::ln2_high - ((half_square - (s * (half_square + rest) + k * S::ln2_low)) - f);
+}
 
-template <>
-struct ScaledErfc<float> {
-  static constexpr float powers[] = {
-      0.31203524345763091259f,  0.36713086194730555531f,   0.20549370192112367456f,
-      0.085621663491964805918f, 0.025284465583899872729f,  0.0044818363341671063867f,
-      0.00010673944822634552f,  -0.00013721513062815125f,  -0.000017317255962407014f};
-};
-
-template <>
-struct ScaledErfc<double> {
-  static constexpr double powers[] = {
-      0.31203524151332438845,     0.36713103122652739577,    0.20549379966169937945,     0.085619389134178365441,
-      0.025283677310008916210,    0.0044901296477982178566,  0.00010897654711647982589,  -0.00014856199781399156387,
-      -0.000019943389151779163384, 0.0000054456660609527006897, 0.0000011358474493932307047, -2.8711758618414453147e-7,
-      -5.4222184961303020585e-8,  1.9707832258771197210e-8,  1.7518639955411294410e-9,   -1.3914535165671767078e-9,
-      4.2206255353768658143e-11,  7.2009214280692929547e-11, -9.8847691470768439815e-12};
-};
-
-/// erfc(a) for a >= 0, given e^(-a^2); the error is of the size of rounding errors of 1.
+/// The k for which x / 2^k is between sqrt(1/2) and sqrt(2), for normal x > 0: as a number, and in the place of the
+/// exponent, where subtracting it from a number divides that by 2^k.
 template <class T>
-ANODE_INLINE V<T> complement_of_error_function(V<T> a, V<T> e) {
-  constexpr double low = 3.0 / 9.5;
-  constexpr int last = sizeof(ScaledErfc<T>::powers) / sizeof(T) - 1;
-  a = a > T(6.5) ? splat<T>(T(6.5)) : a;
-  V<T> u = (3 / (a + 3)) * T(2 / (1 - low)) - T((1 + low) / (1 - low));
-  V<T> p = splat<T>(ScaledErfc<T>::powers[last]);
-  for (int k = last - 1; k >= 0; --k) p = p * u + ScaledErfc<T>::powers[k];
-  return e * p;
+ANODE_INLINE V<T> binary_exponent(V<T> x, I<T>& shift) {
+  using S = Simd<T>;
+  const I<T> k = ((I<T>)x + (S::one - S::root_half)) >> S::mantissa;  // plus bias
+  shift = (k - S::bias) << S::mantissa;
+  return (V<T>)(k | (I<T>)splat<T>(S::whole)) - (S::whole + S::bias);
+}
+
+/// x > 0 as 2^k m, with m between sqrt(1/2) and sqrt(2).
+template <class T>
+ANODE_INLINE V<T> split(V<T> x, V<T>& k) {
+  using S = Simd<T>;
+  const auto subnormal = x < S::smallest_normal;
+  x = subnormal ? x * (2 * S::whole) : x;
+  I<T> shift;
+  k = binary_exponent<T>(x, shift);
+  k = subnormal ? k - (S::mantissa + 1) : k;
+  return (V<T>)((I<T>)x - shift);
+}
+
+/// `inside` where 0 < x < infinity, else the logarithm of x; of NaN and infinity, `x_itself`.
+template <class T>
+ANODE_INLINE V<T> log_outside(V<T> x, V<T> inside, V<T> x_itself) {
+  V<T> outside = x == 0 ? splat<T>(-kInfinity<T>) : x < 0 ? splat<T>(kNan<T>) : x_itself;
+  return (x > 0) & (x_itself < kInfinity<T>) ? inside : outside;
 }
 
 template <class T>
-ANODE_INLINE void gelu(V<T> x, V<T>& value, V<T>& derivative) {
-  V<T> e, minus_one;
-  exponential<T>(x * x * T(-0.5), minus_one, e);
-  V<T> tail = complement_of_error_function<T>(absolute<T>(x) * T(0.70710678118654752440), e) * T(0.5);
-  V<T> below = x < 0 ? tail : 1 - tail;
-  value = x * below;
-  derivative = below + x * e * T(0.39894228040143267794);
+ANODE_INLINE V<T> logarithm(V<T> x) {
+  V<T> k, m = split<T>(x, k);
+  return log_outside<T>(x, log_of<T>(k, m - 1), x);
+}
+
+/// log(1 + x). Where 1 + x = 2^k m, m - 1 is computed from x, which unlike 1 + x is not rounded.
+template <class T>
+ANODE_INLINE V<T> log1p(V<T> x) {
+  using S = Simd<T>;
+  const V<T> sum = x + 1;
+  I<T> shift;
+  V<T> k = binary_exponent<T>(sum, shift);
+  V<T> scale = sum > S::whole * 4 ? V<T>{} : (V<T>)(S::one - shift);  // of large x, the 1 is nothing
+  V<T> f = (V<T>)((I<T>)x - shift) + (scale - 1);
+  return log_outside<T>(sum, with_sign_of<T>(log_of<T>(k, f), x), x);
+}
+
+/// log(1 + x) for 0 <= x <= 1, where k is 0 or 1.
+template <class T>
+ANODE_INLINE V<T> log1p_of_part(V<T> x) {
+  const auto large = x > T(0.41421356);
+  return log_of<T>(large ? splat<T>(1) : V<T>{}, large ? x * T(0.5) - T(0.5) : x);
 }
 
 }  // namespace ANODE_ISA

@@ -1,0 +1,125 @@
+// A field as a list of operations on blocks of points, and its derivative as another; see anode/engine/layout.py.
+
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "elementwise.h"
+#include "kernels.h"
+#include "memory.h"
+
+namespace anode {
+
+/// Pieces of memory that operations read and write. In all but `scalar` a row has an entry for each point.
+enum Space : int { kState, kKept, kScratch, kScalar, kSlope, kCotangent, kPulled, kLoose, kSpaces };
+
+enum class Kind : int { unary, binary, select, sum, largest, affine, pull, points };
+
+/// Rows, or scalars, of a space: the first, and the distance to the next.
+struct Slot {
+  int space = -1;
+  long first = 0, step = 0;
+};
+
+struct Instruction {
+  Kind kind;
+  int name;
+  long rows;
+  bool add;
+  Slot out, derivative, inputs[3], seen;
+  long outer, length, inner;  // of sums: distance of the groups, length of a group, distance within it
+  int layer;
+  Activation activation;
+  double p, q;
+};
+
+/// An affine map. Its weights are gathered from the scalars, so that it may be any part of any tensor.
+struct Map {
+  int outputs, inputs;
+  int skipped;                    // how many of the first inputs need no cotangent
+  long cotangent;                 // the rows in kCotangent that hold that of its output
+  Slot input;
+  std::vector<int> weight, bias;  // which scalars: [outputs][inputs], [outputs]
+  std::vector<int> forward, backward;  // those of the packed matrices; -1 for zero
+
+  void pack();
+};
+
+/// A field without its tensors.
+struct Program {
+  int dim;
+  bool time;
+  long kept, scratch, cotangents, loose;  // rows of these spaces
+  std::vector<Instruction> forward, backward;
+  std::vector<Map> maps;
+  std::vector<long> sizes;  // elements of the tensors, of one member
+  std::vector<double> literals;
+
+  long elements() const {
+    long all = 0;
+    for (long size : sizes) all += size;
+    return all;
+  }
+  /// Rows that an evaluation writes besides the state and the slope.
+  long inner_rows() const { return kept + scratch; }
+};
+
+/// Where the tensors of a program, or their gradients, lie: of each, one member after the other, or one for all.
+template <class T>
+struct Tensors {
+  std::vector<T*> first;
+  std::vector<bool> shared;
+
+  T* of(std::size_t tensor, int member, const Program& program) const {
+    return first[tensor] + (shared[tensor] ? 0 : member * program.sizes[tensor]);
+  }
+};
+
+/// The gradients of one member's tensors, added up.
+template <class T>
+struct Sums {
+  T* scalars;                     // of tensors that single operations use, and of everything in the end
+  std::vector<LayerSums<T>> maps;
+
+  Sums(const Program& program, Arena& arena);
+
+  /// Adds all to the gradients, where those are wanted.
+  void add_to(const Tensors<T>& total, const Program& program, int member);
+};
+
+/// What an evaluation leaves behind: the state, with the time in front of it, and what the pullback needs.
+template <class T>
+struct Evaluation {
+  T* x = nullptr;
+  T* kept = nullptr;
+};
+
+/// One member's field.
+template <class T>
+class Network {
+ public:
+  Network(const Program& program, const Tensors<const T>& tensors, int member, Arena& arena);
+
+  /// The slope at a state and time. `scratch` has program.scratch rows.
+  void evaluate(const Kernels<T>& kernels, const Evaluation<T>& at, T* scratch, long width, T* slope) const;
+
+  /// Pull the cotangent of a slope, which is in the first rows of `cotangents`, back to the state.
+  void pull(const Kernels<T>& kernels, const Evaluation<T>& at, T* cotangents, T* loose, long width, T* at_state,
+            const Sums<T>& sums) const;
+
+  /// Add the gradients of the affine maps, from several evaluations that were pulled back.
+  void add_gradients(const Kernels<T>& kernels, int count, const Evaluation<T>* const* at, T* const* cotangents,
+                     long width, const Sums<T>& sums) const;
+
+ private:
+  using Bases = T* const*;
+  Operand<T> operand(const Slot& slot, Bases bases, long width) const;
+  void run(const Kernels<T>& kernels, const Instruction& op, Bases bases, long width, const Sums<T>* sums) const;
+
+  const Program& program_;
+  T* scalars_;
+  std::vector<Layer<T>> layers_;
+};
+
+}  // namespace anode
