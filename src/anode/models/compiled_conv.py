@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from anode.engine import native
+from anode.engine.program.layout import ACTIVATIONS
 from anode.models.memory import bytes_to_keep
 from anode.ode.field import Derivative
 
@@ -50,7 +51,7 @@ class CompiledConvDerivative(Derivative):
         self._engine = native.extension.ConvField(
             channels=channels,
             filters=filters,
-            activation=native.ACTIVATIONS.index(activation),
+            activation=ACTIVATIONS.index(activation),
             time=len(parameters) > 6,
             parameters=[p.data_ptr() for p in self._parameters],
             instructions=instructions,

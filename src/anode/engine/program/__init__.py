@@ -1,0 +1,1 @@
+"""Fields as programs: short lists of operations on the features of a point, and their derivatives."""

@@ -1,0 +1,142 @@
+"""Operations on the features of a point: what programs are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.int64]
+"""Names of numbers. Below :data:`SCALAR` they name *rows*, which hold one number per point. From there on they name
+*scalars*, which are the same for all points: elements of the program's tensors and, behind them, literal numbers."""
+SCALAR = 1 << 40
+"""The name of the first scalar."""
+LITERAL = 1 << 50
+"""The name of the first literal, as long as a program is put together: the number of its tensors is not known then."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Rows or scalars at equal distances: what an operation can read.
+
+    Attributes:
+        first: The name of the first.
+        step: The distance between the names of two that follow each other; 0 if it is the same one each time.
+    """
+
+    first: int
+    step: int
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether these are scalars."""
+        return self.first >= SCALAR
+
+    def after(self, count: int) -> Run:
+        """The run without its first few."""
+        return Run(self.first + count * self.step, self.step)
+
+    def names(self, count: int) -> list[int]:
+        """The names of the first few."""
+        return [self.first + i * self.step for i in range(count)]
+
+
+@dataclass
+class Operation:
+    """One operation of a program.
+
+    Attributes:
+        kind: ``"unary"``, ``"binary"``, ``"select"``, ``"sum"``, ``"largest"`` or ``"affine"``; in pullbacks also
+            ``"pull"``, an affine map transposed, and ``"points"``, a sum over all points.
+        out: The first of the rows that it makes, which follow each other.
+        rows: How many they are.
+        inputs: What it reads.
+        name: Which function, for unary and binary ones.
+        numbers: Further numbers of the function.
+        groups: Of a sum: distance of the groups, length of a group, distance within a group.
+        weight: Of an affine map: the scalars, [outputs, inputs].
+        bias: Of an affine map: the scalars, [outputs].
+        activation: Of an affine map: the function applied to its result.
+        add: Whether the result is added to what is there.
+        derivative: The first of the rows that receive the derivative of the function; -1 for none.
+        layer: Of an affine map, and of its pullback: which of the program's maps it is.
+        seen: Of a pullback: the rows that tell the derivative of the activation before it.
+    """
+
+    kind: str
+    out: int
+    rows: int
+    inputs: list[Run]
+    name: str = ""
+    numbers: tuple[float, float] = (0.0, 0.0)
+    groups: tuple[int, int, int] = (0, 0, 0)
+    weight: Any = None
+    bias: Any = None
+    activation: str = "none"
+    add: bool = False
+    derivative: int = -1
+    layer: int = -1
+    seen: int = -1
+
+    def reads(self) -> Iterator[int]:
+        """The rows that it reads."""
+        if self.seen >= 0:
+            yield from range(self.seen, self.seen + self.rows)
+        for run in self.inputs:
+            if run.is_scalar:
+                continue
+            if self.kind in ("sum", "largest"):
+                outer, length, inner = self.groups
+                yield from (run.first + g * outer + i * inner for g in range(self.rows) for i in range(length))
+            else:
+                yield from run.names(self.width)
+
+    @property
+    def width(self) -> int:
+        """How many rows or scalars each of its inputs has."""
+        if self.kind in ("affine", "pull"):
+            return self.weight.shape[1 if self.kind == "affine" else 0]
+        return self.rows
+
+    @property
+    def made(self) -> range:
+        """The rows that it makes."""
+        return range(self.out, self.out + self.rows)
+
+
+def runs(columns: list[Rows], owner: list[int]) -> Iterator[tuple[int, int, list[Run]]]:
+    """Cut some lists of names, all of one length, where one of them stops to advance evenly.
+
+    Args:
+        columns: The lists.
+        owner: Of each row, a number that tells which others lie in the same piece of memory.
+
+    Yields:
+        Beginning and length of each piece, and what each list has there.
+    """
+    count = len(columns[0])
+    lists = [column.tolist() for column in columns]
+    start = 0
+    while start < count:
+        end, steps = start + 1, [0] * len(lists)
+        if end < count:
+            steps = [names[end] - names[start] for names in lists]
+        while end < count and all(
+            names[end] - names[end - 1] == step and _together(names[end - 1], names[end], owner)
+            for names, step in zip(lists, steps, strict=True)
+        ):
+            end += 1
+        if end == start + 1:
+            steps = [0] * len(lists)
+        yield start, end - start, [Run(names[start], step) for names, step in zip(lists, steps, strict=True)]
+        start = end
+
+
+def _together(a: int, b: int, owner: list[int]) -> bool:
+    """Whether two names lie in the same memory: both are scalars of one kind, or rows of one owner."""
+    if a >= SCALAR or b >= SCALAR:
+        return a >= SCALAR and b >= SCALAR and (a >= LITERAL) == (b >= LITERAL)
+    return owner[a] == owner[b]

@@ -1,0 +1,314 @@
+"""Programs: a field as a short list of operations on the features of a point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anode.engine.program.operation import LITERAL, SCALAR, Operation, Rows, Run, runs
+
+FUSED = {"relu", "tanh", "softplus", "silu", "gelu"}
+"""Activations that the engine applies while it multiplies."""
+SHORT_SUM = 4
+"""Up to so many terms are added one by one, wherever they lie."""
+FOLDED: dict[str, Callable[..., NDArray[np.float64]]] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "power": np.power,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "equal": np.equal,
+    "not_equal": np.not_equal,
+}
+"""Binary functions of literal numbers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A field f(t, y), where y has ``dim`` features, as operations on the features of one point.
+
+    Attributes:
+        dim: How many features the state has. Row 0 is the time, rows 1 to ``dim`` are the state.
+        operations: What is done, in order.
+        slope: The rows or scalars that are the derivative of the state.
+        sizes: How many elements each tensor has that the program uses.
+        literals: Numbers that stand behind the tensors' elements.
+        owner: Of each row, the number of the value that it belongs to; 0 for time and state.
+    """
+
+    dim: int
+    operations: tuple[Operation, ...]
+    slope: Rows
+    sizes: tuple[int, ...]
+    literals: tuple[float, ...]
+    owner: list[int]
+
+    @property
+    def uses_time(self) -> bool:
+        """Whether the slope depends on time, other than through the state."""
+        return 0 in self.slope or any(0 in operation.reads() for operation in self.operations)
+
+    def __str__(self) -> str:
+        return "\n".join(map(_line, self.operations)) + f"\nslope = {_span(self.slope.tolist())}"
+
+
+class Builder:
+    """Puts a program together. Methods take and return names, see :data:`Rows`, in arrays of any shape.
+
+    Args:
+        dim: How many features the state has.
+    """
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+        self.operations: list[Operation] = []
+        self.sizes: list[int] = []
+        self.owner = [0] * (dim + 1)
+        self._literals: dict[str, int] = {}  # the literals that were asked for, numbered from 0
+        self._known: dict[tuple[object, ...], Rows] = {}
+
+    def state(self, count: int) -> Rows:
+        """The features of the state."""
+        return np.arange(1, count + 1)
+
+    def time(self) -> Rows:
+        """The time."""
+        return np.array(0)
+
+    def tensor(self, shape: tuple[int, ...]) -> Rows:
+        """The elements of another tensor."""
+        count, first = math.prod(shape), sum(self.sizes)
+        self.sizes.append(count)
+        return (SCALAR + np.arange(first, first + count)).reshape(shape)
+
+    def numbers(self, values: NDArray[np.float64] | float) -> Rows:
+        """Literal numbers."""
+        array = np.asarray(values, dtype=np.float64)
+        names = [self._literal(value) for value in array.reshape(-1).tolist()]
+        return np.array(names, dtype=np.int64).reshape(array.shape)
+
+    def _literal(self, value: float) -> int:
+        return LITERAL + self._literals.setdefault(repr(value), len(self._literals))  # repr knows -0.0 and NaN
+
+    def moves(self, names: Rows) -> bool:
+        """Whether any of these depends on the point or on time."""
+        return bool((names < SCALAR).any())
+
+    def value(self, names: Rows) -> NDArray[np.float64] | None:
+        """The literal numbers that these are; ``None`` if some are something else."""
+        if not (names >= LITERAL).all():
+            return None
+        known = list(map(float, self._literals))
+        return np.array([known[name - LITERAL] for name in names.reshape(-1).tolist()]).reshape(names.shape)
+
+    def unary(self, name: str, x: Rows, p: float = 0.0, q: float = 0.0) -> Rows:
+        """A function of one number, elementwise."""
+        return self._elementwise("unary", name, (p, q), [x])
+
+    def binary(self, name: str, a: Rows, b: Rows) -> Rows:
+        """A function of two numbers, elementwise; the arrays are broadcast against each other."""
+        left, right = self.value(a), self.value(b)
+        if left is not None and right is not None:
+            with np.errstate(all="ignore"):
+                return self.numbers(FOLDED[name](left, right))
+        for number, other, side in ((right, a, 1), (left, b, 0)):
+            neutral = {"add": 0.0, "multiply": 1.0, **({"subtract": 0.0, "divide": 1.0} if side else {})}.get(name)
+            if neutral is not None and number is not None and (number == neutral).all():
+                return np.broadcast_to(other, np.broadcast_shapes(a.shape, b.shape))
+        return self._elementwise("binary", name, (0.0, 0.0), [a, b])
+
+    def where(self, c: Rows, a: Rows, b: Rows) -> Rows:
+        """``a`` where c is not zero, else ``b``."""
+        return self._elementwise("select", "", (0.0, 0.0), [c, a, b])
+
+    def linear(self, x: Rows, weight: Rows, bias: Rows | None = None) -> Rows:
+        """A linear map [outputs, inputs] of the last dimension of x, and a bias [outputs]."""
+        outputs, inputs = weight.shape
+        if bias is None:
+            bias = np.broadcast_to(self.numbers(0.0), (outputs,))
+        if self.moves(weight) or self.moves(bias) or x.shape[-1] != inputs:
+            raise ValueError("weight: takes scalars [outputs, inputs] that fit x")
+        flat = x.reshape(-1, inputs)
+        made = [self._affine(self.together(each), weight, bias) for each in flat]
+        return np.stack(made).reshape(*x.shape[:-1], outputs) if made else np.zeros((*x.shape[:-1], outputs), np.int64)
+
+    def _affine(self, x: Rows, weight: Rows, bias: Rows) -> Rows:
+        key = ("affine", x.tobytes(), weight.tobytes(), bias.tobytes(), weight.shape)
+        if key not in self._known:
+            order = np.argsort(x) if len(set(x.tolist())) == len(x) else np.arange(len(x))  # inputs in memory's order
+            ((_, _, [run]),) = runs([x[order]], self.owner)
+            made = self._made(len(weight))
+            self.operations.append(
+                Operation("affine", int(made[0]), len(weight), [run], weight=weight[:, order], bias=bias)
+            )
+            self._known[key] = made
+        return self._known[key]
+
+    def together(self, x: Rows) -> Rows:
+        """The same numbers, in rows that follow each other in some order."""
+        ordered = np.sort(x)
+        pieces = list(runs([ordered], self.owner))
+        if len(pieces) == 1 and pieces[0][2][0].step == 1 and ordered[0] < SCALAR:
+            return x
+        if len(x) == 1 and x[0] < SCALAR:
+            return x
+        return self.copied(x)
+
+    def copied(self, x: Rows) -> Rows:
+        """The same numbers in new rows that follow each other."""
+        key = ("copy", x.tobytes())
+        if key not in self._known:
+            made = self._made(len(x))
+            for start, count, inputs in runs([x], self.owner):
+                self.operations.append(Operation("unary", int(made[start]), count, inputs, "copy"))
+            self._known[key] = made
+        return self._known[key]
+
+    def sum(self, x: Rows, axes: tuple[int, ...]) -> Rows:
+        """The sum over some axes."""
+        groups, shape = self._grouped(x, axes)
+        if groups.shape[1] == 0:
+            return np.broadcast_to(self.numbers(0.0), shape)
+        if groups.shape[1] <= SHORT_SUM or not self.moves(groups):
+            total = groups[:, 0]
+            for i in range(1, groups.shape[1]):
+                total = self.binary("add", total, groups[:, i])
+            return total.reshape(shape)
+        return self._reduced("sum", groups).reshape(shape)
+
+    def largest(self, x: Rows, axes: tuple[int, ...]) -> Rows:
+        """The largest over some axes."""
+        groups, shape = self._grouped(x, axes)
+        return self._reduced("largest", groups).reshape(shape)
+
+    def _grouped(self, x: Rows, axes: tuple[int, ...]) -> tuple[Rows, tuple[int, ...]]:
+        """What is reduced, [groups, length], and the shape of the result."""
+        kept = [axis for axis in range(x.ndim) if axis not in {a % x.ndim for a in axes}]
+        shape = tuple(x.shape[axis] for axis in kept)
+        order = [*kept, *(axis for axis in range(x.ndim) if axis not in kept)]
+        return x.transpose(order).reshape(math.prod(shape), -1), shape
+
+    def _reduced(self, kind: str, groups: Rows) -> Rows:
+        """One number per group."""
+        key = (kind, groups.tobytes(), groups.shape)
+        if key in self._known:
+            return self._known[key]
+        count, length = groups.shape
+        inner = int(groups[0, 1] - groups[0, 0]) if length > 1 else 1
+        outer = int(groups[1, 0] - groups[0, 0]) if count > 1 else 0
+        places = np.arange(count)[:, None] * outer + np.arange(length) * inner
+        regular = (groups < SCALAR).all() and inner > 0 and outer >= 0 and (groups == groups[0, 0] + places).all()
+        if not regular or len({self.owner[i] for i in groups.reshape(-1).tolist()}) > 1:
+            groups = self.copied(groups.reshape(-1)).reshape(groups.shape)
+            inner, outer = 1, length
+        made = self._made(count)
+        ((_, _, [run]),) = runs([groups[0, :1]], self.owner)
+        self.operations.append(Operation(kind, int(made[0]), count, [run], groups=(outer, length, inner)))
+        self._known[key] = made
+        return made
+
+    def _elementwise(self, kind: str, name: str, numbers: tuple[float, float], inputs: list[Rows]) -> Rows:
+        """An operation on single numbers; what occurs several times is computed once."""
+        shape = np.broadcast_shapes(*(x.shape for x in inputs))
+        columns = np.stack([np.broadcast_to(x, shape).reshape(-1) for x in inputs])
+        if not columns.shape[1]:
+            return np.zeros(shape, np.int64)
+        _, first, back = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+        order = np.argsort(first)  # as they come, so that they stay side by side
+        rank = np.empty_like(order)
+        rank[order] = np.arange(len(order))
+        distinct = columns[:, first[order]]
+        key = (kind, name, numbers, distinct.tobytes())
+        if key not in self._known:
+            made = self._made(distinct.shape[1])
+            for start, count, found in runs(list(distinct), self.owner):
+                self.operations.append(Operation(kind, int(made[start]), count, found, name, numbers))
+            self._known[key] = made
+        return self._known[key][rank[back.reshape(-1)]].reshape(shape)
+
+    def _made(self, count: int) -> Rows:
+        """New rows that lie side by side."""
+        first, owner = len(self.owner), self.owner[-1] + 1
+        self.owner.extend([owner] * count)
+        return np.arange(first, first + count)
+
+    def finish(self, slope: Rows) -> Program:
+        """The program whose result these are, without what it does not need."""
+        operations = _needed(self.operations, slope)
+        base = sum(self.sizes)
+
+        def placed(names: Rows) -> Rows:
+            """Names with literals behind the elements of all tensors."""
+            return np.where(names >= LITERAL, names - LITERAL + SCALAR + base, names)
+
+        for each in operations:
+            each.inputs = [Run(int(placed(np.array(run.first))), run.step) for run in each.inputs]
+            if each.kind == "affine":
+                each.weight, each.bias = placed(each.weight), placed(each.bias)
+        slope = placed(slope)
+        literals = tuple(map(float, self._literals))
+        fused = _fused(operations, slope)
+        for layer, each in enumerate(each for each in fused if each.kind == "affine"):
+            each.layer = layer
+        return Program(self.dim, tuple(fused), slope, tuple(self.sizes), literals, self.owner)
+
+
+def _needed(operations: list[Operation], slope: Rows) -> list[Operation]:
+    """The operations that the slope depends on."""
+    wanted = set(slope.reshape(-1).tolist())
+    kept: list[Operation] = []
+    for operation in reversed(operations):
+        if wanted.intersection(operation.made):
+            kept.append(replace(operation))
+            wanted.update(operation.reads())
+    return kept[::-1]
+
+
+def _fused(operations: list[Operation], slope: Rows) -> list[Operation]:
+    """The same with activations as parts of the affine maps that nothing else follows."""
+    readers: dict[int, list[int]] = {}
+    for i, operation in enumerate(operations):
+        for row in set(operation.reads()):
+            readers.setdefault(row, []).append(i)
+    for row in slope.tolist():
+        readers.setdefault(row, []).append(-1)
+    gone: set[int] = set()
+    for i, affine in enumerate(operations):
+        followers = {tuple(readers.get(row, ())) for row in affine.made}
+        if affine.kind != "affine" or len(followers) != 1 or len(follower := followers.pop()) != 1 or follower[0] < 0:
+            continue
+        after = operations[follower[0]]
+        plain = after.name in FUSED and (after.name != "softplus" or after.numbers == (1.0, 20.0))
+        whole = after.rows == affine.rows and after.inputs == [Run(affine.out, int(affine.rows > 1))]
+        if after.kind == "unary" and plain and whole:
+            operations[i] = replace(affine, out=after.out, activation=after.name)
+            gone.add(follower[0])
+    return [operation for i, operation in enumerate(operations) if i not in gone]
+
+
+def _line(operation: Operation) -> str:
+    """An operation as a line to read."""
+    inputs = ", ".join(_span(run.names(operation.width)) for run in operation.inputs)
+    if operation.kind in ("sum", "largest"):
+        inputs = _span(list(operation.reads()))
+    what = operation.name or operation.kind
+    if operation.kind == "affine":
+        rows, columns = operation.weight.shape
+        what = f"{'' if operation.activation == 'none' else operation.activation + ' of '}{rows}x{columns} map"
+    return f"{_span(list(operation.made))} = {what}({inputs})"
+
+
+def _span(names: list[int]) -> str:
+    """Some names, in short."""
+    rows = [f"r{name}" if name < SCALAR else f"c{name - SCALAR}" for name in names]
+    return rows[0] if len(set(rows)) == 1 else f"{rows[0]}..{rows[-1]}"
