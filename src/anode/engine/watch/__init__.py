@@ -1,0 +1,1 @@
+"""Whether a function only computes, and whether anything that it reads has changed."""

@@ -1,0 +1,227 @@
+"""Noticing that something a recorded right-hand side reads has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+from operator import call, contains, eq, is_, itemgetter
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+
+ABSENT: Any = object()
+"""Stands for the value of a name that is not there."""
+
+SCALARS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), torch.device})
+"""Types whose values are compared by ``repr``, which tells 0.0 from -0.0 and treats NaN as equal to itself."""
+
+
+def same(before: Any, after: Any) -> bool:
+    """Whether f could not tell two values apart: one object, or exactly equal scalars or tuples of such."""
+    if before is after:
+        return True
+    if type(before) is not type(after):
+        return False
+    if type(before) in SCALARS:
+        return repr(before) == repr(after)
+    return type(before) is tuple and len(before) == len(after) and all(map(same, before, after))
+
+
+@dataclass(frozen=True)
+class Change:
+    """A value that is no longer what it was.
+
+    Attributes:
+        owner: The object it belongs to.
+        name: The attribute or key; ``None`` for an element or for the number of elements.
+        before, after: The two values; ``ABSENT`` for none.
+    """
+
+    owner: Any
+    name: Any
+    before: Any
+    after: Any
+
+
+@dataclass(slots=True)
+class _Table:
+    """Values read in one pass that runs in C, and what they should be."""
+
+    read: Callable[[], Iterator[Any]]
+    expected: list[Any] = field(default_factory=list)
+    labels: list[tuple[Any, Any]] = field(default_factory=list)
+
+    def changes(self) -> list[Change]:
+        """List what changed. A value that was replaced by an equal one becomes the expected one."""
+        found = []
+        for i, (before, after) in enumerate(zip(self.expected, self.read(), strict=False)):
+            if same(before, after):
+                self.expected[i] = after
+            else:
+                found.append(Change(*self.labels[i], before, after))
+        return found
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A key of the ``__dict__`` of an owner, and the value it should have."""
+
+    space: dict[Any, Any]
+    key: Any
+    owner: Any
+    expected: Any
+
+
+class Guard:
+    """Watches values, and tells whether all of them are still what they were.
+
+    Every method that adds something to watch takes its present value as the expected one. The guard keeps what it
+    watches alive, so that no other object can take its place unnoticed.
+    """
+
+    def __init__(self) -> None:
+        self._never = False
+        self._arrays: list[tuple[np.ndarray[Any, Any], tuple[Any, ...]]] = []
+        self._objects: list[Any] = []
+        self._attributes: tuple[list[Any], list[str]] = ([], [])
+        self._slots: dict[tuple[int, Any], _Slot] = {}
+        self._present: tuple[list[itemgetter[Any]], list[dict[Any, Any]]] = ([], [])
+        self._absent: tuple[list[dict[Any, Any]], list[Any]] = ([], [])
+        self._arranged = False
+        self._class_slots: tuple[list[MappingProxyType[str, Any]], list[str]] = ([], [])
+        self._empty: list[Collection[Any]] = []
+        self._sized: list[Collection[Any]] = []
+        self._containers: list[Collection[Any]] = []
+        self._mappings: list[dict[Any, Any]] = []
+        self._types = _Table(lambda: map(type, self._objects))
+        self._read = _Table(lambda: map(getattr, *self._attributes))
+        self._inherited = _Table(lambda: map(MappingProxyType.get, *self._class_slots, repeat(ABSENT)))
+        self._lengths = _Table(lambda: map(len, self._sized))
+        self._items = _Table(lambda: chain.from_iterable(self._containers))
+        self._values = _Table(lambda: chain.from_iterable(map(dict.values, self._mappings)))
+        self._tables = [self._lengths, self._types, self._inherited, self._read, self._items, self._values]
+        self._expected: list[Any] = []
+        self._readers: list[Callable[[], Iterator[Any]]] = [
+            lambda: chain.from_iterable(map(call, *self._present)),
+            *(table.read for table in self._tables if table is not self._lengths),
+        ]
+
+    def watch_type(self, owner: Any) -> None:
+        """Watch an object's class."""
+        self._objects.append(owner)
+        self._add(self._types, type(owner), owner, "__class__")
+
+    def watch_attribute(self, owner: Any, name: str) -> None:
+        """Watch an attribute that is stored in C, such as ``__code__`` or ``requires_grad``."""
+        self._attributes[0].append(owner)
+        self._attributes[1].append(name)
+        self._add(self._read, getattr(owner, name), owner, name)
+
+    def watch_slot(self, space: dict[Any, Any], key: Any, owner: Any) -> None:
+        """Watch one key of a ``__dict__``, which may be absent."""
+        if (id(space), key) not in self._slots:
+            self._slots[id(space), key] = _Slot(space, key, owner, space.get(key, ABSENT))
+            self._arranged = False
+
+    def watch_class_slot(self, owner: type, name: str) -> None:
+        """Watch a name that a class itself defines, or does not."""
+        space = owner.__dict__
+        self._class_slots[0].append(space)
+        self._class_slots[1].append(name)
+        self._add(self._inherited, space.get(name, ABSENT), owner, name)
+
+    def watch_contents(self, container: Collection[Any]) -> None:
+        """Watch the elements of a container, or the keys and values of a dict, and their order."""
+        if not container:
+            self._empty.append(container)
+            return
+        self.watch_size(container)
+        self._containers.append(container)
+        for item in container:
+            self._add(self._items, item, container, None)
+        if isinstance(container, dict):
+            self._mappings.append(container)
+            for key, value in dict.items(container):
+                self._add(self._values, value, container, key)
+
+    def watch_size(self, container: Collection[Any]) -> None:
+        """Watch only how many elements a container has."""
+        self._sized.append(container)
+        self._add(self._lengths, len(container), container, None)
+
+    def watch_array(self, array: np.ndarray[Any, Any]) -> None:
+        """Watch the values of a NumPy array."""
+        self._arrays.append((array, _contents(array)))
+
+    def _add(self, table: _Table, value: Any, owner: Any, name: Any) -> None:
+        table.expected.append(value)
+        table.labels.append((owner, name))
+        self._arranged = False
+
+    def ignore(self, space: dict[Any, Any], key: str) -> None:
+        """Stop watching one key of a ``__dict__``."""
+        del self._slots[id(space), key]
+        self._arranged = False
+
+    def give_up(self) -> None:
+        """Never hold again."""
+        self._never = True
+
+    def changes(self) -> list[Change]:
+        """List what changed since it was first watched."""
+        found = []
+        for slot in self._slots.values():
+            after = slot.space.get(slot.key, ABSENT)
+            if not same(slot.expected, after):
+                found.append(Change(slot.owner, slot.key, slot.expected, after))
+            else:
+                slot.expected = after
+        self._arranged = False
+        filled = (Change(container, None, 0, len(container)) for container in self._empty if container)
+        arrays = (Change(array, None, old, new) for array, old in self._arrays if (new := _contents(array)) != old)
+        return [*found, *(change for table in self._tables for change in table.changes()), *filled, *arrays]
+
+    def holds(self) -> bool:
+        """Whether everything is as it was.
+
+        It runs before every solve, so the loops are those of ``map`` and compare identities. Only if one differs are
+        values compared.
+        """
+        if self._never:
+            return False
+        if not self._arranged:
+            self._arrange()
+        try:
+            if any(self._empty) or any(map(contains, *self._absent)):
+                return False
+            sized = all(map(eq, map(len, self._sized), self._lengths.expected))
+            if not sized or not all(map(is_, chain.from_iterable(map(call, self._readers)), self._expected)):
+                return not self.changes()
+        except (AttributeError, KeyError, ValueError):  # an attribute is gone, or the variable of a closure
+            return False
+        return not self._arrays or all(_contents(array) == old for array, old in self._arrays)
+
+    def _arrange(self) -> None:
+        """Group the keys by ``__dict__``: one ``itemgetter`` for many keys costs half as much as a call for each."""
+        spaces: dict[int, list[_Slot]] = {}
+        self._absent, self._present, self._expected = ([], []), ([], []), []
+        for slot in self._slots.values():
+            if slot.expected is ABSENT:
+                self._absent[0].append(slot.space)
+                self._absent[1].append(slot.key)
+            else:
+                spaces.setdefault(id(slot.space), []).append(slot)
+        for slots in spaces.values():
+            slots = slots * 2 if len(slots) == 1 else slots  # with a single key, itemgetter returns no tuple
+            self._present[0].append(itemgetter(*(slot.key for slot in slots)))
+            self._present[1].append(slots[0].space)
+            self._expected += (slot.expected for slot in slots)
+        self._expected += chain.from_iterable(table.expected for table in self._tables if table is not self._lengths)
+        self._arranged = True
+
+
+def _contents(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
+    return array.dtype, array.shape, array.tobytes()

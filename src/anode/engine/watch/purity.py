@@ -1,0 +1,239 @@
+"""Whether a right-hand side does anything besides computing."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any, Generic, TypeVar
+
+from torch import Tensor, nn
+
+from anode.engine.watch.bytecode import Path, Store, nested, strings, summarize
+from anode.engine.watch.guard import ABSENT, Change, Guard
+from anode.engine.watch.reach import Reach, UnwatchableError
+from anode.engine.watch.rules import HIDDEN_WRITES, is_clean, is_standard, method_obstacle, numpy_obstacle, use_obstacle
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Counter:
+    """An integer attribute that every call of f advances, such as ``self.nfe``.
+
+    Two counters are equal if they advance the same attribute of the same object by the same step.
+
+    Attributes:
+        owner: The object.
+        name: The attribute.
+        step: How much one call of f adds.
+    """
+
+    owner: Any
+    name: str
+    step: int
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Counter) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def advance(self, calls: int) -> None:
+        """Count so many calls of f."""
+        setattr(self.owner, self.name, getattr(self.owner, self.name) + calls * self.step)
+
+    def _key(self) -> tuple[int, str, int]:
+        return id(self.owner), self.name, self.step
+
+
+@dataclass(frozen=True)
+class Observation(Generic[T]):
+    """What was seen of one call of f.
+
+    Attributes:
+        result: What the call returned.
+        obstacle: Why a recording may not replace f, such as "f calls print"; empty if it may.
+        counters: The counters that f advanced. Compare those of two calls: f may not advance them every time.
+        guard: Holds for as long as nothing has changed that f reads from Python, except its counters. It never holds
+            if there is an obstacle.
+    """
+
+    result: T
+    obstacle: str
+    counters: tuple[Counter, ...]
+    guard: Guard
+
+
+def observe(f: Callable[..., Any], call: Callable[[], T]) -> Observation[T]:
+    """Run a call of f and report what it does besides computing.
+
+    Tensor operations, in-place changes of tensors included, are not looked at.
+
+    Args:
+        f: The right-hand side.
+        call: A function that calls f once.
+    """
+    watcher = _Watcher(f, call)
+    previous, collecting = sys.getprofile(), gc.isenabled()
+    gc.disable()  # what the collector calls would be taken for part of f
+    sys.setprofile(watcher)
+    try:
+        result = call()
+    finally:
+        sys.setprofile(previous)
+        if collecting:
+            gc.enable()
+    obstacle, counters = watcher.conclude()
+    return Observation(result, obstacle, counters, watcher.guard)
+
+
+class _Watcher:
+    """A profile function that looks at every function that runs, before it runs."""
+
+    def __init__(self, f: Callable[..., Any], call: Callable[[], Any]) -> None:
+        self.guard = Guard()
+        self._obstacle = ""
+        self._caller = call.__code__ if isinstance(call, FunctionType) and call is not f else None
+        self._entered: set[CodeType] = set()
+        self._standard: set[CodeType] = set()
+        self._importing: FrameType | None = None
+        self._parents: dict[CodeType, CodeType] = {}
+        self._candidates: dict[tuple[int, str], Any] = {}
+        try:
+            self._reach = Reach()
+            self.guard = self._reach.guard
+            self._reach.add(f)
+        except UnwatchableError as error:
+            self._obstacle = str(error)
+
+    def __call__(self, frame: FrameType, event: str, function: Any) -> None:
+        if frame is self._importing and event == "return":
+            self._importing = None
+        if self._obstacle or self._importing is not None or frame.f_code is self._caller:
+            return
+        try:
+            if event == "call":
+                self._enter(frame)
+            elif event == "c_call" and not is_clean(_home(frame)):
+                self._refuse(method_obstacle(function, function.__self__ in self._reach))
+        except UnwatchableError as error:
+            self._obstacle = str(error)
+
+    def _refuse(self, obstacle: str) -> None:
+        if obstacle:
+            raise UnwatchableError(obstacle)
+
+    def _enter(self, frame: FrameType) -> None:
+        code, module = frame.f_code, frame.f_globals.get("__name__")
+        if is_clean(_home(frame)):
+            if (module or "").startswith("importlib"):  # torch imports parts of itself, and others, on first use
+                self._importing = frame
+            if is_clean(module) and frame.f_back is not None and not is_clean(_home(frame.f_back)):
+                self._refuse(use_obstacle(module, code.co_name))
+            return
+        self._refuse(use_obstacle(module, code.co_qualname) or numpy_obstacle(module, code.co_qualname))
+        if is_standard(module):
+            self._standard.add(code)
+        if code not in self._entered:
+            self._entered.add(code)
+            self._parents.update(dict.fromkeys(nested(code), code))
+            self._reach.enter(code, frame.f_globals)
+            self._inspect(code)
+        for store in summarize(code).stores if module != "contextlib" else ():  # it sets attributes of new objects only
+            self._store(store, frame)
+
+    def _inspect(self, code: CodeType) -> None:
+        """Refuse code that changes what outlives the call."""
+        summary = summarize(code)
+        for name in summary.changes:
+            self._refuse(f"f changes the global {name}")
+        for name in sorted(summary.outer):
+            self._refuse(f"f changes {name}, a variable outside of it" if self._outlives(code, name) else "")
+        for name in sorted(summary.loads & HIDDEN_WRITES):
+            self._refuse(f"f uses {name}")
+        for module in summary.imports:
+            self._refuse(use_obstacle(module) if module in sys.modules else f"f imports {module}")
+
+    def _outlives(self, code: CodeType, name: str) -> bool:
+        """Whether a variable of an enclosing function existed before the call."""
+        if code in self._reach.codes or code not in self._parents:
+            return True
+        parent = self._parents[code]
+        return name not in parent.co_cellvars and self._outlives(parent, name)
+
+    def _store(self, store: Store, frame: FrameType) -> None:
+        """Refuse an assignment to an attribute, unless it counts or its object is new."""
+        owner = _resolve(store.path, frame)
+        outside = owner is ABSENT or isinstance(owner, Tensor | type | ModuleType | FunctionType)
+        if not outside and owner not in self._reach:
+            return
+        if not outside and store.counts and type(owner.__dict__.get(store.name)) is int:
+            self._candidates[id(owner), store.name] = owner
+            return
+        whose = f" of {type(owner).__name__}" if owner is not ABSENT else ""
+        raise UnwatchableError(f"f sets the attribute {store.name!r}{whose}")
+
+    def conclude(self) -> tuple[str, tuple[Counter, ...]]:
+        """Compare everything with what it was before; return the obstacle and the counters."""
+        if self._obstacle:
+            self.guard.give_up()
+            return self._obstacle, ()
+        counters, others = [], []
+        for change in self.guard.changes():
+            if (id(change.owner), change.name) in self._candidates and type(change.after) is int:
+                counters.append(Counter(change.owner, change.name, change.after - change.before))
+            else:
+                others.append(change)
+        obstacle = next(map(_words, others), "") or self._unknown() or self._reads(counters)
+        for counter in counters:
+            self.guard.ignore(counter.owner.__dict__, counter.name)
+        if obstacle:
+            self.guard.give_up()
+        return obstacle, () if obstacle else tuple(counters)
+
+    def _unknown(self) -> str:
+        """Say that a function ran whose changes would go unnoticed, if there is one."""
+        unknown = self._entered - self._standard - self._reach.codes - self._parents.keys()
+        return next((f"f calls {code.co_qualname}, which cannot be found from f" for code in unknown), "")
+
+    def _reads(self, counters: list[Counter]) -> str:
+        """Say that f computes with one of its counters, if it may."""
+        for counter in counters:
+            read = any(counter.name in summarize(code).loads.union(strings(code)) for code in self._entered)
+            if read or self._reach.any_name:
+                return f"f may read the attribute {counter.name!r}, which it changes"
+        return ""
+
+
+def _home(frame: FrameType) -> str | None:
+    """The module on whose behalf a frame runs: its own, or the one that called into the standard library."""
+    current: FrameType | None = frame
+    while current is not None and is_standard(current.f_globals.get("__name__")):
+        current = current.f_back
+    return None if current is None else current.f_globals.get("__name__")
+
+
+def _resolve(path: Path, frame: FrameType) -> Any:
+    """The object that a chain of names stands for at the start of a call; ``ABSENT`` if that is not certain."""
+    if not path:
+        return ABSENT
+    value = frame.f_locals.get(path[0], frame.f_globals.get(path[0], ABSENT))
+    for name in path[1:]:
+        space = value.__dict__ if type(value).__dictoffset__ else {}
+        inner = space["_modules"] if isinstance(value, nn.Module) else {}
+        value = space.get(name, inner.get(name, ABSENT))
+    return value
+
+
+def _words(change: Change) -> str:
+    owner, name = change.owner, change.name
+    if isinstance(owner, dict) and "__name__" in owner and "__builtins__" in owner:
+        return f"f changes the global {name}"
+    if name is None or isinstance(owner, dict):
+        return f"f changes a {type(owner).__name__}"
+    if name == "cell_contents":
+        return "f changes a variable outside of it"
+    return f"f sets the attribute {name!r} of {type(owner).__name__}"
