@@ -1,0 +1,279 @@
+"""From a recording of f to a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from anode.engine.program.operation import Rows
+from anode.engine.program.program import Builder
+from anode.engine.trace.dependence import LITERAL, MOVING, PARAMETRIC, Dependence
+from anode.engine.trace.movements import MOVEMENTS, move
+from anode.engine.trace.operations import OPERATIONS, Operation
+from anode.engine.trace.products import PRODUCTS
+from anode.engine.trace.pullbacks import PULLBACKS
+from anode.engine.trace.quantity import Quantity
+from anode.engine.trace.record import Event, Recording, Ref, Untraceable, mapped
+from anode.engine.trace.reductions import REDUCTIONS
+from anode.engine.trace.replay import Captured, Derived, needed
+from anode.engine.trace.shadow import Layout, Order, Shadow
+
+HANDLERS = {**OPERATIONS, **REDUCTIONS, **PRODUCTS, **PULLBACKS}
+# On masks they are logical operations.
+MASKS = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor", "add": "logical_or"}
+MASKS |= {"bitwise_not": "logical_not", "__and__": "logical_and", "__or__": "logical_or", "__xor__": "logical_xor"}
+COPIES = frozenset(["_to_copy", "clone", "copy_", "copy", "lift_fresh_copy"])
+LONGEST = 1 << 22  # elements; each has an id, so that tracing would take long
+COUNTS = (torch.bool, torch.int32, torch.int64)
+
+
+class Lowering:
+    """Translates one recording.
+
+    Args:
+        recording: What f did.
+        literal: Numbers of the storages that hold the same numbers on each call, though f makes them anew.
+        builder: Where the program goes.
+    """
+
+    def __init__(self, recording: Recording, literal: set[int], builder: Builder) -> None:
+        self.recording, self.builder = recording, builder
+        self.dtype = recording.inputs[0].dtype
+        self.shadow = Shadow(recording.batch)
+        self.program: list[Tensor | Ref] = []  # its tensors; of derived ones, the name
+        self.baked: list[tuple[Tensor, int]] = []
+        self._fixed: set[int] = set()
+        self._values: dict[int, Tensor] = {}
+        self._numbers: dict[float, int] = {}
+        self.dependence = Dependence(recording, self._keep_literals(literal))
+        self._levels = self.dependence.at_first()
+
+    def _keep_literals(self, literal: set[int]) -> set[int]:
+        """Keep the values of tensors that are part of the program: the storages that hold them."""
+        kept = set()
+        for i, known in enumerate(self.recording.storages):
+            integers = any(not ref.dtype.is_floating_point for ref in known.seen)
+            if i in literal or integers:
+                kept.add(i)
+                for ref, tensor in known.seen.items():
+                    self._set_values(ref, tensor.detach())
+                    self.baked += [] if i in literal else [(tensor, tensor._version)]
+        return kept
+
+    def run(self) -> Rows:
+        """Translate, and return the ids of what f returns."""
+        self._place_inputs()
+        events = needed(self.recording.events, {x.storage for x in self.recording.results})
+        for event in events:
+            self._event(event)
+        return np.concatenate([rows.reshape(-1) for rows in self._results()])
+
+    def captured(self) -> Captured:
+        """What the program's tensors are."""
+        tensors = tuple(x for x in self.program if isinstance(x, Tensor))
+        places = tuple(i for i, x in enumerate(self.program) if not isinstance(x, Tensor))
+        if not places:
+            return Captured(tensors, None, (), tuple(self.baked))
+        recipe = self.dependence.recipe(tuple(x for x in self.program if not isinstance(x, Tensor)))
+        return Captured(tensors, Derived(recipe, places), tuple(x for _, x in recipe.sources), tuple(self.baked))
+
+    def _place_inputs(self) -> None:
+        *states, time = self.recording.inputs
+        layout = Layout(self.recording.batch)
+        counts = [int(np.prod(layout.folded(ref.size), dtype=np.int64)) for ref in states]
+        ids = np.split(self.builder.state(sum(counts)), np.cumsum(counts)[:-1])
+        for ref, part in zip(states, ids, strict=True):
+            self._make(ref.storage)
+            self._write(ref, part.reshape(layout.folded(ref.size)), layout, self.recording.batch > 0, "f")
+        self._make(time.storage)
+        self.shadow.view(time).copy_(self.shadow.encode(np.asarray(self.builder.time())))
+
+    def _event(self, event: Event) -> None:
+        level = self.dependence.level(event, self._levels)
+        if level == MOVING:
+            for x in event.writes:
+                self._own(x)
+        self.dependence.mark(event, level, self._levels)
+        if level == LITERAL and event.values is not None:
+            for ref, value in zip(event.writes, event.values, strict=True):
+                self._set_values(ref, value)
+        elif level == PARAMETRIC:
+            if any(x.storage in self.shadow for x in event.writes):
+                raise Untraceable("f writes into a tensor that it has used before")
+        else:
+            self._translate(event)
+
+    def _own(self, ref: Ref) -> None:
+        """Let a storage have codes of its own from now on."""
+        if ref.storage in self.shadow:
+            return
+        if self._levels[ref.storage] == PARAMETRIC:
+            self.codes(ref)
+        else:
+            self._make(ref.storage)
+            if ref.storage in self._values:
+                values = self._values.pop(ref.storage)
+                whole = Ref(ref.storage, tuple(values.shape), (1,), 0, ref.dtype)
+                self.shadow.view(whole).copy_(self.shadow.encode(self._number_rows(values)))
+
+    def _make(self, storage: int) -> None:
+        length = self.recording.storages[storage].length
+        if length > LONGEST:
+            raise Untraceable(f"f uses a tensor with {length} elements in memory, more than {LONGEST}")
+        self.shadow.make(storage, length)
+
+    def _check_type(self, x: Ref, event: Event) -> None:
+        counted = x.dtype in COUNTS and (x.dtype == torch.bool or all(y.dtype in COUNTS for y in event.reads))
+        if x.dtype != self.dtype and not counted:
+            raise Untraceable(f"f computes in {x.dtype}, the state is {self.dtype} (aten.{event.name})")
+
+    def _translate(self, event: Event) -> None:
+        op = Operation(self.builder, f"{event.function.namespace}.{event.name}")
+        name = event.name
+        if name in COPIES:
+            source = event.reads[1] if name in ("copy_", "copy") else event.reads[0]
+            self._check_type(event.writes[0], event)
+            if event.writes[0].dtype == torch.bool and source.dtype != torch.bool:
+                raise op.missing()
+            self.shadow.view(event.writes[0]).copy_(self.codes(source).clone())
+        elif name in MOVEMENTS:
+            move(event, self.codes, self._indices, self.shadow.view, op)
+        else:
+            self._compute(event, op)
+
+    def _compute(self, event: Event, op: Operation) -> None:
+        name = event.name[:-1] if event.function._schema.is_mutable and event.name.endswith("_") else event.name
+        booleans = all(x.dtype == torch.bool for x in (*event.writes, *event.reads))
+        name = MASKS.get(name, name) if booleans else name
+        handler = HANDLERS.get(name)
+        if handler is None:
+            raise op.missing()
+        layout, per_point = self._layout(event, op)
+        kwargs = {k: v for k, v in event.kwargs.items() if k not in ("out", "memory_format")}
+        args, named = mapped((event.args, list(kwargs.values())), Ref, lambda x: self._quantity(x, layout, op))
+        result = handler(op, *args, **dict(zip(kwargs, named, strict=True)))
+        results = result if isinstance(result, tuple) else (result,)
+        for ref, x in zip(event.outs, results, strict=False):
+            if ref is not None and x is not None:
+                self._check_type(ref, event)
+                self._write(ref, x.rows, layout, per_point, op.label)
+
+    def _layout(self, event: Event, op: Operation) -> tuple[Layout, bool]:
+        """How the points lie in what an operation reads, and whether any of it depends on the point."""
+        parts = [self.shadow.decode(self._readable(x)) for x in event.reads]
+        per_point = any((points >= 0).any() for _, points in parts)
+        try:
+            for order in Order:
+                layout = Layout(self.recording.batch, order)
+                if all(layout.fold(ids, points) is not None for ids, points in parts):
+                    return layout, per_point
+        except ValueError:
+            pass
+        raise op.mixes()
+
+    def _quantity(self, ref: Ref, layout: Layout, op: Operation) -> Quantity:
+        ids, points = self.shadow.decode(self._readable(ref))
+        rows = layout.fold(ids, points)
+        if rows is None:
+            raise op.mixes()
+        rows = self._with_zeros(rows)
+        fixed = self._fixed.issuperset(rows.reshape(-1).tolist())
+        return Quantity(self.builder, rows, layout.axis(ref.size), fixed, ref.dtype)
+
+    def _with_zeros(self, rows: Rows) -> Rows:
+        return np.where(rows < 0, self._number(0.0), rows) if (rows < 0).any() else rows
+
+    def _write(self, ref: Ref, rows: Rows, layout: Layout, per_point: bool, label: str) -> None:
+        mixed = Untraceable(f"f mixes the points of a batch ({label})")
+        try:
+            spread = layout.unfold(np.broadcast_to(rows, layout.folded(ref.size)), ref.size, per_point)
+        except ValueError:
+            raise mixed from None
+        if spread is None:
+            raise mixed
+        if ref.storage not in self.shadow:
+            self._make(ref.storage)
+        self.shadow.view(ref).copy_(self.shadow.encode(*spread))
+
+    def _readable(self, ref: Ref) -> Tensor:
+        codes = self.codes(ref)
+        if (codes < 0).any():
+            raise Untraceable("f uses an output that the engine does not compute")
+        return codes
+
+    def codes(self, ref: Ref) -> Tensor:
+        """The codes of a tensor that is read."""
+        if ref.storage in self._values and self._levels[ref.storage] == LITERAL:
+            values = self._values[ref.storage].as_strided(ref.size, ref.stride, ref.offset)
+            return self.shadow.encode(self._number_rows(values))
+        if ref.storage not in self.shadow:
+            self._make(ref.storage)
+        if self.recording.storages[ref.storage].origin == "outside":
+            self._capture(ref)
+        elif self._levels[ref.storage] == PARAMETRIC or (self.shadow.view(ref) < 0).any():
+            self._derive(ref)
+        return self.shadow.view(ref)
+
+    def _capture(self, wanted: Ref) -> None:
+        """Give ids to an existing tensor, or to those that it shares memory with."""
+        seen = self.recording.storages[wanted.storage].seen
+        for ref in (wanted, *seen):
+            view = self.shadow.view(ref)
+            if (self.shadow.view(wanted) < 0).any() and ref in seen and (view < 0).any():
+                self._add_tensor(seen[ref], ref)
+
+    def _add_tensor(self, tensor: Tensor | Ref, ref: Ref) -> None:
+        if ref.dtype != self.dtype:
+            raise Untraceable(f"f uses a tensor of {ref.dtype}, the state is {self.dtype}")
+        ids = self.builder.tensor(ref.size)
+        self._fixed.update(ids.reshape(-1).tolist())
+        self.program.append(tensor)
+        view = self.shadow.view(ref)
+        view.copy_(torch.where(view < 0, self.shadow.encode(ids), view))
+
+    def _derive(self, wanted: Ref) -> None:
+        """Give ids to a tensor that f computes from existing ones."""
+        known = any(not isinstance(x, Tensor) and x.storage == wanted.storage for x in self.program)
+        if known or self._levels[wanted.storage] != PARAMETRIC:
+            return
+        made = next(x for e in self.recording.events for x in e.writes if x.storage == wanted.storage)
+        self._add_tensor(made, made)
+
+    def _set_values(self, ref: Ref, value: Tensor) -> None:
+        if ref.storage not in self._values:
+            length = self.recording.storages[ref.storage].length
+            self._values[ref.storage] = torch.zeros(length, dtype=torch.float64)
+        self._values[ref.storage].as_strided(ref.size, ref.stride, ref.offset).copy_(value)
+
+    def _number(self, value: float) -> int:
+        if value not in self._numbers:
+            self._numbers[value] = int(self.builder.numbers(value))
+            self._fixed.add(self._numbers[value])
+        return self._numbers[value]
+
+    def _number_rows(self, values: Tensor) -> Rows:
+        distinct, places = np.unique(values.numpy(), return_inverse=True)
+        ids = np.array([self._number(float(x)) if x else -1 for x in distinct], dtype=np.int64)
+        return ids[places].reshape(tuple(values.shape))
+
+    def _indices(self, ref: Ref) -> Tensor:
+        """The values of a tensor that holds indices."""
+        ids = self._with_zeros(self.shadow.decode(self._readable(ref))[0])
+        values: npt.NDArray[np.float64] | None = self.builder.value(ids)
+        if values is None:
+            raise Untraceable("f takes indices from what depends on the state or on parameters")
+        return torch.from_numpy(np.array(values)).reshape(ref.size).to(ref.dtype)
+
+    def _results(self) -> Iterator[Rows]:
+        layout = Layout(self.recording.batch)
+        op = Operation(self.builder, "its result")
+        for ref, state in zip(self.recording.results, self.recording.inputs, strict=False):
+            try:
+                rows = self._quantity(ref, layout, op).rows
+            except ValueError:
+                raise op.mixes() from None
+            yield np.broadcast_to(rows, layout.folded(state.size))

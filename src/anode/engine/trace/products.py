@@ -1,0 +1,96 @@
+"""ATen's matrix products over a program's rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from anode.engine.trace.operations import Handler, Operation
+from anode.engine.trace.quantity import Quantity
+
+
+def _turned(x: Quantity) -> Quantity:
+    """The transposed matrices."""
+    batch = x.batch
+    if batch is not None and batch >= len(x.shape) - 2:
+        batch = 2 * len(x.shape) - 3 - batch
+    return Quantity(x.builder, np.swapaxes(x.rows, -1, -2), batch, x.fixed, x.dtype)
+
+
+def _multiplied(op: Operation, a: Quantity, b: Quantity, bias: Quantity | None = None) -> Quantity:
+    """Multiply matrices ``[..., i, k]`` and ``[..., k, j]`` with the same leading dimensions."""
+    if a.batch == len(a.shape) - 1 or b.batch == len(b.shape) - 2:
+        raise op.mixes()
+    if b.fixed:
+        return _by_fixed(a, b, bias)
+    if a.fixed:
+        product = _turned(_by_fixed(_turned(b), _turned(a), None))
+    else:
+        product = (a.like(a.rows[..., None]) * b.like(b.rows[..., None, :, :])).sum((len(a.shape) - 1,))
+    return product if bias is None else product + bias
+
+
+def _by_fixed(a: Quantity, b: Quantity, bias: Quantity | None) -> Quantity:
+    """Multiply by matrices of numbers and elements of captured tensors."""
+    extra = None if bias is None else bias.rows
+    if b.rows.ndim == 2:
+        return a.like(a.builder.linear(a.rows, b.rows.T, extra))
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    left = np.broadcast_to(a.rows, lead + a.shape[-2:]).reshape(-1, *a.shape[-2:])
+    right = np.broadcast_to(b.rows, lead + b.shape[-2:]).reshape(-1, *b.shape[-2:])
+    parts = [a.builder.linear(x, w.T, extra) for x, w in zip(left, right, strict=True)]
+    return a.like(np.stack(parts).reshape(*lead, a.shape[-2], b.shape[-1]))
+
+
+def _matmul(op: Operation, a: Quantity, b: Quantity) -> Quantity:
+    return _multiplied(op, a, b)
+
+
+def _add_product(op: Operation, x: Quantity, a: Quantity, b: Quantity, beta: float = 1, alpha: float = 1) -> Quantity:
+    plain = beta == 1 and alpha == 1
+    if plain and b.fixed and x.fixed and x.shape == (b.shape[-1],):
+        return _multiplied(op, a, b, x)
+    product = _multiplied(op, a, b) * alpha
+    return product if beta == 0 else product + x * beta
+
+
+def _vector(x: Quantity) -> Quantity:
+    """A vector as a matrix of one column."""
+    return Quantity(x.builder, x.rows[:, None], x.batch, x.fixed, x.dtype)
+
+
+def _matrix_vector(op: Operation, a: Quantity, b: Quantity) -> Quantity:
+    return a.like(_multiplied(op, a, _vector(b)).rows[:, 0])
+
+
+def _dot(op: Operation, a: Quantity, b: Quantity) -> Quantity:
+    op.axes(b, 0)
+    return (a * b).sum(op.axes(a, 0))
+
+
+def _linear(op: Operation, x: Quantity, weight: Quantity, bias: Quantity | None = None) -> Quantity:
+    return _multiplied(op, x, _turned(weight), bias)
+
+
+def _add_matrix_vector(op: Operation, x: Quantity, a: Quantity, b: Quantity, **scales: Any) -> Quantity:
+    return _matrix_vector(op, a, b) * scales.get("alpha", 1) + x * scales.get("beta", 1)
+
+
+def _add_outer(op: Operation, x: Quantity, a: Quantity, b: Quantity, **scales: Any) -> Quantity:
+    return _vector(a) * b * scales.get("alpha", 1) + x * scales.get("beta", 1)
+
+
+PRODUCTS: dict[str, Handler] = {
+    "mm": _matmul,
+    "bmm": _matmul,
+    "matmul": _matmul,
+    "addmm": _add_product,
+    "baddbmm": _add_product,
+    "mv": _matrix_vector,
+    "addmv": _add_matrix_vector,
+    "addr": _add_outer,
+    "dot": _dot,
+    "vdot": _dot,
+    "linear": _linear,
+}

@@ -1,0 +1,290 @@
+"""Recording a right-hand side: which ATen operations it runs, on which pieces of memory.
+
+Tensors are named by the memory that they occupy, not by Python objects: autograd makes new objects for the same memory,
+and a write into a view changes every tensor that shares it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# They look at the shape of what they are given, not at its values.
+SHAPE_ONLY = frozenset(
+    [
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "empty_like",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_empty",
+        "new_empty_strided",
+    ]
+)
+# Their result has no values yet.
+UNFILLED = frozenset(["empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"])
+# They hand values to Python, where a recording cannot follow them.
+READS_VALUES = frozenset(["_local_scalar_dense", "is_nonzero", "equal", "nonzero", "item", "masked_select", "_unique2"])
+
+# They change a tensor's shape, not its memory.
+RESHAPES = frozenset(["squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_", "detach_"])
+
+
+class Untraceable(Exception):  # noqa: N818  (an answer, not a mistake)
+    """Why a right-hand side cannot be compiled, as a fragment of a sentence."""
+
+
+class Ref(NamedTuple):
+    """A tensor, named by its memory."""
+
+    storage: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Event:
+    """One operation.
+
+    Attributes:
+        function: The ATen operation.
+        args, kwargs: Its arguments, with a `Ref` for each tensor.
+        reads: The tensors whose values it uses.
+        outs: What it returned; ``None`` for outputs that are not tensors.
+        writes: The tensors whose values it set. A view sets none.
+        values: The values that it set, if they depend on neither state nor time.
+    """
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    reads: tuple[Ref, ...]
+    outs: tuple[Ref | None, ...]
+    writes: tuple[Ref, ...]
+    values: tuple[Tensor, ...] | None
+
+    @property
+    def name(self) -> str:
+        """Name of the operation, without its overload."""
+        return operation_name(self.function)
+
+
+def operation_name(function: Any) -> str:
+    """Name of an ATen operation, without its overload."""
+    return function.overloadpacket.__name__
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """Yield everything in nested lists and tuples."""
+    if isinstance(tree, (list, tuple)) and not isinstance(tree, Ref):
+        for branch in tree:
+            yield from leaves(branch)
+    else:
+        yield tree
+
+
+def mapped(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """Change what is of some type in nested lists and tuples."""
+    if isinstance(tree, kind):
+        return change(tree)
+    if isinstance(tree, (list, tuple)):
+        return type(tree)([mapped(branch, kind, change) for branch in tree])
+    return tree
+
+
+@dataclass
+class Storage:
+    """A piece of memory.
+
+    Attributes:
+        origin: "input" (the state or time), "outside" (a tensor that f did not make with an operation) or "made".
+        identity: Address of torch's storage object.
+        length: How many elements it has.
+        moves: Whether its values depend on the state or time.
+        seen: The tensors in it that were handed to operations before f wrote them, in the order in which they came.
+    """
+
+    origin: str
+    identity: int
+    length: int
+    moves: bool
+    seen: dict[Ref, Tensor] = field(default_factory=dict)
+
+
+class Recorder(TorchDispatchMode):
+    """Records the operations that run while it is active.
+
+    Args:
+        inputs: The state's components and the time.
+    """
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.events: list[Event] = []
+        self.storages: list[Storage] = []
+        self.obstacle: str | None = None
+        self._numbers: dict[int, int] = {}
+        self._views: set[Ref] = set()  # of tensors from outside, made by f
+        self.alive: list[Any] = []  # so that no address is used twice
+        self.inputs = tuple(self.ref(x, "input") for x in inputs)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # otherwise torch imports its compiler, which takes seconds
+
+    def ref(self, x: Tensor, origin: str = "outside") -> Ref:
+        """Name a tensor, and its memory if that is new."""
+        if x.layout != torch.strided or x.device.type != "cpu" or x.is_complex() or x.is_quantized:
+            self.refuse(f"f uses a tensor that is not a plain one on the CPU ({x.layout}, {x.device}, {x.dtype})")
+        storage = x.untyped_storage()
+        number = self._numbers.get(storage._cdata)
+        if number is None:
+            number = self._numbers[storage._cdata] = len(self.storages)
+            length = storage.nbytes() // x.element_size()
+            self.storages.append(Storage(origin, storage._cdata, length, moves=origin == "input"))
+            self.alive.append(x)
+        ref = Ref(number, tuple(x.shape), x.stride(), int(x.storage_offset()), x.dtype)
+        known = self.storages[number]
+        if known.origin == "outside" and origin == "made":
+            self._views.add(ref)
+        elif known.origin == "outside" and ref not in self._views:
+            known.seen.setdefault(ref, x)
+        return ref
+
+    def refuse(self, why: str) -> None:
+        """Give up. The reason is kept too: f might catch the exception."""
+        self.obstacle = self.obstacle or why
+        raise Untraceable(why)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        name = operation_name(func)
+        if any(kind not in (Tensor, torch.nn.Parameter) for kind in types):
+            self.refuse(f"f uses a tensor subclass ({types[0].__name__})")
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self.refuse(f"f draws random numbers ({_label(func)})")
+        fresh = "made" if name == "lift_fresh" else "outside"
+        refs = mapped((args, list(kwargs.values())), Tensor, lambda x: self.ref(x, fresh))
+        named = tuple(refs[0]), dict(zip(kwargs, refs[1], strict=True))
+        reads = () if name in SHAPE_ONLY else tuple(x for x in leaves(refs) if isinstance(x, Ref))
+        if name in READS_VALUES and any(self.storages[x.storage].origin != "made" or self._moves(x) for x in reads):
+            self.refuse(f"f reads values into Python ({_label(func)})")
+        writes = self._targets(func, *named)
+        known = len(self.storages)
+        result = func(*args, **kwargs)
+        outs = tuple(self.ref(x, "made") if isinstance(x, Tensor) else None for x in leaves(result))
+        if not func._schema.is_mutable:
+            writes = tuple(x for x in outs if x is not None and x.storage >= known)
+        if name in RESHAPES:
+            writes = ()
+        if name == "lift_fresh":
+            writes, reads = tuple(x for x in outs if x is not None), ()
+        self._add(func, named, reads, outs, writes, result)
+        return result
+
+    def _moves(self, x: Ref) -> bool:
+        return self.storages[x.storage].moves
+
+    def _targets(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Ref, ...]:
+        """Which existing tensors an operation writes to; refuse if f does not own them."""
+        if not func._schema.is_mutable:
+            return ()
+        targets = []
+        for place, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                given = args[place] if place < len(args) else kwargs.get(argument.name)
+                targets += [x for x in leaves(given) if isinstance(x, Ref)]
+        for x in targets:
+            if self.storages[x.storage].origin != "made":
+                own = "its argument" if self.storages[x.storage].origin == "input" else "a tensor that it did not make"
+                self.refuse(f"f writes into {own} ({_label(func)})")
+        return tuple(targets)
+
+    def _add(self, func: Any, named: Any, reads: Any, outs: Any, writes: tuple[Ref, ...], result: Any) -> None:
+        moves = any(self._moves(x) for x in reads)
+        for x in writes:
+            self.storages[x.storage].moves |= moves
+        values = None
+        if writes and not moves:
+            tensors = [x for x in leaves(result) if isinstance(x, Tensor)]
+            by_ref = {self.ref(x): x for x in tensors}
+            values = tuple(by_ref[x].detach().clone() for x in writes if x in by_ref)
+            if len(values) != len(writes):
+                self.refuse(f"{_label(func)} is not among the operations that the engine has")
+            if operation_name(func) in UNFILLED:
+                values = tuple(torch.zeros_like(x) for x in values)
+        self.alive.append(result)
+        self.events.append(Event(func, named[0], named[1], reads, outs, writes, values))
+
+
+def _label(func: Any) -> str:
+    return f"{func.namespace}.{operation_name(func)}"
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a call of f did.
+
+    Attributes:
+        batch: Number of points that f was given; 0 without a batch dimension.
+        events: The operations.
+        storages: The pieces of memory.
+        inputs: The state's components, and time last.
+        results: The components of what f returned.
+        given, returned: The tensors that these are.
+        alive: Everything that holds the memory that the recording names.
+    """
+
+    batch: int
+    events: list[Event]
+    storages: list[Storage]
+    inputs: tuple[Ref, ...]
+    results: tuple[Ref, ...]
+    given: tuple[Tensor, ...]
+    returned: tuple[Tensor, ...]
+    alive: list[Any]
+
+
+def record(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batch: int, t: Tensor) -> Recording:
+    """Call f once and record what it does.
+
+    Args:
+        f: The right-hand side, called as ``f(t, y)``.
+        states: The state's components.
+        is_tuple: Whether f takes and returns a tuple.
+        batch: Number of points in `states`; 0 without a batch dimension.
+        t: The time.
+
+    Raises:
+        Untraceable: If f does what a recording cannot follow.
+    """
+    recorder = Recorder([*states, t])
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), recorder:
+            result = f(t, tuple(states) if is_tuple else states[0])
+    except Exception as error:
+        why = f"f raises {type(error).__name__} when it is recorded: {str(error).splitlines()[0] if str(error) else ''}"
+        raise Untraceable(recorder.obstacle or why) from error
+    if recorder.obstacle is not None:
+        raise Untraceable(recorder.obstacle)
+    results = tuple(result) if is_tuple and isinstance(result, (tuple, list)) else (result,)
+    if len(results) != len(states) or not all(isinstance(x, Tensor) for x in results):
+        raise Untraceable("f returns something else than the state is")
+    for x, y in zip(results, states, strict=True):
+        if x.dtype != y.dtype:
+            raise Untraceable(f"f returns {x.dtype}, the state is {y.dtype}")
+        if x.dim() > y.dim() or any(m not in (1, n) for m, n in zip(x.shape[::-1], y.shape[::-1], strict=False)):
+            raise Untraceable("f returns another shape than the state")
+    refs = tuple(recorder.ref(x) for x in results)
+    return Recording(
+        batch, recorder.events, recorder.storages, recorder.inputs, refs, (*states, t), results, recorder.alive
+    )

@@ -1,0 +1,126 @@
+"""Tensors that f computes from parameters alone, computed again by torch so that gradients reach the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from anode.engine.trace.record import Event, Ref, leaves, mapped
+
+
+def needed(events: Sequence[Event], storages: set[int]) -> list[Event]:
+    """Which events the contents of some storages depend on, in their order."""
+    wanted = set(storages)
+    kept = []
+    for event in reversed(events):
+        if any(x.storage in wanted for x in event.writes):
+            kept.append(event)
+            wanted.update(x.storage for x in event.reads)
+    return kept[::-1]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to compute tensors from others that exist.
+
+    Attributes:
+        sources: Existing tensors, and the memory that they had when f was recorded.
+        literals: Tensors that f makes anew with the same values on each call.
+        events: The operations, each with whether its result is the same each time.
+        results: What is computed.
+    """
+
+    sources: tuple[tuple[Ref, Tensor], ...]
+    literals: tuple[tuple[Ref, Tensor], ...]
+    events: tuple[tuple[Event, bool], ...]
+    results: tuple[Ref, ...]
+
+    def compute(self) -> list[Tensor]:
+        """Compute the results from what the sources hold now."""
+        memory = _Memory()
+        for ref, tensor in (*self.sources, *self.literals):
+            memory.put(ref, tensor)
+        for event, constant in self.events:
+            memory.run(event, constant)
+        return [memory.get(ref) for ref in self.results]
+
+
+class _Memory:
+    """Tensors by the memory that they had when f was recorded."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[int, dict[Ref, Tensor]] = {}
+
+    def put(self, ref: Ref, tensor: Tensor) -> None:
+        self._tensors.setdefault(ref.storage, {})[ref] = tensor
+
+    def get(self, ref: Ref) -> Tensor:
+        known = self._tensors[ref.storage]
+        if ref in known:
+            return known[ref]
+        base_ref, base = max(known.items(), key=lambda item: item[1].numel())
+        return base.as_strided(ref.size, ref.stride, base.storage_offset() + ref.offset - base_ref.offset)
+
+    def set(self, ref: Ref, value: Tensor) -> None:
+        """Write to a tensor: its memory is replaced, because autograd may need what was there."""
+        ((base_ref, base),) = self._tensors[ref.storage].items()
+        whole = base.clone()
+        whole.as_strided(ref.size, ref.stride, ref.offset - base_ref.offset).copy_(value)
+        self._tensors[ref.storage] = {base_ref: whole}
+
+    def run(self, event: Event, constant: bool) -> None:
+        in_place = event.function._schema.is_mutable
+        if constant and event.values is not None:
+            for ref, value in zip(event.writes, event.values, strict=True):
+                (self.set if in_place else self.put)(ref, value.clone())
+            return
+        owned = {ref: self.get(ref).clone() for ref in event.writes} if in_place else {}
+        args, kwargs = mapped(
+            (event.args, list(event.kwargs.values())), Ref, lambda ref: owned[ref] if ref in owned else self.get(ref)
+        )
+        result = event.function(*args, **dict(zip(event.kwargs, kwargs, strict=True)))
+        for ref, value in owned.items():
+            self.set(ref, value)
+        for out, value in [] if in_place else zip(event.outs, leaves(result), strict=True):
+            if out is not None and isinstance(value, Tensor):
+                self.put(out, value)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Computed tensors among a program's tensors.
+
+    Attributes:
+        recipe: How to compute them.
+        places: Their places among the program's tensors.
+    """
+
+    recipe: Recipe
+    places: tuple[int, ...]
+
+    def filled(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+        """All tensors of a program: the existing ones, with the computed ones in their places."""
+        result: list[Any] = list(tensors)
+        for place, tensor in zip(self.places, self.recipe.compute(), strict=True):
+            result.insert(place, tensor)
+        return tuple(result)
+
+
+@dataclass(frozen=True)
+class Captured:
+    """The tensors of a program.
+
+    Attributes:
+        tensors: Existing tensors.
+        derived: Tensors that are computed from existing ones.
+        sources: Existing tensors that those are computed from.
+        baked: Existing integer and boolean tensors whose values are part of the program, with their versions.
+    """
+
+    tensors: tuple[Tensor, ...]
+    derived: Derived | None
+    sources: tuple[Tensor, ...]
+    baked: tuple[tuple[Tensor, int], ...]
