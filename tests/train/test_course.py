@@ -258,7 +258,7 @@ def in_groups(parameters):
         ("no NeuralODE", lambda: anode.ResNet(3, 1).double(), {}),
         ("the model has hooks", hooked, {}),
         ('engine is "torch"', lambda: model_of(engine="torch"), {}),
-        ("is not compiled", lambda: model_of(gradient="stored"), {}),
+        ("is not compiled", lambda: model_of(gradient="continuous"), {}),
         ("control is not", lambda: model_of(control="sample"), {}),
         ("not trained", frozen, {}),
         ("have hooks", with_hook, {}),

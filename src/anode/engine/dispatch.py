@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 
 from anode.engine import native
+from anode.engine.compiled import Compiled
+from anode.engine.compiling import compiled, known_of
+from anode.engine.known import memory_of
 from anode.engine.perceptron import Transparent
 from anode.ode.gradient import Gradient
 from anode.ode.problem import Problem
@@ -13,11 +16,47 @@ from anode.ode.solution import Solution
 
 def run(problem: Problem, gradient: Gradient) -> Solution:
     """Solve a problem so that autograd can differentiate the solution as ``gradient`` says."""
-    seen = isinstance(problem.f, Transparent) and problem.engine != "torch" and not problem.packing.is_tuple
-    field = problem.f.perceptron() if seen else None  # type: ignore[attr-defined]
-    problem.obstacle = native.obstacle(problem, field, gradient)
-    if not problem.obstacle and field is not None:
-        return native.solve(problem, field)
+    problem.obstacle = native.obstacle(problem, gradient)
+    if not problem.obstacle:
+        field = described(problem)
+        solution = traced(problem, gradient) if field is None else native.solve(problem, field, gradient)
+        if solution is not None:
+            return solution
     if problem.engine == "native":
         raise ValueError(f'engine: takes "auto" or "torch" here, got "native", and {problem.obstacle}')
     return gradient.solve(problem) if torch.is_grad_enabled() else problem.unrecorded()
+
+
+def described(problem: Problem) -> Compiled | None:
+    """A field that tells what it computes, if it does and fits the state."""
+    f = problem.f
+    perceptron = f.perceptron() if isinstance(f, Transparent) and not problem.packing.is_tuple else None
+    field = None if perceptron is None else perceptron.compiled()
+    if perceptron is None or field is None or problem.y0.shape[-1:] != (perceptron.sizes[0],):
+        return None
+    return None if native.unfit(field, problem.y0) else field
+
+
+def traced(problem: Problem, gradient: Gradient) -> Solution | None:
+    """The solve of a function that was traced; ``None``, and an obstacle, if it has to be called as it is."""
+    for _ in range(2):
+        known = known_of(problem)
+        if known.obstacle:
+            break
+        field = compiled(known, problem)
+        known.obstacle = native.unfit(field, problem.y0)
+        if known.obstacle:
+            break
+        if problem.slope is None:
+            with torch.no_grad():
+                slope = problem.rate(problem.now, problem.y0)
+        else:
+            slope = problem.slope
+        if native.agrees(problem, field, slope):
+            solution = native.solve(problem, field, gradient)
+            for counter in known.counters:
+                counter.advance(solution.stats.calls - 1)  # the first was f's own
+            return solution
+        memory_of(problem.f).forget(known)
+    problem.obstacle = known.obstacle or "f does not compute what was traced of it"
+    return None

@@ -10,17 +10,23 @@ import contextlib
 import ctypes
 import importlib
 import math
+import os
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from anode.engine.perceptron import Perceptron
+from anode.engine.compiled import Compiled
+from anode.engine.program.layout import Layout
+from anode.engine.program.program import Program
 from anode.ode.control import PID
 from anode.ode.gradient import Gradient, is_last_pass, only_once, prepare
 from anode.ode.integrate import Trace
+from anode.ode.plan import Plan
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution, Stats, Status
 from anode.ode.tableau import Tableau
@@ -45,9 +51,6 @@ if extension is not None:
 MISSING = "the engine was not compiled when anode was installed"
 DTYPES = (torch.float32, torch.float64)
 
-ACTIVATIONS = ("none", "relu", "tanh", "softplus", "silu", "gelu")
-"""The activations that the engine has, in its order."""
-
 
 def instruction_sets() -> list[str]:
     """The instruction sets of this processor for which the engine is compiled, best first; none without an engine."""
@@ -61,49 +64,108 @@ def convolves(y: Tensor, parameters: Sequence[Tensor]) -> bool:
     return all(x.device.type == "cpu" and x.dtype == torch.float32 for x in (y, *parameters))
 
 
-def obstacle(problem: Problem, field: Perceptron | None, gradient: Gradient) -> str:
-    """Why the engine cannot take over a solve; nothing if it can."""
-    plan, y0 = problem.plan, problem.y0
-    recording = torch.is_grad_enabled()
-    checks = (
-        (problem.engine == "torch", 'engine="torch" was asked for'),
-        (extension is None, MISSING),
-        (torch.compiler.is_compiling(), "torch compiles what it is called from"),
-        (is_followed(y0, *(() if field is None else field.parameters)), "a transform of torch follows the computation"),
-        (field is None, "f is no MLPField or nn.Sequential of Linear and activations, or one that was changed"),
-        (field is not None and y0.shape[-1:] != (field.sizes[0],), "the state has not as many features as f takes"),
-        (torch.is_autocast_enabled("cpu"), "autocast is on"),
-        (y0.device.type != "cpu", f"the state is on {y0.device}"),
-        (y0.dtype not in DTYPES, f"the state is of {y0.dtype}"),
-        (problem.dense, "dense=True keeps slopes"),
-        (problem.event is not None, "there is an event"),
-        (problem.watch is not None, "there are callbacks"),
-        (bool(plan.step_at) or plan.nudge, "there are times where a step has to end"),
-        (plan.own_norm, "there is a norm"),
-        (type(plan.controller) is not PID, "the controller is not a plain PID"),
-        (isinstance(plan.rtol, Tensor) or isinstance(plan.atol, Tensor), "a tolerance is a tensor"),
-        (plan.group_dims == y0.ndim, "every number has a step size of its own"),
-        (plan.times[0] == plan.times[-1], "the span is empty"),
-        (recording and problem.times is not None, "gradients for times are wanted"),
-        (recording and not gradient.compiled, f'gradient="{gradient.name}" is not compiled'),
-        (recording and problem.params is not None, "params are given"),
-    )
-    why = next((text for applies, text in checks if applies), "")
-    if not why and field is not None and any(p.dtype != y0.dtype or p.device != y0.device for p in field.parameters):
-        why = "the field's parameters are of another dtype or on another device than the state"
-    if not why and field is not None and [p.shape for p in field.parameters] != field.shapes:
-        why = "the field's parameters have other shapes than its layers"
-    return why
+def obstacle(problem: Problem, gradient: Gradient) -> str:
+    """Why the engine cannot take over a solve, whatever its f is; nothing if it can."""
+    plan, y0, recording = problem.plan, problem.y0, torch.is_grad_enabled()
+    if problem.engine == "torch":
+        return 'engine="torch" was asked for'
+    if problem.engine == "auto" and os.environ.get("ANODE_ENGINE") == "torch":
+        return "ANODE_ENGINE=torch is set"
+    if extension is None:
+        return MISSING
+    if torch.compiler.is_compiling():
+        return "torch compiles what it is called from"
+    if is_followed(y0, *problem.module_parameters):
+        return "a transform of torch follows the computation"
+    if torch.is_autocast_enabled("cpu"):
+        return "autocast is on"
+    if y0.device.type != "cpu":
+        return f"the state is on {y0.device}"
+    if y0.dtype not in DTYPES:
+        return f"the state is of {y0.dtype}"
+    if problem.dense:
+        return "dense=True keeps slopes"
+    if problem.event is not None:
+        return "there is an event"
+    if problem.watch is not None:
+        return "there are callbacks"
+    if plan.step_at or plan.nudge:
+        return "there are times where a step has to end"
+    if plan.own_norm:
+        return "there is a norm"
+    if type(plan.controller) is not PID:
+        return "the controller is not a plain PID"
+    if isinstance(plan.rtol, Tensor) or isinstance(plan.atol, Tensor):
+        return "a tolerance is a tensor"
+    if plan.group_dims and plan.group_dims == y0.ndim:
+        return "every number has a step size of its own"
+    if plan.times[0] == plan.times[-1]:
+        return "the span is empty"
+    if recording and problem.times is not None:
+        return "gradients for times are wanted"
+    if recording and not gradient.compiled:
+        return f'gradient="{gradient.name}" is not compiled'
+    if recording and problem.params is not None:
+        return "params are given"
+    return ""
 
 
-def solve(problem: Problem, field: Perceptron) -> Solution:
+def unfit(field: Compiled, y0: Tensor) -> str:
+    """Why the engine cannot integrate a field from such a state; nothing if it can."""
+    if any(p.dtype != y0.dtype or p.device != y0.device for p in field.tensors):
+        return "the field's parameters are of another dtype or on another device than the state"
+    sizes = (n * (1 if one else field.members or 1) for n, one in zip(field.program.sizes, field.shared, strict=True))
+    if any(x.numel() != size for x, size in zip(field.tensors, sizes, strict=True)):
+        return "the field's parameters have another size than before"
+    return ""
+
+
+AGREEMENT = {torch.float32: 1e-4, torch.float64: 1e-10}
+"""How far a slope by the engine may be from f's own, as a fraction of the largest slope."""
+
+
+def agrees(problem: Problem, field: Compiled, slope: Tensor) -> bool:
+    """Whether the slope at the start, as the engine computes it, is that which f computed."""
+    y0, slope = _rows(problem, field, problem.y0), _laid_out(_rows(problem, field, slope))
+    y0, tensors = _laid_out(y0), [_laid_out(x) for x in field.tensors]
+    solve = made(problem.plan, field, y0, tensors, keep=False)
+    return solve.agrees(y0.data_ptr(), slope.data_ptr(), AGREEMENT[y0.dtype])
+
+
+def _rows(problem: Problem, field: Compiled, packed: Tensor) -> Tensor:
+    """A packed state with the features of each point side by side."""
+    return field.joined(tuple(problem.packing.unpack(packed))) if field.components else packed
+
+
+def _packed(problem: Problem, field: Compiled, rows: Tensor) -> Tensor:
+    """Rows of features as the problem packs a state that is a tuple."""
+    return problem.packing.pack(field.parted(rows, tuple(problem.packing.unpack(problem.y0))))
+
+
+def solve(problem: Problem, field: Compiled, gradient: Gradient) -> Solution:
     """The whole solve by the compiled engine, which :func:`obstacle` has nothing against."""
-    if not torch.is_grad_enabled() or not any(x.requires_grad for x in (problem.y0, *field.parameters)):
-        trace, _ = run(problem, field, keep=False)
-        return problem.solution(trace, trace.outputs, trace.y, "none")
-    report: list[Trace] = []
-    *outputs, last = NativeSolve.apply(problem, field, report, problem.y0, *field.parameters)  # type: ignore[no-untyped-call]
-    return problem.solution(report[0], outputs, last, "discrete")
+    y0 = _rows(problem, field, problem.y0)
+    if not torch.is_grad_enabled() or not any(x.requires_grad for x in (y0, *field.tensors)):
+        trace, _ = run(problem.plan, field, y0, field.tensors, keep=False)
+        outputs, last, name = trace.outputs, trace.y, "none"
+    else:
+        report: list[Trace] = []
+        function, given = (
+            (NativeSolveTwice, field.tensors) if gradient.twice else (NativeSolve, _with_unused(problem, field))
+        )
+        *outputs, last = function.apply(problem, field, report, y0, *given)  # type: ignore[no-untyped-call]
+        trace, name = report[0], gradient.name
+    if field.components:
+        *outputs, last = (_packed(problem, field, y) for y in (*outputs, last))
+    return problem.solution(trace, outputs, last, name)
+
+
+def _with_unused(problem: Problem, field: Compiled) -> tuple[Tensor, ...]:
+    """The tensors of a field, and the parameters of its module that it does not use: those get zeros as gradients."""
+    if len(problem.module_parameters) <= len(field.tensors):
+        return field.tensors
+    used = {id(x) for x in field.tensors}
+    return (*field.tensors, *(p for p in problem.module_parameters if p.requires_grad and id(p) not in used))
 
 
 class NativeSolve(torch.autograd.Function):
@@ -111,67 +173,71 @@ class NativeSolve(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, problem: Problem, field: Perceptron, report: list[Trace], y0: Tensor, *params: Tensor
+        ctx: Any, problem: Problem, field: Compiled, report: list[Trace], y0: Tensor, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
         """Run the solve and put its trace into ``report``; returns the wanted outputs and the last state."""
-        trace, solve = run(problem, field, keep=True)
+        trace, solve = run(problem.plan, field, y0, tensors[: len(field.tensors)], keep=True)
         report.append(trace)
         prepare(ctx, y0)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(y0, *params)  # so that autograd notices if they are changed in between
-        ctx.solve, ctx.stats = solve, trace.stats
+        ctx.save_for_backward(y0, *tensors)  # so that autograd notices if they are changed in between
+        ctx.solve, ctx.stats, ctx.problem, ctx.field = solve, trace.stats, problem, field
         return (*trace.outputs, trace.y)
 
     @staticmethod
     @only_once
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
-        """Gradients for y0 and the parameters."""
-        y0, *params = ctx.saved_tensors
+        """Gradients for y0 and the tensors of the field."""
+        return NativeSolve.pull(ctx, cotangents)
+
+    @staticmethod
+    def pull(ctx: Any, cotangents: Sequence[Tensor | None]) -> tuple[Any, ...]:
+        """The backward pass by the engine."""
+        y0, *tensors = ctx.saved_tensors
         cotangents = tuple(None if g is None else g.resolve_neg().contiguous() for g in cotangents)
         *of_outputs, of_last = (0 if g is None else g.data_ptr() for g in cotangents)
         at_y0 = y0.new_empty(y0.shape)
-        gradients = [torch.zeros_like(p, memory_format=torch.contiguous_format) for p in params]
-        addresses = [g.data_ptr() for g in gradients]
+        wanted = ctx.needs_input_grad[4:]
+        gradients = [
+            torch.zeros_like(x, memory_format=torch.contiguous_format) if wants else None
+            for x, wants in zip(tensors, wanted, strict=True)
+        ]
+        addresses = [0 if g is None else g.data_ptr() for g in gradients[: len(ctx.field.tensors)]]
         ctx.stats.nfe_backward += ctx.solve.backward(of_outputs, of_last, at_y0.data_ptr(), addresses)
         if is_last_pass():
-            ctx.solve = None
+            ctx.solve = ctx.problem = ctx.field = None
         return (None, None, None, at_y0, *gradients)
 
 
-def run(problem: Problem, field: Perceptron, keep: bool) -> tuple[Trace, Any]:
+class NativeSolveTwice(NativeSolve):
+    """The same, with a gradient that can be differentiated again: then the solve is repeated under autograd."""
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
+        """Gradients for y0 and the tensors of the field."""
+        if not torch.is_grad_enabled():
+            with ctx.lock:
+                return NativeSolve.pull(ctx, cotangents)
+        y0, *tensors = ctx.saved_tensors
+        problem, field = ctx.problem, ctx.field
+        packed = _packed(problem, field, y0) if field.components else y0
+        again = replace(problem, y0=packed, engine="torch")
+        trace = again.integrate(packed)
+        outputs = [_rows(again, field, y) for y in (*trace.outputs, trace.y)]
+        pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if g is not None and y.requires_grad]
+        wanted = [x for x in (y0, *tensors) if x.requires_grad]
+        found = torch.autograd.grad(
+            [y for y, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True
+        )
+        by_tensor = dict(zip(map(id, wanted), found, strict=True))
+        return (None, None, None, *(by_tensor.get(id(x)) for x in (y0, *tensors)))
+
+
+def run(plan: Plan, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], keep: bool) -> tuple[Trace, Any]:
     """A solve by the engine, and what it needs for the backward pass if that is to be kept."""
-    plan = problem.plan
-    assert isinstance(plan.controller, PID)
-    y0 = problem.y0.detach().resolve_neg().contiguous()
-    params = [p.detach().resolve_neg().contiguous() for p in field.parameters]
-    dim, members = y0.shape[-1], field.members or 1
-    groups = math.prod(plan.groups)
-    rows = y0.numel() // dim
-    solve = extension.Solve(
-        is_double=y0.dtype == torch.float64,
-        method=method_for(plan.tableau),
-        times=plan.times,
-        wanted=plan.wanted,
-        knots=[t for t, _ in plan.knots or ()],
-        rtol=plan.rtol,
-        atol=plan.atol,
-        first_step=math.nan if plan.first_step is None else plan.first_step,
-        min_step=plan.min_step,
-        max_step=plan.max_step,
-        max_steps=min(plan.max_steps, 2**62),
-        controller=plan.controller.numbers,
-        grouped=plan.group_dims > 0,
-        sizes=field.sizes,
-        activations=[ACTIVATIONS.index(name) for name in field.activations],
-        time=field.time,
-        parameters=[p.data_ptr() for p in params],
-        members=members,
-        rows=rows,
-        group_rows=rows // groups,
-        keep=keep,
-        threads=torch.get_num_threads(),
-        instructions="",
-    )
+    y0 = _laid_out(y0)
+    tensors = [_laid_out(x) for x in tensors]
+    solve = made(plan, field, y0, tensors, keep)
     outputs = [torch.empty_like(y0) for _ in plan.wanted]
     last = torch.empty_like(y0)
     t = y0.new_empty(plan.groups, dtype=torch.float64)
@@ -183,6 +249,55 @@ def run(problem: Problem, field: Perceptron, keep: bool) -> tuple[Trace, Any]:
         return Trace(outputs, last, t, counts[0], Stats(counts[1], counts[2], counts[3], calls)), solve
     code, nfe, accepted, rejected = counts.tolist()
     return Trace(outputs, last, float(t), Status(code), Stats(nfe, accepted, rejected, calls)), solve
+
+
+def made(plan: Plan, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], keep: bool) -> Any:
+    """A solve as the engine has it."""
+    assert isinstance(plan.controller, PID)
+    rows = y0.numel() // field.program.dim
+    return extension.Solve(
+        is_double=y0.dtype == torch.float64,
+        method=method_for(plan.tableau),
+        program=handle(field.program),
+        parameters=[x.data_ptr() for x in tensors],
+        shared=field.shared,
+        times=plan.times,
+        wanted=plan.wanted,
+        knots=[t for t, _ in plan.knots or ()],
+        rtol=plan.rtol,
+        atol=plan.atol,
+        first_step=math.nan if plan.first_step is None else plan.first_step,
+        min_step=plan.min_step,
+        max_step=plan.max_step,
+        max_steps=min(plan.max_steps, 2**62),
+        controller=plan.controller.numbers,
+        grouped=plan.group_dims > 0,
+        keeps_non_finite=plan.keeps_non_finite,
+        components=field.components,
+        members=field.members or 1,
+        rows=rows,
+        group_rows=rows // math.prod(plan.groups),
+        keep=keep,
+        threads=torch.get_num_threads(),
+        instructions="",
+    )
+
+
+def _laid_out(x: Tensor) -> Tensor:
+    """A tensor's values, as they are and one after the other in memory."""
+    return x.detach().resolve_neg().contiguous()
+
+
+HANDLES: WeakKeyDictionary[Program, Any] = WeakKeyDictionary()
+
+
+def handle(program: Program) -> Any:
+    """A program as the engine has it."""
+    found = HANDLES.get(program)
+    if found is None:
+        found = extension.Program(**vars(Layout(program, extension.UNARY, extension.BINARY).code()))
+        HANDLES[program] = found
+    return found
 
 
 @cache

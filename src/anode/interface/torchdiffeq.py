@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anode.engine.dispatch import run
 from anode.engine.sequential import as_function
 from anode.interface.options import CALLBACKS, adjoint_norm, problem_from
 from anode.ode.continuous import AdjointRate, ContinuousSolve, solve_backward
@@ -60,7 +61,7 @@ def odeint(
         torch.Size([3, 2])
     """
     problem = problem_from(func, y0, t, rtol, atol, method, options, event_fn)
-    solution = Stored().solve(problem).check()
+    solution = run(problem, Stored()).check()
     return solution.ys if event_fn is None else (torch.tensor(solution.t1, dtype=torch.float64).to(t), solution.ys)
 
 

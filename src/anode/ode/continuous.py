@@ -57,16 +57,17 @@ class Continuous(Gradient):
         require(not problem.dense, "dense", True, 'False beside gradient="continuous", which keeps no steps')
         found = problem.dependencies()
         if not problem.is_differentiated(found):
-            return problem.unrecorded(found.slope)
+            return problem.unrecorded()
         require(problem.event is None, "event", problem.event, 'None beside gradient="continuous"')
         if found.computed:
             raise ValueError(
                 "params: f uses tensors that were computed from others which need a gradient, and the continuous "
                 'adjoint cannot find them by itself; pass them in params=, or use gradient="discrete"'
             )
+        problem.refuse_others(found.params)
         plan = problem.plan
         with torch.no_grad():
-            trace = problem.integrate(problem.y0.detach(), slope=found.slope)
+            trace = problem.integrate(problem.y0.detach(), slope=problem.slope)
         done = bool(torch.as_tensor(trace.status == Status.SUCCESS).all())
         if plan.group_dims and not done:
             return problem.solution(trace, trace.outputs, trace.y, "none")  # there is no one end to go back from

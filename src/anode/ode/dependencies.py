@@ -19,12 +19,10 @@ class Dependencies:
     Attributes:
         params: Tensors that need a gradient.
         computed: Whether f also uses results computed from something that needs one, which cannot be named.
-        slope: f at the start, if it was evaluated to find out.
     """
 
     params: tuple[Tensor, ...]
     computed: bool = False
-    slope: Tensor | None = None
 
 
 def captured_tensors(f: Rate, t: Tensor, y: Tensor, known: Sequence[Tensor]) -> tuple[list[Tensor], bool, Tensor]:

@@ -46,12 +46,13 @@ class Discrete(Gradient):
             return Stored().solve(problem)
         found = problem.dependencies()
         if found.computed:
-            return Stored().solve(problem, found.slope)
+            return Stored().solve(problem)
         if not problem.is_differentiated(found):
-            return problem.unrecorded(found.slope)
+            return problem.unrecorded()
+        problem.refuse_others(found.params)
         report: list[Trace] = []
         derivative = problem.derivative(found.params)
-        slope = None if found.slope is None else found.slope.detach()
+        slope = None if problem.slope is None else problem.slope.detach()
         kept = derivative.steps_to_keep(problem.y0, len(problem.plan.tableau.stages))
 
         def run(y0: Tensor) -> Trace:

@@ -31,10 +31,12 @@ class Gradient(ABC):
 
     Attributes:
         compiled: Whether the compiled engine may solve in its place, with a gradient that is exact for the steps taken.
+        twice: Whether the gradient can be differentiated again.
         across_processes: Whether processes that share a batch can use it.
     """
 
     compiled = False
+    twice = False
     across_processes = True
 
     @property

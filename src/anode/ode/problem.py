@@ -48,6 +48,7 @@ class Problem:
         dense: Whether the solution is wanted at any time.
         params: The tensors whose gradients are wanted; ``None`` to find them.
         obstacle: Why the compiled engine does not solve it.
+        slope: f at the start, if it has been evaluated there.
     """
 
     f: Callable[[Tensor, Any], Any]
@@ -64,13 +65,29 @@ class Problem:
 
     def __post_init__(self) -> None:
         self.obstacle = NOT_ASKED
+        self.slope: Tensor | None = None
+        self._found: Dependencies | None = None
         self.rate = self.packing.rate(self.f)
         if isinstance(self.f, Field) and not self.packing.is_tuple:
             self.f.check(self.y0)
 
-    def unrecorded(self, slope: Tensor | None = None) -> Solution:
-        """The solve with nothing to differentiate; ``slope`` is f at the start, if it was evaluated."""
+    def start(self) -> Tensor:
+        """Evaluate f at the start, in a way that serves whoever solves then."""
+        if torch.is_grad_enabled():
+            self.dependencies()
+        if self.slope is None:
+            self.slope = self.rate(self.now, self.y0)
+        return self.slope
+
+    @cached_property
+    def now(self) -> Tensor:
+        """The time at the start, as f sees it."""
+        return clock_for(replace(self.plan, moving_times=self.times)).now()
+
+    def unrecorded(self) -> Solution:
+        """The solve with nothing to differentiate."""
         with torch.no_grad():
+            slope = None if self.slope is None else self.slope.detach()
             trace = self.integrate(self.y0, slope=slope, dense=self.dense)
         return self.solution(trace, trace.outputs, trace.y, "none")
 
@@ -86,17 +103,24 @@ class Problem:
 
     def dependencies(self) -> Dependencies:
         """What f depends on: the tensors that the caller named, or else those that are found."""
+        if self._found is None:
+            self._found = self._find_dependencies()
+        return self._found
+
+    def _find_dependencies(self) -> Dependencies:
         if self.params is not None:
             return Dependencies(tuple(p for p in self.params if p.requires_grad))
         if self.own_derivative is not None:
             return Dependencies(tuple(p for p in self.own_derivative.parameters if p.requires_grad))
         known = self.module_parameters
-        now = clock_for(replace(self.plan, moving_times=self.times)).now()
-        leaves, computed, slope = captured_tensors(self.rate, now, self.y0, known)
+        leaves, computed, self.slope = captured_tensors(self.rate, self.now, self.y0, known)
         params = tuple(p for p in (*known, *leaves) if p.requires_grad)
-        if not computed:
+        return Dependencies(params, computed)
+
+    def refuse_others(self, params: Sequence[Tensor]) -> None:
+        """Let f fail where it comes to depend on a tensor that is not among these."""
+        if self.params is None and self.own_derivative is None:
             self.rate = refuse_others(self.rate, params)
-        return Dependencies(params, computed, slope)
 
     def is_differentiated(self, found: Dependencies) -> bool:
         """Whether there is anything to differentiate for."""

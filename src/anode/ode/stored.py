@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from anode.ode.gradient import Gradient
 from anode.ode.solution import Solution
@@ -19,9 +18,12 @@ if TYPE_CHECKING:
 class Stored(Gradient):
     """The exact gradient of the accepted steps, everything kept by autograd: fast, and differentiable again."""
 
-    def solve(self, problem: Problem, slope: Tensor | None = None) -> Solution:
+    compiled = True
+    twice = True
+
+    def solve(self, problem: Problem) -> Solution:
         if problem.times is not None and torch.is_grad_enabled():
             problem.plan = replace(problem.plan, moving_times=problem.times)
-        trace = problem.integrate(problem.y0, slope=slope, dense=problem.dense)
+        trace = problem.integrate(problem.y0, slope=problem.slope, dense=problem.dense)
         recorded = any(y.requires_grad for y in (trace.y, *trace.outputs))
         return problem.solution(trace, trace.outputs, trace.y, self.name if recorded else "none")
