@@ -6,11 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import torchdiffeq
 from typer.testing import CliRunner
 
+import anode
 from anode.bench import speed
 from anode.bench.sides import fields_in_torch, with_torchdiffeq, your_loop, your_module, your_module_in_fit
 from anode.bench.sides import your_module_in_solve as in_solve
+from anode.bench.sides.in_torch import by_hook, by_odeint
 from anode.bench.speed import PARTS, Found, Part, error_of, kept
 from anode.bench.tables import own
 from anode.bench.tasks import FIELDS, RATES, SPIRAL, Task
@@ -129,7 +132,7 @@ def test_all_ways_to_train_come_to_the_same_losses(fused):
 def test_what_a_module_keeps_besides_computing_is_kept():
     net = fields_in_torch.module(tiny("opaque"))
     task, counts = tiny("opaque", kind="solve"), []
-    solve = your_module.by_counter(your_module.in_torch.by_odeint(task, your_module.anode.odeint), counts)
+    solve = your_module.by_counter(by_odeint(task, anode.odeint), counts)
     with torch.no_grad():
         solve(net, fields_in_torch.start(task))
     assert [len(net.times)] == counts
@@ -176,6 +179,17 @@ def test_who_does_other_work_than_torchdiffeq_is_named():
     ]
     assert [len(row.seconds) for row in checked] == [1, 0, 0, 1, 1]
     assert alike(rows[:3]) == rows[:3]  # nobody to compare with
+
+
+@pytest.mark.parametrize("work", [name for name, point in speed.OWN.items() if point[0].task.kind == "gradient"])
+def test_no_decision_in_a_work_depends_on_rounding(work):
+    task, counts = speed.OWN[work][0].task, []
+    net, start = fields_in_torch.module(task), fields_in_torch.start(task)
+    solve = by_hook(by_odeint(task, torchdiffeq.odeint), counts)
+    for change in (1 - 2e-7, 1.0, 1 + 2e-7):
+        with torch.no_grad():
+            solve(net, tuple(part * change for part in start) if isinstance(start, tuple) else start * change)
+    assert len(set(counts)) == 1
 
 
 def test_the_works_are_those_of_one_thread_and_every_one_has_a_rival():
@@ -230,8 +244,9 @@ def test_what_failed_or_is_not_there_leaves_its_place_in_the_table_empty(monkeyp
     good = Row("solve", "anode, your module in solve", 1, [1e-3], nfe=20, engine="native")
     rival = Row("torchdiffeq", "torchdiffeq", 1, [8e-3], nfe=20)
     broken = Row("diffrax", "diffrax", 1, failed="no memory")
-    _, _, lines = own(Found("module", [[good, rival], [good, broken]], []))
+    quick = replace(rival, label="diffrax", side="diffrax", seconds=[5e-4], nfe=26)
+    _, _, lines = own(Found("module", [[good, rival, quick], [good, broken]], []))
     assert lines == [
-        ["first", "solve", "1 ms", "8 ms (8.0x)", "", "20 / 20 / -", "native"],
+        ["first", "solve", "1 ms", "8 ms (8.0x)", "500 µs (0.50x)", "20 / 20 / 26", "native"],
         ["second", "solve", "1 ms", "", "no memory", "20 / - / -", "native"],
     ]

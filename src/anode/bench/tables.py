@@ -73,7 +73,10 @@ def own_time(row: Row, error: float) -> str:
 
 def ratio(rival: Row, row: Row) -> str:
     """How many times the time of a row its rival takes, if both have one."""
-    return f" ({rival.typical / row.typical:.1f}x)" if rival.seconds and row.seconds else ""
+    if not (rival.seconds and row.seconds):
+        return ""
+    times = rival.typical / row.typical
+    return f" ({times:.1f}x)" if times >= 1 else f" ({times:.2f}x)"
 
 
 def growth(found: Found) -> TextTable:
