@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from anode.bench import speed
 from anode.bench.figures import COLORS, draw
 from anode.bench.sides import RIVALS, ours, version, with_torchdiffeq
-from anode.bench.sides.in_torch import Network, counting
+from anode.bench.sides.fields_in_torch import Network
+from anode.bench.sides.in_torch import by_hook
 from anode.bench.speed import PARTS, Found, Part, bench, keep, kept, one, truth
 from anode.bench.tables import markdown
 from anode.bench.tasks import KINDS, Task
@@ -86,26 +87,29 @@ def test_rows_whose_classes_are_predicted_take_the_steps_that_each_would_take_al
     net = Network(task)
     with torch.no_grad():
         for state in torch.tensor(task.state()).split(1):
-            counting(solve, counts)(net, state)
+            by_hook(solve, counts)(net, state)
     assert len(set(counts)) > 1
     assert ours.work(task).nfe() == pytest.approx([np.mean(counts)], rel=1e-12)
 
 
-def test_diffrax_evaluates_the_network_as_often_as_its_steps_are_said_to(monkeypatch):
+@pytest.mark.parametrize(
+    "task", [SMALL, replace(SMALL, method="euler", step=0.1), replace(SMALL, method="midpoint", step=0.1)]
+)
+def test_diffrax_evaluates_the_network_as_often_as_its_steps_are_said_to(monkeypatch, task):
     pytest.importorskip("diffrax")
     import jax
 
-    from anode.bench.sides import with_diffrax
+    from anode.bench.sides import fields_in_jax, with_diffrax
 
     calls = []
-    call = with_diffrax.Network.__call__
+    call = fields_in_jax.Network.__call__
 
     def counted_call(self, t, y, args):
         jax.debug.callback(calls.append, t)
         return call(self, t, y, args)
 
-    monkeypatch.setattr(with_diffrax.Network, "__call__", counted_call)
-    nfe = with_diffrax.work(SMALL).nfe()
+    monkeypatch.setattr(fields_in_jax.Network, "__call__", counted_call)
+    nfe = with_diffrax.work(task).nfe()
     jax.effects_barrier()
     assert nfe.tolist() == [len(calls)]
 
@@ -188,7 +192,7 @@ def test_a_process_that_dies_is_noticed():
 
 def test_every_part_has_entries_for_all_of_its_values():
     for part in PARTS.values():
-        assert len(part.entries) == max(1, len(part.values))
+        assert len(part.entries) == max(1, len(part.values), len(part.works))
         for entries in part.entries:
             assert {"anode", "torchdiffeq"} <= {entry.library for entry in entries}
             assert {entry.side for entry in entries} <= {*COLORS, "peak"}

@@ -18,6 +18,9 @@ from anode.plots.series import make_logarithmic
 COLORS = {
     "anode": style.MODEL_COLORS["ANODE"],
     "anode, your module": "#7cc8c0",
+    "anode, your module in solve": "#3f9d94",
+    "anode, your module in fit": style.MODEL_COLORS["ANODE"],
+    "anode, your loop": "#a9d6c5",
     "torchdiffeq": style.MODEL_COLORS["NODE"],
     "torchode": "#b0577d",
     "torchode, compiled": "#d9a3ba",
@@ -28,13 +31,16 @@ COLUMNS = 3
 
 
 def draw(out: Path, found: Sequence[Found]) -> None:
-    """Write the pictures into a folder: ``comparisons`` and ``growth``, as far as there is something to show."""
-    points = [one for one in found if not one.part.values and rows_of(one)]
+    """Write the pictures into a folder: ``comparisons``, ``growth`` and ``module``, as far as there is something."""
+    points = [one for one in found if not (one.part.values or one.part.works) and rows_of(one)]
     sweeps = [one for one in found if one.part.values]
     if points:
         style.save(comparisons(points), out / "comparisons")
     if sweeps:
         style.save(growth(sweeps), out / "growth")
+    for one in found:
+        if one.part.works:
+            style.save(own(one), out / one.name)
 
 
 def comparisons(found: Sequence[Found]) -> Figure:
@@ -62,6 +68,26 @@ def comparisons(found: Sequence[Found]) -> Figure:
 def rows_of(found: Found) -> list[Row]:
     """What has a time."""
     return [row for row in found.rows[0] if row.seconds and row.side != "peak"]
+
+
+def own(found: Found) -> Figure:
+    """How long everybody takes with what users write: a line of marks for each work, on a logarithmic axis."""
+    works = found.part.works
+    made = style.figure(9.0, 1.2 + 0.34 * len(works), 1, 1)
+    (ax,) = made.axes
+    drawn = set()
+    for at, rows in enumerate(found.rows):
+        for row in rows:
+            if row.seconds:
+                label = None if row.label in drawn else row.label
+                ax.plot(row.typical * 1e3, at, "o", color=COLORS[row.side], markersize=7, label=label)
+                drawn.add(row.label)
+    ax.set_yticks(range(len(works)), works)
+    ax.set(xscale="log", xlabel="milliseconds", title=found.part.title)
+    ax.invert_yaxis()
+    style.grid(ax)
+    style.shared_legend(made)
+    return made
 
 
 def growth(found: Sequence[Found]) -> Figure:

@@ -14,9 +14,10 @@ import torch
 
 import anode
 from anode.bench.sides import RIVALS, SIDES, version
-from anode.bench.sides.in_torch import Network
+from anode.bench.sides.fields_in_torch import Network
 from anode.bench.tasks import Task
-from anode.bench.turns import Entry, Row, measure
+from anode.bench.turns import Entry, Row, alike, measure
+from anode.bench.works import works
 from anode.checks import lookup
 from anode.experiments.environment import environment
 from anode.files import DamagedFileError, locked, make_folder, read_json, write_json
@@ -41,6 +42,8 @@ class Part:
         values: What changes from point to point of a sweep; none if there is one point.
         axis: What these values are.
         timed: Whether time is of interest, or memory alone.
+        works: Names of the points, where these are different works and no sweep. Then results have to be those of
+            torchdiffeq, and our NFE too.
     """
 
     title: str
@@ -48,6 +51,7 @@ class Part:
     values: tuple[float, ...] = ()
     axis: str = ""
     timed: bool = True
+    works: tuple[str, ...] = ()
 
 
 def one(title: str, *entries: Entry) -> Part:
@@ -80,6 +84,7 @@ def sweep(title: str, axis: str, values: Sequence[float], task: Callable[[Any], 
 
 
 TWENTY = replace(TOY, members=20)
+OWN = works(TOY, EXACT)
 PARTS: dict[str, Part] = {
     "toy": one(
         "a training iteration of the toy experiments, one thread",
@@ -97,11 +102,6 @@ PARTS: dict[str, Part] = {
         peak(1),
     ),
     "small": one("4-32-4, to t = 100 with tolerance 1e-6, with gradient, one thread", *everybody(SMALL, peak(1))),
-    "module": one(
-        "a training iteration with a module of your own, one thread",
-        Entry("anode.odeint", "anode, your module", TOY),
-        Entry("torchdiffeq", "torchdiffeq", TOY),
-    ),
     "predict": one("classes of 100,000 rows, two threads", *everybody(PREDICT, peak(2), threads=2)),
     "batch": sweep("batch", "points", (1, 8, 64, 512, 4096), lambda n: replace(NET, batch=n)),
     "width": sweep("width", "width", (8, 32, 128, 512), lambda n: replace(NET, sizes=(8, n, n, 8))),
@@ -116,6 +116,7 @@ PARTS: dict[str, Part] = {
         lambda tol: replace(EXACT, tol=tol),
     ),
     "memory": sweep("memory", "points", (1024, 4096, 16384), lambda n: replace(NET, batch=n, t1=10.0), timed=False),
+    "module": Part("what users write themselves, one thread", tuple(OWN.values()), works=tuple(OWN)),
 }
 
 
@@ -125,7 +126,7 @@ class Found:
 
     Attributes:
         rows: Of every point.
-        errors: Of a work-precision diagram, of every row.
+        errors: Of every row, where there are solves whose truth is known; NaN for other solves.
         when: The day it was measured.
     """
 
@@ -161,22 +162,27 @@ def bench(out: Path, names: Sequence[str], turns: int, bars: Bars) -> list[Found
 def measured(name: str, turns: int, bars: Bars) -> Found:
     """Measure a part; libraries that are not there are left out."""
     part = PARTS[name]
-    rows = []
+    rows, errors = [], []
     for i, entries in enumerate(part.entries):
         here = [entry for entry in entries if entry.library not in RIVALS or version(entry.library)]
-        where = f"{part.axis} {part.values[i]:g}, " if part.values else ""
+        where = f"{part.axis} {part.values[i]:g}, " if part.values else f"{part.works[i]}, " if part.works else ""
 
         def show(done: int, total: int, label: str, before: int = i, where: str = where) -> None:
             bars.show(name, before * total + done, len(part.entries) * total, where + label)
 
-        rows.append(measure(here, turns if part.timed else 0, show))
-    errors = [[error_of(row) for row in point] for point in rows] if name == "tolerance" else []
-    return Found(name, rows, errors)
+        found = measure(here, turns if part.timed else 0, show)
+        rows.append(alike(found) if part.works else found)
+        errors.append([error_of(entry, row) for entry, row in zip(here, rows[-1], strict=True)])
+    known = any(math.isfinite(error) for point in errors for error in point)
+    return Found(name, rows, errors if known else [])
 
 
-def error_of(row: Row) -> float:
-    """How far a row of the work-precision diagram is from the truth."""
-    return float(np.abs(np.array(row.outcome) - truth()[: len(row.outcome)]).max()) if row.outcome else float("nan")
+def error_of(entry: Entry, row: Row) -> float:
+    """How far the outcome of :data:`EXACT`, with any tolerance or batch, is from the truth; NaN for other tasks."""
+    known = replace(entry.task, tol=EXACT.tol, batch=EXACT.batch) == EXACT
+    if not known or not row.outcome:
+        return math.nan
+    return float(np.abs(np.array(row.outcome) - truth()[: len(row.outcome)]).max())
 
 
 @cache
@@ -198,6 +204,7 @@ def keep(out: Path, found: Found) -> None:
         "title": found.part.title,
         "axis": found.part.axis,
         "values": found.part.values,
+        "works": found.part.works,
         "points": without_nan([[asdict(row) for row in rows] for rows in found.rows]),
         "errors": without_nan(found.errors),
     }
@@ -221,6 +228,7 @@ def kept(out: Path, name: str) -> Found:
         rows = [[read_row(row) for row in rows] for rows in content["points"]]
         errors = [[math.nan if error is None else float(error) for error in point] for point in content["errors"]]
         right = content["format"] == FORMAT and content["values"] == list(part.values)
+        right = right and content.get("works", []) == list(part.works)
         right = right and len(rows) == len(part.entries) and all(rows)
         if right and (not errors or [len(point) for point in errors] == [len(point) for point in rows]):
             return Found(name, rows, errors, content["environment"]["date"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite, nan
 
 from anode.bench.speed import Found
 from anode.bench.turns import Row
@@ -13,7 +14,12 @@ TextTable = tuple[str, list[str], list[list[str]]]
 
 def tables(found: Sequence[Found]) -> list[TextTable]:
     """A table for every part."""
-    return [growth(one) if one.part.values else comparison(one) for one in found]
+    return [table(one) for one in found]
+
+
+def table(found: Found) -> TextTable:
+    """The table of a part."""
+    return growth(found) if found.part.values else own(found) if found.part.works else comparison(found)
 
 
 def comparison(found: Found) -> TextTable:
@@ -39,6 +45,38 @@ def comparison(found: Found) -> TextTable:
     if not peaks:
         columns, shown = columns[:-1], [row[:-1] for row in shown]
     return found.part.title, columns, shown
+
+
+OWN_RIVALS = ("torchdiffeq", "diffrax")
+
+
+def own(found: Found) -> TextTable:
+    """A part with works: a line for each way to use anode, with its rivals and how many times its time they take."""
+    shown = []
+    for i, (work, rows) in enumerate(zip(found.part.works, found.rows, strict=True)):
+        errors = found.errors[i] if found.errors else [nan] * len(rows)
+        times = {row.label: own_time(row, error) for row, error in zip(rows, errors, strict=True)}
+        theirs = {row.label: row for row in rows if row.label in OWN_RIVALS}
+        for row in rows:
+            if row.label not in theirs:
+                rivals = [theirs.get(rival) for rival in OWN_RIVALS]
+                cells = [times[rival.label] + ratio(rival, row) if rival else "" for rival in rivals]
+                nfe = " / ".join(f"{each.nfe:.0f}" if each and each.nfe else "-" for each in (row, *rivals))
+                shown.append([work, row.label, times[row.label], *cells, nfe, row.engine])
+    return found.part.title, ["", "with", "anode", *OWN_RIVALS, "NFE, first solve", "engine"], shown
+
+
+def own_time(row: Row, error: float) -> str:
+    """A time, and the error where it is known; or why there is none."""
+    return row.failed or seconds(row.typical) + (f", {error:.0e}" if isfinite(error) else "")
+
+
+def ratio(rival: Row, row: Row) -> str:
+    """How many times the time of a row its rival takes, if both have one."""
+    if not (rival.seconds and row.seconds):
+        return ""
+    times = rival.typical / row.typical
+    return f" ({times:.1f}x)" if times >= 1 else f" ({times:.2f}x)"
 
 
 def growth(found: Found) -> TextTable:

@@ -20,6 +20,25 @@ Array = NDArray[Any]
 
 KINDS = ("train", "gradient", "solve", "predict")
 
+FIELDS = ("network", "opaque", "squash", "cubic", "cubic network", "lotka-volterra", "second order", "density")
+"""Right-hand sides as users write them, from the same weights in every library.
+
+- ``network``: a perceptron, with time as one more input if the task says so.
+- ``opaque``: the same, but each evaluation also appends the time to a list. Only torch can compute it.
+- ``squash``: layers ``(W y + b) * sigmoid(gate(t)) + shift(t)``, with an activation after each.
+- ``cubic``: ``y**3 @ A`` with a learned matrix.
+- ``cubic network``: the perceptron of ``y**3``.
+- ``lotka-volterra``: predators and prey, with four learned rates.
+- ``second order``: position and velocity, one after the other in the state; the perceptron gives the acceleration.
+- ``density``: the perceptron moves points, and a second part of the state collects minus its exact divergence.
+"""
+
+SPIRAL = ((-0.1, 2.0), (-2.0, -0.1))
+"""The matrix of ``cubic``."""
+
+RATES = (1.5, 1.0, 3.0, 1.0)
+"""Of ``lotka-volterra``: births of prey, deaths of prey by predators, deaths of predators, their births by prey."""
+
 
 @cache
 def points(dim: int, seed: int) -> toy.Dataset:
@@ -44,6 +63,10 @@ class Task:
         members: How many models are trained.
         epochs: Passes over the data.
         double: Whether to compute in double precision.
+        field: The right-hand side, one of :data:`FIELDS`.
+        method: The Runge-Kutta method, by torchdiffeq's name.
+        step: The step size of a method with fixed steps; 0 to choose steps by the tolerances.
+        fused: Whether training in torch uses its fused Adam.
     """
 
     kind: str
@@ -57,6 +80,10 @@ class Task:
     members: int = 1
     epochs: int = 1
     double: bool = False
+    field: str = "network"
+    method: str = "dopri5"
+    step: float = 0.0
+    fused: bool = False
 
     @property
     def dim(self) -> int:
@@ -80,6 +107,11 @@ class Task:
             matrix, bias = (random.uniform(-bound, bound, shape) for shape in ((outputs, columns), (outputs,)))
             made.append((matrix.astype(self.dtype), bias.astype(self.dtype)))
         return made
+
+    def gates(self) -> list[Array]:
+        """For each layer of ``squash``, [3, outputs]: slope and offset of its gate, and the slope of its shift."""
+        random = np.random.default_rng(500)
+        return [random.uniform(-1, 1, (3, outputs)).astype(self.dtype) for outputs in self.sizes[1:]]
 
     def head(self, member: int = 0) -> tuple[Array, Array]:
         """The linear layer that predicts."""
@@ -120,8 +152,11 @@ class Task:
     def operations(self, nfe: float) -> float:
         """Multiplications and additions of one model, given how often a solve evaluates it on average.
 
-        Twice as many again for a gradient. What is computed a second time is not counted.
+        Twice as many again for a gradient. What is computed a second time is not counted. Only those of perceptrons
+        are known; 0 for other right-hand sides.
         """
+        if self.field not in ("network", "opaque"):
+            return 0.0
         layers = zip(self.sizes, self.sizes[1:], strict=False)
         evaluation = sum(2 * self.batch * n * (m + (self.time and i == 0)) for i, (m, n) in enumerate(layers))
         return nfe * evaluation * (3 if self.kind in ("train", "gradient") else 1)

@@ -21,6 +21,9 @@ from anode.bench.tasks import Task
 TOLERATED = 0.1
 """How far results may be apart: after hundreds of iterations with other steps, losses are some per cent apart."""
 
+STRICT = 1e-3
+"""How far results of single solves and of a few iterations may be apart."""
+
 SECONDS = 0.3
 """How long a turn is, if a task does not take longer."""
 
@@ -60,6 +63,7 @@ class Row:
         outcome: The first losses, states or classes.
         gigaflops: What was computed in a second, that is once and again for gradients.
         failed: Why there is nothing else.
+        engine: Which of anode's engines worked, and why not the compiled one.
     """
 
     label: str
@@ -72,6 +76,7 @@ class Row:
     outcome: list[float] = field(default_factory=list)
     gigaflops: float = 0.0
     failed: str = ""
+    engine: str = ""
 
     @property
     def typical(self) -> float:
@@ -188,5 +193,23 @@ def agreeing(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         apart = difference(row, rows[0]) if row.side != "peak" and not (row.failed or rows[0].failed) else 0.0
         other = "" if apart < TOLERATED else f"came to another result, {100 * apart:.0f} % apart"
+        checked.append(replace(row, failed=row.failed or other, seconds=[] if other else row.seconds))
+    return checked
+
+
+def alike(rows: Sequence[Row]) -> list[Row]:
+    """The same rows; those that do not do what torchdiffeq does count as failed.
+
+    All have to come to its result, and anode has to evaluate the right-hand side as often: its decisions are the same.
+    """
+    theirs = next((row for row in rows if row.side == "torchdiffeq" and not row.failed), None)
+    if theirs is None:
+        return list(rows)
+    checked = []
+    for row in rows:
+        apart = difference(row, theirs)
+        other = "" if row.failed or apart <= STRICT else f"came to another result than torchdiffeq, {apart:.1e} apart"
+        if not (row.failed or other) and row.side.startswith("anode") and row.nfe != theirs.nfe:
+            other = f"took {row.nfe:.0f} evaluations in place of torchdiffeq's {theirs.nfe:.0f}"
         checked.append(replace(row, failed=row.failed or other, seconds=[] if other else row.seconds))
     return checked

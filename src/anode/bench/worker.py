@@ -42,7 +42,7 @@ def main() -> None:
             work, iterations = module.work(task), task.iterations
             outcome = work.run()  # which also warms it up, and compiles what has to be compiled
             answer = {"outcome": outcome.ravel()[:200].tolist(), "megabytes": peak_megabytes() - before}
-            answer |= counted(work.nfe())
+            answer |= {**counted(work.nfe()), "engine": work.engine()}
         else:
             assert work is not None
             answer = {"seconds": turn(work.run, request["seconds"]) / iterations}

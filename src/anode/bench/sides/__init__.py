@@ -20,15 +20,20 @@ class Work:
         run: Does it once. Returns what came of it: the losses of training, or the final states.
         nfe: Does it once more and counts. Returns how often each solve evaluates the network, [solves] or
             [solves, members]; 0 where this cannot be told.
+        engine: Does it once more and says which of anode's engines worked; empty for other libraries.
     """
 
     run: Callable[[], Array]
     nfe: Callable[[], Array]
+    engine: Callable[[], str] = str
 
 
 SIDES = {
     "anode": "ours",
     "anode, your module": "your_module",
+    "anode, your module in solve": "your_module_in_solve",
+    "anode, your module in fit": "your_module_in_fit",
+    "anode, your loop": "your_loop",
     "torchdiffeq": "with_torchdiffeq",
     "torchode": "with_torchode",
     "torchode, compiled": "with_torchode_compiled",
@@ -36,8 +41,9 @@ SIDES = {
     "diffrax": "with_diffrax",
     "peak": "machine",
 }
-"""Modules by name, which begins with the library's. ``anode, your module`` is a module of the user's, evaluated by
-torch; ``peak`` what the machine can do at best."""
+"""Modules by name, which begins with the library's. ``anode, your module`` is a module of the user's in ``odeint``, and
+there are others for ``solve`` and ``fit``; ``anode, your loop`` is a model of ours in a training loop of the user's;
+``peak`` is what the machine can do at best."""
 
 RIVALS = ("torchdiffeq", "torchode", "torchdyn", "diffrax")
 

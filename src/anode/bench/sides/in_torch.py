@@ -4,101 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from anode.bench.sides import Work
+from anode.bench.sides.fields_in_torch import flat, linear, module, start
 from anode.bench.tasks import Array, Task
 
-LAYERS = {"relu": nn.ReLU, "softplus": nn.Softplus, "tanh": nn.Tanh, "gelu": nn.GELU, "silu": nn.SiLU}
-Solve = Callable[[nn.Module, Tensor], Tensor]
+Solve = Callable[[nn.Module, Any], Any]
+Count = Callable[[Solve, list[int]], Solve]
+"""Makes a solver that does the same, and appends to a list how often each solve evaluates the network."""
 
 
-class Network(nn.Module):
-    """The right-hand side as users write it."""
+def by_hook(solve: Solve, counts: list[int]) -> Solve:
+    """Count the calls of the module."""
 
-    def __init__(self, task: Task) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        for (matrix, bias), activation in zip(task.weights(), task.activations, strict=True):
-            layers.append(linear(matrix, bias))
-            if activation != "none":
-                layers.append(LAYERS[activation]())
-        self.net, self.time = nn.Sequential(*layers), task.time
-
-    def forward(self, t: Tensor, y: Tensor, args: object = None) -> Tensor:
-        """Time is appended to the state as one more column; ``args`` is what torchdyn passes."""
-        return self.net(torch.cat([y, t.expand(len(y)).unsqueeze(1)], dim=1) if self.time else y)
-
-
-def linear(matrix: Array, bias: Array) -> nn.Linear:
-    """A layer with given weights."""
-    layer = nn.Linear(*reversed(matrix.shape))
-    layer.weight, layer.bias = (nn.Parameter(torch.tensor(values)) for values in (matrix, bias))
-    return layer
-
-
-def work(task: Task, solve: Solve) -> Work:
-    """Any task of one model, given how to get from y(0) to y(t1)."""
-    assert task.members == 1
-    y0, net = torch.tensor(task.state()), Network(task)
-    head = linear(*task.head())
-    model = nn.ModuleList([net, head])
-    start = deepcopy(model.state_dict())
-
-    def train(solve: Solve) -> Array:
-        data = task.data()
-        model.load_state_dict(start)
-        adam = torch.optim.Adam(model.parameters(), lr=1e-3)
-        losses = []
-        for epoch in range(task.epochs):
-            for batch in task.order(epoch).split(task.batch):
-                x = torch.cat([data.x[batch], torch.zeros(len(batch), task.zeros)], 1)
-                loss = nn.functional.smooth_l1_loss(head(solve(net, x)), data.y[batch])
-                adam.zero_grad()
-                loss.backward()
-                adam.step()
-                losses.append(loss.item())
-        return np.array(losses)
-
-    def gradient(solve: Solve) -> Array:
-        net.zero_grad()
-        y1 = solve(net, y0)
-        y1.sum().backward()
-        return y1.detach().numpy()
-
-    @torch.no_grad()
-    def forward(solve: Solve) -> Array:
-        return solve(net, y0).numpy()
-
-    @torch.no_grad()
-    def predict(solve: Solve) -> Array:
-        rows = torch.from_numpy(task.rows)
-        offset, scale = (torch.from_numpy(part).to(rows) for part in (task.estimator.offset_, task.estimator.scale_))
-        x = torch.cat([(rows - offset) / scale, torch.zeros(len(rows), task.zeros)], 1)
-        return classes(head(solve(net, x))).numpy()
-
-    run = {"train": train, "gradient": gradient, "solve": forward, "predict": predict}[task.kind]
-
-    def nfe() -> Array:
-        counts: list[int] = []
-        run(counting(solve, counts))
-        return np.array(counts)
-
-    return Work(lambda: run(solve), nfe)
-
-
-def classes(scores: Tensor) -> Tensor:
-    """What is predicted, given one score of the second class or scores of all."""
-    return (scores[:, 0] > 0).long() if scores.shape[1] == 1 else scores.argmax(1)
-
-
-def counting(solve: Solve, counts: list[int]) -> Solve:
-    """The same solver, which appends how often each solve calls the module."""
-
-    def counted(net: nn.Module, y0: Tensor) -> Tensor:
+    def counted(net: nn.Module, y0: Any) -> Any:
         calls: list[None] = []
         hook = net.register_forward_hook(lambda *_: calls.append(None))
         y1 = solve(net, y0)
@@ -107,3 +31,107 @@ def counting(solve: Solve, counts: list[int]) -> Solve:
         return y1
 
     return counted
+
+
+def work(task: Task, solve: Solve, count: Count = by_hook, engine: Callable[[], str] = str) -> Work:
+    """Any task of one model, given how to get from y(0) to y(t1)."""
+    assert task.members == 1
+    net, head = module(task), linear(*task.head())
+    run = {"train": by_hand, "gradient": differentiating, "solve": forward, "predict": predicting}[task.kind]
+    does = run(task, net, head)
+
+    def nfe() -> Array:
+        counts: list[int] = []
+        does(count(solve, counts))
+        return np.array(counts)
+
+    return Work(lambda: does(solve), nfe, engine)
+
+
+def by_hand(task: Task, net: nn.Module, head: nn.Module) -> Callable[[Solve], Array]:
+    """Training of a right-hand side and a head."""
+    both = nn.ModuleList([net, head])
+
+    def run(solve: Solve) -> Array:
+        def predict(x: Tensor) -> Tensor:
+            return head(solve(net, torch.cat([x, torch.zeros(len(x), task.zeros)], 1)))
+
+        return train(predict)
+
+    train = loop(task, both)
+    return run
+
+
+def loop(task: Task, model: nn.Module) -> Callable[[Callable[[Tensor], Tensor]], Array]:
+    """Training of a model from the weights that it has now, by a loop as users write it; returns the losses."""
+    before = deepcopy(model.state_dict())
+
+    def train(predict: Callable[[Tensor], Tensor]) -> Array:
+        data = task.data()
+        model.load_state_dict(before)
+        adam = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True if task.fused else None)
+        losses = []
+        for epoch in range(task.epochs):
+            for batch in task.order(epoch).split(task.batch):
+                loss = nn.functional.smooth_l1_loss(predict(data.x[batch]), data.y[batch])
+                adam.zero_grad()
+                loss.backward()
+                adam.step()
+                losses.append(loss.item())
+        return np.array(losses)
+
+    return train
+
+
+def differentiating(task: Task, net: nn.Module, head: nn.Module) -> Callable[[Solve], Array]:
+    """A solve, and the gradient of the sum of its final state."""
+    y0 = start(task)
+
+    def run(solve: Solve) -> Array:
+        net.zero_grad()
+        y1 = flat(solve(net, y0))
+        y1.sum().backward()
+        return y1.detach().numpy()
+
+    return run
+
+
+def forward(task: Task, net: nn.Module, head: nn.Module) -> Callable[[Solve], Array]:
+    """A solve alone."""
+    y0 = start(task)
+
+    @torch.no_grad()
+    def run(solve: Solve) -> Array:
+        return flat(solve(net, y0)).numpy()
+
+    return run
+
+
+def predicting(task: Task, net: nn.Module, head: nn.Module) -> Callable[[Solve], Array]:
+    """The classes of many rows."""
+
+    @torch.no_grad()
+    def run(solve: Solve) -> Array:
+        rows = torch.from_numpy(task.rows)
+        offset, scale = (torch.from_numpy(part).to(rows) for part in (task.estimator.offset_, task.estimator.scale_))
+        x = torch.cat([(rows - offset) / scale, torch.zeros(len(rows), task.zeros)], 1)
+        return classes(head(solve(net, x))).numpy()
+
+    return run
+
+
+def classes(scores: Tensor) -> Tensor:
+    """What is predicted, given one score of the second class or scores of all."""
+    return (scores[:, 0] > 0).long() if scores.shape[1] == 1 else scores.argmax(1)
+
+
+def by_odeint(task: Task, odeint: Callable[..., Any]) -> Solve:
+    """How to solve with torchdiffeq's function, or one that has its arguments."""
+    span = torch.tensor([0.0, task.t1])
+    options = {"options": {"step_size": task.step}} if task.step else {}
+
+    def solve(net: nn.Module, y0: Any) -> Any:
+        ys = odeint(net, y0, span, rtol=task.tol, atol=task.tol, method=task.method, **options)
+        return tuple(y[-1] for y in ys) if isinstance(ys, tuple) else ys[-1]
+
+    return solve

@@ -9,7 +9,7 @@ import torch
 
 import anode
 from anode.bench.sides import Work
-from anode.bench.sides.in_torch import Network
+from anode.bench.sides.fields_in_torch import Network
 from anode.bench.tasks import Array, Task
 
 

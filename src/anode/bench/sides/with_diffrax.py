@@ -1,6 +1,8 @@
 """diffrax, compiled by XLA, with equinox for the network and optax for Adam.
 
 The whole batch is one state with one step size, as in torchdiffeq. Several models are one by ``vmap``.
+The adjoint is the default, ``RecursiveCheckpointAdjoint``. Measured, ``DirectAdjoint`` takes at least twice as long for
+training and many times as long for density flows.
 """
 
 from __future__ import annotations
@@ -15,68 +17,47 @@ import numpy as np
 import optax
 
 from anode.bench.sides import Work
+from anode.bench.sides.fields_in_jax import Model, field, start
 from anode.bench.tasks import Array, Task
 
 jax.config.update("jax_platforms", "cpu")
 
-ACTIVATIONS = {
-    "none": lambda x: x,
-    "relu": jax.nn.relu,
-    "softplus": jax.nn.softplus,
-    "tanh": jnp.tanh,
-    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
-    "silu": jax.nn.silu,
-}
-
-
-class Network(eqx.Module):
-    """The right-hand side, and a linear layer for what comes of it."""
-
-    weights: list[tuple[jax.Array, jax.Array]]
-    head: tuple[jax.Array, jax.Array]
-    activations: tuple[str, ...] = eqx.field(static=True)
-    time: bool = eqx.field(static=True)
-
-    def __call__(self, t: jax.Array, y: jax.Array, args: Any) -> jax.Array:
-        if self.time:
-            y = jnp.concatenate([y, jnp.broadcast_to(t, (len(y), 1)).astype(y.dtype)], 1)
-        for (matrix, bias), activation in zip(self.weights, self.activations, strict=True):
-            y = ACTIVATIONS[activation](y @ matrix.T + bias)
-        return y
+METHODS = {"dopri5": diffrax.Dopri5, "euler": diffrax.Euler, "midpoint": diffrax.Midpoint}
+STAGES = {"dopri5": 6, "euler": 1, "midpoint": 2}
+"""Evaluations in every step."""
 
 
 def work(task: Task) -> Work:
     """A task."""
     jax.config.update("jax_enable_x64", task.double)
 
-    def network(member: int) -> Network:
-        weights = [(jnp.asarray(matrix), jnp.asarray(bias)) for matrix, bias in task.weights(member)]
-        head = tuple(jnp.asarray(part) for part in task.head(member))
-        return Network(weights, head, task.activations, task.time)
+    def network(member: int) -> Model:
+        return field(task, member), tuple(jnp.asarray(part) for part in task.head(member))
 
-    def solve(net: Network, y0: jax.Array) -> diffrax.Solution:
+    def solve(model: Model, y0: Any) -> diffrax.Solution:
+        fixed = diffrax.ConstantStepSize()
         return diffrax.diffeqsolve(
-            diffrax.ODETerm(net),
-            diffrax.Dopri5(),
+            diffrax.ODETerm(model[0]),
+            METHODS[task.method](),
             t0=0.0,
             t1=task.t1,
-            dt0=None,
+            dt0=task.step or None,
             y0=y0,
-            stepsize_controller=diffrax.PIDController(rtol=task.tol, atol=task.tol),
+            stepsize_controller=fixed if task.step else diffrax.PIDController(rtol=task.tol, atol=task.tol),
         )
 
-    def end(net: Network, y0: jax.Array) -> jax.Array:
-        return solve(net, y0).ys[-1]
+    def end(model: Model, y0: Any) -> jax.Array:
+        return jnp.concatenate([y[-1] for y in jax.tree.leaves(solve(model, y0).ys)], 1)
 
-    def loss(net: Network, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-        solution = solve(net, jnp.concatenate([x, jnp.zeros((len(x), task.zeros))], 1))
-        matrix, bias = net.head
+    def loss(model: Model, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+        solution = solve(model, jnp.concatenate([x, jnp.zeros((len(x), task.zeros))], 1))
+        matrix, bias = model[1]
         value = optax.losses.huber_loss(solution.ys[-1] @ matrix.T + bias, y).mean()
         return value, solution.stats["num_steps"]
 
     adam = optax.adam(1e-3)
 
-    def step(net: Network, state: Any, x: jax.Array, y: jax.Array) -> tuple[Network, Any, tuple[jax.Array, jax.Array]]:
+    def step(net: Model, state: Any, x: jax.Array, y: jax.Array) -> tuple[Model, Any, tuple[jax.Array, jax.Array]]:
         loss_and_steps, gradients = eqx.filter_value_and_grad(loss, has_aux=True)(net, x, y)
         updates, state = adam.update(gradients, state)
         return eqx.apply_updates(net, updates), state, loss_and_steps
@@ -108,12 +89,12 @@ def work(task: Task) -> Work:
     def train() -> Array:
         return np.array([np.atleast_1d(value)[0] for value in course()[0]])
 
-    net, y0 = network(0), jnp.asarray(task.state())
+    net, y0 = network(0), start(task)
     forward = eqx.filter_jit(end)
 
     @eqx.filter_jit
-    def value_and_gradient(net: Network, y0: jax.Array) -> Any:
-        def total(net: Network) -> tuple[jax.Array, jax.Array]:
+    def value_and_gradient(net: Model, y0: Any) -> Any:
+        def total(net: Model) -> tuple[jax.Array, jax.Array]:
             y1 = end(net, y0)
             return y1.sum(), y1
 
@@ -124,9 +105,9 @@ def work(task: Task) -> Work:
         return np.asarray(y1)
 
     @eqx.filter_jit
-    def classes(net: Network, rows: jax.Array, offset: jax.Array, scale: jax.Array) -> jax.Array:
+    def classes(net: Model, rows: jax.Array, offset: jax.Array, scale: jax.Array) -> jax.Array:
         start = jnp.concatenate([(rows - offset) / scale, jnp.zeros((len(rows), task.zeros))], 1)
-        matrix, bias = net.head
+        matrix, bias = net[1]
         scores = end(net, start) @ matrix.T + bias
         return (scores[:, 0] > 0).astype(int) if scores.shape[1] == 1 else scores.argmax(1)
 
@@ -135,9 +116,9 @@ def work(task: Task) -> Work:
         return np.asarray(classes(net, task.rows, *parts))
 
     def nfe() -> Array:
-        stages, first = 6, 1  # of every step; at the start. To choose the first step none: in 0.7.2 it is always 0.01
+        first = 1 if task.method == "dopri5" else 0  # at the start; none to choose a step: in 0.7.2 it is always 0.01
         steps = course()[1] if task.kind == "train" else [eqx.filter_jit(solve)(net, y0).stats["num_steps"]]
-        return first + stages * np.array(steps)
+        return first + STAGES[task.method] * np.array(steps)
 
     runs = {"train": train, "gradient": gradient, "solve": lambda: np.asarray(forward(net, y0)), "predict": predict}
     return Work(runs[task.kind], nfe)

@@ -1,0 +1,43 @@
+"""``anode.solve`` on a module of the user's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+import anode
+from anode.bench.sides import Work, in_torch
+from anode.bench.sides.fields_in_torch import module, start
+from anode.bench.sides.in_torch import Solve
+from anode.bench.tasks import Task
+
+
+def solution(task: Task, net: nn.Module, y0: Any) -> anode.Solution:
+    """A solve, as a user writes it."""
+    steps: dict[str, Any] = {"step_size": task.step} if task.step else {"rtol": task.tol, "atol": task.tol}
+    return anode.solve(net, y0, (0.0, task.t1), method=task.method, **steps).check()
+
+
+def engine_of(task: Task) -> str:
+    """Which engine solves a task, with a gradient if it asks for one."""
+    with torch.set_grad_enabled(task.kind in ("train", "gradient")):
+        return str(solution(task, module(task), start(task)).engine)
+
+
+def work(task: Task) -> Work:
+    """A task."""
+
+    def solve(net: nn.Module, y0: Any) -> Any:
+        return solution(task, net, y0).y1
+
+    def by_stats(_: Solve, counts: list[int]) -> Solve:
+        def counted(net: nn.Module, y0: Any) -> Any:
+            solved = solution(task, net, y0)
+            counts.append(solved.stats.nfe)
+            return solved.y1
+
+        return counted
+
+    return in_torch.work(task, solve, by_stats, lambda: engine_of(task))
