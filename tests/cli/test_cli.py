@@ -414,7 +414,7 @@ WATCHED = """
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are begun without
-from anode.train.fit import Training
+from anode.train.training import Training
 validate, seen = Training.validate, Path(sys.argv.pop(1))
 Training.validate = lambda self: (validate(self), seen.touch())
 from anode.cli import run

@@ -325,7 +325,7 @@ SLOW = """
 import sys, time
 from pathlib import Path
 from anode.train import fit as module
-from anode.train.fit import Training
+from anode.train.training import Training
 module.fit.__kwdefaults__["checkpoint_every"] = 0
 iterate, seen = Training.iterate, Path(sys.argv.pop(1))
 

@@ -236,7 +236,7 @@ def test_an_interruption_is_a_warning_and_leaves_a_model(monkeypatch):
     def interrupted(loop, between, pressed):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("anode.train.fit.Training.loop", interrupted)
+    monkeypatch.setattr("anode.train.training.Training.loop", interrupted)
     with pytest.warns(UserWarning, match="training was interrupted"):
         model = iris_classifier()
     assert model.predict(IRIS.data).shape == (150,)

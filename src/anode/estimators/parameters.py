@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from torch import nn
 
-from anode.checks import number, require
+from anode.checks import number
 from anode.models.augment import Augment
 from anode.ode.solver import Solver
 from anode.train.callbacks import Callback
@@ -107,8 +107,6 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         options = {name: given[name] for name in FOR_FIT}
         if not isinstance(given["optimizer"], str):  # it sets these itself, and fit refuses them
             options |= {name: None for name in ("lr", "weight_decay") if not self._is_changed(name)}
-        takes = "a list or tuple of anode.Callback objects"
-        require(isinstance(self.callbacks, list | tuple), "callbacks", self.callbacks, takes)
         batch_size = number("batch_size", BATCH if self.batch_size == "auto" else given["batch_size"], whole=True)
         return {
             **options,

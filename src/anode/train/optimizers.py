@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from anode.checks import lookup, require
+from anode.checks import describe, lookup, require
 from anode.train.adam import Adam
 
 MakeOptimizer = Callable[[list[Tensor]], Optimizer]
@@ -49,7 +49,8 @@ def optimizer_of(
         return lookup("optimizer", make, OPTIMIZERS)(parameters, lr=rates, weight_decay=weight_decay)  # type: ignore[call-arg]
     made = make(parameters)
     if not isinstance(made, Optimizer):
-        raise TypeError(f"optimizer: takes a function that returns a torch.optim.Optimizer, got {type(made).__name__}")
+        takes = "a function that returns a torch.optim.Optimizer"
+        raise TypeError(f"optimizer: takes {takes}, got one that returned {describe(made)}")
     closure = inspect.signature(made.step).parameters.get("closure")
     needed = closure is not None and closure.default is inspect.Parameter.empty
     require(not needed, "optimizer", type(made).__name__, "one whose step() needs no closure")
@@ -69,8 +70,11 @@ class Schedule:
 
     def __init__(self, make: MakeScheduler | None, optimizer: Optimizer) -> None:
         self.scheduler = None if make is None else make(optimizer)
-        takes = "a function that returns a torch.optim.lr_scheduler.LRScheduler"
-        require(self.scheduler is None or isinstance(self.scheduler, LRScheduler), "scheduler", self.scheduler, takes)
+        takes = "a function that returns a torch.optim.lr_scheduler.LRScheduler of the optimizer that it is given"
+        if make is not None and not isinstance(self.scheduler, LRScheduler):
+            raise TypeError(f"scheduler: takes {takes}, got one that returned {describe(self.scheduler)}")
+        its_own = self.scheduler is None or self.scheduler.optimizer is optimizer
+        require(its_own, "scheduler", type(self.scheduler).__name__, f"{takes}, not of another one")
 
     @property
     def follows_validation(self) -> bool:
