@@ -17,9 +17,10 @@ import anode
 from anode.cli import app
 from anode.cli.console import show_warning
 from anode.experiments import workers
+from anode.experiments.options import TrainOptions
 from anode.experiments.reproduce import Settings, planned
 from anode.experiments.runs import Place
-from anode.experiments.single import TrainOptions, load_saved
+from anode.experiments.single import load_saved
 from anode.experiments.study import Drawing
 from anode.experiments.toy import protocols
 from anode.experiments.toy.runs import ToyRun
@@ -292,7 +293,7 @@ def test_reproduce_prints_the_claims_and_where_the_report_is(invoke, small, tmp_
 
 
 def test_reproduce_lists_the_repeats_that_failed(invoke, small, tmp_path, monkeypatch):
-    from anode.train.history import Failure
+    from anode.train.record import Failure
 
     real = ToyRun.train
 

@@ -1,10 +1,12 @@
-"""The parameters of an estimator: what they mean, their defaults, and which of them training takes."""
+"""The parameters of an estimator: what they mean, in the help of both; their defaults; which of them training takes."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -16,6 +18,9 @@ from anode.ode.solver import Solver
 from anode.train.callbacks import Callback
 from anode.train.optimizers import MakeOptimizer, MakeScheduler
 
+K = TypeVar("K", bound=type[Any])
+SECTION = re.compile(r"^(Args|Attributes|Example):\n", re.MULTILINE)
+MERGED = ("Args", "Attributes")
 BATCH = 32
 """What ``batch_size="auto"`` means, if there are as many rows."""
 FOR_FIT = ("epochs", "lr", "weight_decay", "optimizer", "scheduler", "clip")
@@ -115,3 +120,28 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
             "callbacks": self.callbacks,
             "progress": None if self.verbose else False,
         }
+
+
+def documented(base: type[Any]) -> Callable[[K], K]:
+    """Return a decorator that adds to a class's docstring what that of its base class says.
+
+    Parameters and attributes of the base follow those of the class, and the base's text, without its first paragraph,
+    follows that of the class.
+    """
+    first, inherited = _sections(base)
+    shared = first.partition("\n\n")[2]
+
+    def add(kind: K) -> K:
+        text, own = _sections(kind)
+        merged = {name: (own[name].rstrip() + "\n" + inherited[name].rstrip()).strip("\n") for name in MERGED}
+        sections = "\n\n".join(f"{name}:\n{content}" for name, content in (own | merged).items())
+        kind.__doc__ = text + shared + sections
+        return kind
+
+    return add
+
+
+def _sections(kind: type[Any]) -> tuple[str, dict[str, str]]:
+    """The text of a docstring before its sections, and that of each section; empty where there is none."""
+    text, *rest = SECTION.split(inspect.cleandoc(kind.__doc__ or ""))
+    return text, dict.fromkeys(MERGED, "") | dict(zip(rest[::2], rest[1::2], strict=True))

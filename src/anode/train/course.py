@@ -21,8 +21,8 @@ from anode.models.nets import NeuralODE
 from anode.ode.control import PID
 from anode.ode.field import is_hooked
 from anode.ode.inputs import even_steps
-from anode.train.adam import Adam
 from anode.train.members import name_of
+from anode.train.optimizers import Adam
 from anode.train.points import Points
 
 if TYPE_CHECKING:
