@@ -415,9 +415,9 @@ WATCHED = """
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are begun without
-from anode.train.training import Training
-validate, seen = Training.validate, Path(sys.argv.pop(1))
-Training.validate = lambda self: (validate(self), seen.touch())
+from anode.train.evaluation import Evaluation
+validate, seen = Evaluation.validate, Path(sys.argv.pop(1))
+Evaluation.validate = lambda self, iterations: (validate(self, iterations), seen.touch())
 from anode.cli import run
 from anode.ode.solver import SETTINGS
 run()

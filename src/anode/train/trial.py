@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +61,7 @@ def _snapshot_points(snapshots: Snapshots, members: int | None) -> Tensor:
     if not (isinstance(snapshots, Snapshots) and isinstance(snapshots.x, Tensor)):
         raise TypeError(f"snapshots: takes Snapshots of a tensor, got {snapshots!r}")
     finite_rows("snapshots.x", snapshots.x)
-    moments = [whole_number(at) for at in snapshots.at] if isinstance(snapshots.at, list | tuple | range) else [None]
+    moments = [whole_number(at) for at in snapshots.at] if isinstance(snapshots.at, Iterable) else [None]
     fits = all(at is not None and at >= 0 for at in moments)
     require(fits, "snapshots.at", snapshots.at, "a list of numbers of iterations, whole and from 0")
     return snapshots.points(members)
