@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import cmath
+import inspect
 import math
 import operator
+from collections.abc import Callable
 from difflib import get_close_matches
 from numbers import Real
 from typing import Any, TypeVar
@@ -29,6 +31,21 @@ def lookup(name: str, key: Any, table: dict[str, T]) -> T:
     near = get_close_matches(str(key), table, n=1, cutoff=0.65)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     raise ValueError(f"{name}: takes one of {', '.join(table)}, got {key!r}{hint}")
+
+
+def check_call(name: str, function: Callable[..., Any], arguments: int, takes: str) -> None:
+    """Raise ``TypeError`` about an argument unless it is a function that can be called with so many arguments."""
+    if not callable(function):
+        raise TypeError(f"{name}: takes {takes}, got {function!r}")
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # of a built-in function, which has none
+        return
+    try:
+        signature.bind(*[None] * arguments)
+    except TypeError as error:
+        called = getattr(function, "__qualname__", type(function).__qualname__)
+        raise TypeError(f"{name}: takes {takes}, got {called}{signature}: {error}") from None
 
 
 def is_finite(x: Tensor) -> bool:

@@ -17,9 +17,10 @@ import anode
 from anode.cli import app
 from anode.cli.console import show_warning
 from anode.experiments import workers
+from anode.experiments.options import TrainOptions
 from anode.experiments.reproduce import Settings, planned
 from anode.experiments.runs import Place
-from anode.experiments.single import TrainOptions, load_saved
+from anode.experiments.single import load_saved
 from anode.experiments.study import Drawing
 from anode.experiments.toy import protocols
 from anode.experiments.toy.runs import ToyRun
@@ -292,7 +293,7 @@ def test_reproduce_prints_the_claims_and_where_the_report_is(invoke, small, tmp_
 
 
 def test_reproduce_lists_the_repeats_that_failed(invoke, small, tmp_path, monkeypatch):
-    from anode.train.history import Failure
+    from anode.train.record import Failure
 
     real = ToyRun.train
 
@@ -414,9 +415,9 @@ WATCHED = """
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs are begun without
-from anode.train.fit import Training
-validate, seen = Training.validate, Path(sys.argv.pop(1))
-Training.validate = lambda self: (validate(self), seen.touch())
+from anode.train.evaluation import Evaluation
+validate, seen = Evaluation.validate, Path(sys.argv.pop(1))
+Evaluation.validate = lambda self, iterations: (validate(self, iterations), seen.touch())
 from anode.cli import run
 from anode.ode.solver import SETTINGS
 run()

@@ -19,7 +19,8 @@ from anode import History
 from anode.cli import app
 from anode.cli.models import described
 from anode.experiments import single
-from anode.experiments.single import TrainOptions, load_saved
+from anode.experiments.options import TrainOptions
+from anode.experiments.single import load_saved
 from anode.files import read_json, read_tensors
 from helpers.refusals import refused
 
@@ -325,7 +326,7 @@ SLOW = """
 import sys, time
 from pathlib import Path
 from anode.train import fit as module
-from anode.train.fit import Training
+from anode.train.training import Training
 module.fit.__kwdefaults__["checkpoint_every"] = 0
 iterate, seen = Training.iterate, Path(sys.argv.pop(1))
 

@@ -4,7 +4,7 @@ import pytest
 
 from anode import ANODEClassifier, ANODERegressor
 from anode.estimators.base import NeuralODEEstimator
-from anode.estimators.docstrings import documented
+from anode.estimators.parameters import documented
 
 KINDS = [ANODEClassifier, ANODERegressor]
 

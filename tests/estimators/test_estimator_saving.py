@@ -1,10 +1,6 @@
-import copy
 import json
-import pickle
 from functools import partial
-from io import BytesIO
 
-import joblib
 import numpy as np
 import pytest
 import skops.io
@@ -18,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 import anode
 from anode import ANODEClassifier, ANODERegressor
 from anode.files import DamagedFileError
+from helpers.keeping import by_copying, by_joblib, by_ourselves, by_pickle
 from helpers.own_parts import Count, Lift, Private, Swirl, convolutions, halving, noisy_layers, sgd
 
 X, Y = load_iris(return_X_y=True)
@@ -42,29 +39,10 @@ def classifier(**options) -> ANODEClassifier:
     return ANODEClassifier(**{**QUICK, **options}).fit(X, Y)
 
 
-def by_pickle(model, folder):
-    return pickle.loads(pickle.dumps(model))
-
-
-def by_joblib(model, folder):
-    file = BytesIO()
-    joblib.dump(model, file)
-    file.seek(0)
-    return joblib.load(file)
-
-
 def by_skops(model, folder):
     skops.io.dump(model, folder / "model.skops")
     types = skops.io.get_untrusted_types(file=folder / "model.skops")
     return skops.io.load(folder / "model.skops", trusted=types)
-
-
-def by_ourselves(model, folder):
-    return type(model).load(model.save(folder / "model"))
-
-
-def by_copying(model, folder):
-    return copy.deepcopy(model)
 
 
 WAYS = [by_pickle, by_joblib, by_skops, by_ourselves, by_copying]

@@ -82,17 +82,17 @@ class Rate(anode.Callback):
     ("options", "said"),
     [
         ({"optimizer": "adamm"}, "optimizer: takes one of adam, .*did you mean 'adam'"),
-        ({"optimizer": 3}, "optimizer: takes one of adam, .*or a function, got 3"),
+        ({"optimizer": 3}, "optimizer: takes one of adam, .*or a function .*, got 3"),
         ({"scheduler": "cosine"}, "scheduler: takes a function"),
         ({"clip": -1.0}, "clip: takes a number above 0"),
-        ({"callbacks": "bar"}, "callbacks: takes a list or tuple of anode.Callback objects"),
+        ({"callbacks": "bar"}, r"callbacks: takes a list of objects of anode\.Callback"),
         ({"device": "nonsense"}, "device: takes a device that torch can use here, .*got 'nonsense'"),
         ({"device": 1.5}, "device: takes a device that torch can use here, .*got 1.5"),
     ],
     ids=str,
 )
 def test_a_mistake_is_named(options, said):
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises((ValueError, TypeError), match=said):
         classifier(**options)
 
 
@@ -107,7 +107,7 @@ def test_callbacks_are_called_and_can_end_training():
 
 
 def test_a_callback_of_another_kind_is_refused():
-    with pytest.raises(TypeError, match=r"callbacks: takes objects of anode\.Callback"):
+    with pytest.raises(TypeError, match=r"callbacks: takes a list of objects of anode\.Callback"):
         classifier(callbacks=[print])
 
 

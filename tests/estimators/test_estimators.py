@@ -1,7 +1,4 @@
-import copy
 import json
-import pickle
-from io import BytesIO
 
 import joblib
 import numpy as np
@@ -21,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 import anode
 from anode import ANODEClassifier, ANODERegressor, Solver
 from anode.files import DamagedFileError
+from helpers.keeping import by_copying, by_joblib, by_ourselves, by_pickle
 
 IRIS = load_iris()
 QUICK = {"epochs": 15, "hidden": 8, "random_state": 0}
@@ -236,7 +234,7 @@ def test_an_interruption_is_a_warning_and_leaves_a_model(monkeypatch):
     def interrupted(loop, between, pressed):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("anode.train.fit.Training.loop", interrupted)
+    monkeypatch.setattr("anode.train.training.Training.loop", interrupted)
     with pytest.warns(UserWarning, match="training was interrupted"):
         model = iris_classifier()
     assert model.predict(IRIS.data).shape == (150,)
@@ -321,31 +319,11 @@ def test_a_clone_is_not_fitted(kind):
 # Keeping
 
 
-def by_pickle(model, folder):
-    return pickle.loads(pickle.dumps(model))
-
-
-def by_joblib(model, folder):
-    file = BytesIO()
-    joblib.dump(model, file)
-    file.seek(0)
-    return joblib.load(file)
-
-
 def by_skops(model, folder):
     skops.io.dump(model, folder / "model.skops")
     types = skops.io.get_untrusted_types(file=folder / "model.skops")
     assert all(name.startswith("anode.") for name in types)
     return skops.io.load(folder / "model.skops", trusted=types)
-
-
-def by_ourselves(model, folder):
-    assert model.save(folder / "model") == folder / "model.json"
-    return type(model).load(folder / "model")
-
-
-def by_copying(model, folder):
-    return copy.deepcopy(model)
 
 
 @each_kind

@@ -16,12 +16,13 @@ from anode.experiments.toy.claims import (
     epochs_to,
     nfe_growth,
 )
-from anode.experiments.toy.measures import ends, euler
+from anode.experiments.toy.flows import ends, euler
 from anode.experiments.toy.protocols import protocol
 from anode.experiments.toy.runs import MODELS
 from anode.experiments.toy.studies import STUDIES
 from anode.models.ensemble import stack
-from anode.train.history import Failure, History
+from anode.train.history import History
+from anode.train.record import Failure
 from helpers.tiny import PAPER
 
 REPEATS = 5

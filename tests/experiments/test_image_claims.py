@@ -16,7 +16,7 @@ from anode.experiments.images.claims import (
 )
 from anode.experiments.images.curves import percent
 from anode.experiments.images.studies import STUDIES
-from anode.train.history import Failure
+from anode.train.record import Failure
 from helpers.made_up import ITERATIONS, RUNS, falls, made, result_of, results_of
 
 REPEATS = 5

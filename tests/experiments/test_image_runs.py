@@ -14,7 +14,8 @@ from anode.files import DamagedFileError, read_tensors
 from anode.models.ensemble import from_seed
 from anode.models.nets import ImageNeuralODE
 from anode.train.checkpoint.folder import last_state
-from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, Failure, History
+from anode.train.history import History
+from anode.train.record import EVALUATED, MOMENTS, OPTIONAL, SERIES, Failure
 
 TINY = ImageRun("tiny", "digits", 4, 48, 20, augment=1, filters=3, epochs=2, batch_size=20, repeats=2, seed=5)
 """Of 3 iterations an epoch, the last of which has fewer images."""

@@ -207,7 +207,7 @@ def test_no_figure_is_of_both_halves():
 
 
 def test_a_run_at_another_scale_is_another_protocol():
-    ours, theirs = (image_run(scale, "mnist-p5", 2, 0).protocol() for scale in ("smoke", "small"))
+    ours, theirs = (image_run(SCALES[scale], "mnist-p5", 2, 0).protocol() for scale in ("smoke", "small"))
     assert ours != theirs
     with pytest.raises(ValueError, match="did you mean 'small'"):
         lookup("scale", "smal", dict(HALVES["images"].scales))

@@ -13,7 +13,7 @@ from anode.experiments.images.studies import STUDIES
 from anode.experiments.reproduce import draw
 from anode.experiments.study import mean_std
 from anode.plots.style import MODEL_COLORS
-from anode.train.history import Failure
+from anode.train.record import Failure
 from helpers.made_up import RUNS, made, result_of
 
 PANELS = {

@@ -13,7 +13,7 @@ from anode.experiments.toy import protocols
 from anode.experiments.toy.runs import ToyRun
 from anode.experiments.toy.studies import STUDIES
 from anode.files import DamagedFileError, locked, temporary
-from anode.train.history import Failure
+from anode.train.record import Failure
 from helpers.tiny import RUNS, quiet, same, state
 
 FIG03 = {"map-identity", "map-g"}

@@ -17,7 +17,7 @@ from anode.experiments.toy import runs as toy_runs
 from anode.experiments.toy.runs import MODELS, ToyRun
 from anode.files import DamagedFileError
 from anode.models.ensemble import seeded, unstack
-from anode.train.history import Failure
+from anode.train.record import Failure
 from helpers.tiny import NOWHERE, PAPER, RUNS, same, tiny
 
 KINDS = ("map-g", "g-d1-resnet", "g-d2-node", "g-d1-anode", "slices-d2-anode", "separable-d2-node")

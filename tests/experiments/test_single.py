@@ -10,8 +10,9 @@ from PIL import Image
 
 import anode
 from anode.experiments import single as module
+from anode.experiments.options import TrainOptions
 from anode.experiments.pictures import draw_saved
-from anode.experiments.single import Saved, TrainOptions, load_saved, train_single
+from anode.experiments.single import Saved, load_saved, train_single
 from anode.files import DamagedFileError, locked
 from anode.models.flow import PAPER
 from anode.train.history import History

@@ -169,7 +169,7 @@ def test_the_table_of_losses_shows_no_evaluations_for_a_resnet(results):
 
 
 def test_a_repeat_that_failed_is_counted_and_leaves_the_others_to_be_drawn(results, tmp_path):
-    from anode.train.history import Failure
+    from anode.train.record import Failure
 
     hurt = {}
     for name, result in results.items():

@@ -8,7 +8,8 @@ import numpy as np
 
 from anode.experiments.images.scales import SCALES, runs
 from anode.experiments.runs import Result
-from anode.train.history import Failure, History
+from anode.train.history import History
+from anode.train.record import Failure
 
 ITERATIONS = 100
 """They are cut into 25 stretches of 4 iterations, and into 10 of 10."""

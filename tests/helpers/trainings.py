@@ -9,7 +9,7 @@ import torch
 import anode
 from anode import History
 from anode.data.toy import Dataset
-from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES
+from anode.train.record import EVALUATED, MOMENTS, OPTIONAL, SERIES
 
 ALL_SERIES = (*SERIES, "nfe_backward", *OPTIONAL, *EVALUATED, *MOMENTS)
 """Everything that is recorded but for the time it took."""

@@ -1,4 +1,5 @@
 import json
+import math
 
 import pytest
 import torch
@@ -82,7 +83,10 @@ def test_two_things_cannot_have_one_name():
 
 
 def test_what_is_no_class_of_modules_is_refused():
-    with pytest.raises(TypeError, match=r"builder: takes a class of torch\.nn\.Module, or a function, got dict"):
+    with pytest.raises(
+        TypeError,
+        match=r"builder: takes a class of .*, or a function that returns one, got <class 'dict'>",
+    ):
         anode.register(dict)
 
 
@@ -121,3 +125,35 @@ def test_a_counter_in_a_module_does_not_make_it_another():
     one, other = anode.Flow(Counting()), anode.Flow(Counting())
     one(torch.rand(4, 2))
     assert configuration(one) == configuration(other)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: anode.register(5), r"builder: takes a class of torch\.nn\.Module, or a function .*, got 5"),
+        (lambda: anode.register(nn.Linear(1, 1)), r"builder: takes .*, got Linear\(.*; register its class"),
+        (lambda: anode.register(lambda: nn.Linear(1, 1)), "name: takes a text that files call it, .*got '<lambda>'"),
+        (lambda: anode.register(Heir, name=5), "name: takes a text that files call it, .*got 5"),
+        (lambda: anode.register(lambda: 3, name="three")(), "builder: takes .*, got three, which returned a int"),
+    ],
+    ids=["number", "module", "lambda", "name", "no module"],
+)
+def test_a_mistake_in_what_is_registered_is_named(call, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        call()
+
+
+@pytest.mark.parametrize("limit", [math.inf, -math.inf, math.nan])
+def test_numbers_that_json_lacks_can_be_arguments(limit, tmp_path):
+    @anode.register
+    class Bounded(nn.Module):
+        def __init__(self, limit):
+            super().__init__()
+            self.limit, self.line = limit, nn.Linear(1, 1)
+
+        def forward(self, t, h):
+            return self.line(h)
+
+    found = anode.load(anode.save(Bounded(limit), tmp_path / "bounded"))
+    assert found.limit == pytest.approx(limit, nan_ok=True)
+    assert configuration(Bounded(limit)) == configuration(found)

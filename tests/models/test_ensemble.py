@@ -402,3 +402,58 @@ def test_models_whose_parts_share_parameters_cannot_be_stacked():
 
     with pytest.raises(ValueError, match="models: takes models whose parts share no parameters with each other"):
         anode.seeded(build, range(2))
+
+
+# Modules with buffers, and mistakes
+
+
+class Reassigning(nn.Module):
+    """Counts the rows it has seen in a buffer, to which it assigns another tensor every time."""
+
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(2, 2)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.seen = self.seen + x.detach().sum()
+        return self.line(x)
+
+
+def test_buffers_that_a_module_reassigns_are_kept_in_a_stack():
+    modules = [Reassigning() for _ in range(3)]
+    x = torch.rand(3, 5, 2)
+    stacked = anode.stack(modules)
+    for _ in range(2):
+        stacked(x)
+        for module, part in zip(modules, x, strict=True):
+            module(part)
+    for module, found in zip(modules, anode.unstack(stacked), strict=True):
+        torch.testing.assert_close(found.seen, module.seen)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: anode.stack(anode.ResNet(2, 1)), "models: takes a list of modules, got a ResNet"),
+        (lambda: anode.stack([1, 2]), "models: takes a list of modules, got a int in it"),
+        (lambda: anode.unstack(5), r"model: takes a model made by anode\.stack, got a int by itself"),
+        (lambda: anode.seeded(lambda: anode.ResNet(2, 1), 5), r"seeds: takes whole numbers, one per member, .*got 5"),
+        (lambda: anode.seeded(lambda: anode.ResNet(2, 1), "ab"), "seeds: takes whole numbers, .*got 'ab'"),
+        (lambda: anode.seeded(anode.ResNet(2, 1), [1]), r"build: takes a function .*; pass lambda: ResNet\(\.\.\.\)"),
+        (lambda: anode.seeded(lambda n: n, [1]), "build: takes a function without arguments .*argument: 'n'"),
+        (lambda: anode.seeded(lambda: None, [1]), "models: takes a list of modules, got a NoneType in it"),
+    ],
+    ids=range(8),
+)
+def test_a_mistake_in_what_is_stacked_is_named(call, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        call()
+
+
+def test_the_tensor_in_which_models_differ_is_named():
+    one, other = anode.ResNet(2, 1), anode.ResNet(2, 1)
+    other.head.bias.requires_grad_(False)
+    said = r"got two that differ in head\.bias: \(1,\) torch\.float32, trained and \(1,\) torch\.float32, not trained"
+    with pytest.raises(ValueError, match=said):
+        anode.stack([one, other])

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anode.train.adam import Adam
+from anode.train.optimizers import Adam
 
 PROPERTY = settings(max_examples=25)
 SHAPES = [(4, 3), (4,), (4, 2, 5)]

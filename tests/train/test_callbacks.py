@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from torch import nn
 
 import anode
 from helpers.trainings import data_of, fit, model_of, same, stack_of, values_of
@@ -100,9 +101,41 @@ def test_an_error_in_a_callback_ends_training_and_is_raised():
         fit(model_of(), data_of(), callbacks=[Broken()])
 
 
-@pytest.mark.parametrize("callbacks", [[print], [Log]], ids=["function", "class"])
+class Deaf(anode.Callback):
+    def iteration(self):
+        pass
+
+
+def test_a_callback_that_does_not_take_the_run_is_named():
+    said = r"callbacks: takes objects whose method iteration\(self, training\) .*, got Deaf\.iteration"
+    with pytest.raises(TypeError, match=said):
+        fit(model_of(), data_of(), callbacks=[Deaf()])
+
+
+class Stopping(anode.Callback):
+    def iteration(self, training):
+        training.stop()
+
+
+def test_training_may_be_stopped_without_a_reason():
+    assert fit(model_of(), data_of(), callbacks=[Stopping()]).stopped == "stopped by a callback"
+
+
+class Seeing(anode.Callback):
+    def begin(self, training):
+        self.model = training.model
+
+
+@pytest.mark.parametrize("model", [nn.Linear(2, 1).double(), model_of()], ids=["a plain module", "a model"])
+def test_callbacks_see_the_module_that_is_trained_and_no_wrapper(model):
+    seeing = Seeing()
+    fit(model, data_of(), callbacks=[seeing])
+    assert seeing.model is model
+
+
+@pytest.mark.parametrize("callbacks", [[print], [Log], Log(), print, None], ids=range(5))
 def test_what_is_no_callback_is_named(callbacks):
-    with pytest.raises(TypeError, match=r"callbacks: takes objects of anode\.Callback, got"):
+    with pytest.raises(TypeError, match=r"callbacks: takes a list of objects of anode\.Callback, got"):
         fit(model_of(), data_of(), callbacks=callbacks)
 
 

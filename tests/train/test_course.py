@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import ExponentialLR
 import anode
 from anode.engine import native as engine
 from anode.train import course
-from anode.train.adam import Adam
+from anode.train.optimizers import Adam
 from helpers.trainings import same, spoil, values_of
 
 pytestmark = pytest.mark.skipif(not engine.instruction_sets(), reason="there is no compiled engine")

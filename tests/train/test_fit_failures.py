@@ -11,7 +11,7 @@ from torch import nn
 import anode
 from anode import History, Snapshots
 from anode.train import fit as training
-from anode.train.adam import Adam
+from anode.train.optimizers import Adam
 from helpers.trainings import (
     Copies,
     data_of,

@@ -170,7 +170,7 @@ def test_a_finished_run_returns_its_history_and_weights_at_once(stacked, tmp_pat
     options = {**OPTIONS, "evaluate_every": 4}
     expected = fit(whole, DATA, **options, checkpoint=tmp_path)
     before = content_of(tmp_path)
-    monkeypatch.setattr(anode.train.fit.Training, "iterate", None)
+    monkeypatch.setattr(anode.train.training.Training, "iterate", None)
     monkeypatch.setattr(anode.train.evaluation.Evaluation, "means", None)
     assert_same_history(fit(other, DATA, **options, checkpoint=tmp_path), expected)
     assert same(values_of(other), values_of(whole))

@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as arrays
 from anode import History
 from anode.files import DamagedFileError
 from anode.plots import figure
-from anode.train.formats import from_arrays, to_arrays
-from anode.train.history import SERIES, SHARED, Failure, Snapshot, as_list
+from anode.train.formats import as_list, from_arrays, to_arrays
+from anode.train.record import SERIES, SHARED, Failure, Snapshot
 
 PROPERTY = settings(max_examples=30)
 

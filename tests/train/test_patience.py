@@ -3,7 +3,7 @@ import pytest
 import torch
 
 import anode
-from anode.train.patience import Patience
+from anode.train.evaluation import Patience
 from helpers.trainings import Copies, data_of, fit, model_of, same, stack_of, values_of
 
 

@@ -103,14 +103,23 @@ def test_a_transform_is_applied_to_what_is_trained_on_and_to_nothing_else():
     expected = fit(model_of(), (2 * data.x, data.y), validation=data)
     np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-5)
     np.testing.assert_allclose(found.validation, expected.validation, rtol=1e-4)
-    assert seen == [8, 8, 6, 8, 8, 6]
+    assert seen == [1, 8, 8, 6, 8, 8, 6]  # one point is tried first
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
         (batches(0), "data: takes an iterable that can be gone through once per epoch; pass a function"),
-        (lambda seed: [], r"data: takes batches \(x, y\)"),
+        (lambda seed: [], "data: takes at least one batch per epoch, got '0 batches'"),
+        (lambda: None, "data: takes a function of a seed that returns the batches of an epoch, got .*too many"),
+        (lambda seed: None, "data: takes a function of a seed that returns the batches of an epoch, got .*NoneType"),
+        (lambda seed: [(data_of().x, data_of().y[:3])], r"data: takes batches .*as many of each .*got \[22, 3\]"),
+        (lambda seed: [(data_of().x, data_of().y, -torch.ones(22))], "data, weights: takes numbers from 0, got -1"),
+        (lambda seed: [(data_of().x, data_of().y, torch.ones(22) / 0)], "data, weights: takes finite values"),
+        (
+            lambda seed: [(data_of().x.long(), data_of().y)],
+            r"data: takes torch\.float64, .*int64; convert it",
+        ),
         ([(1, 2)], "data: takes a Dataset"),
         (lambda seed: [data_of().x], r"data: takes batches \(x, y\) or \(x, y, weights\) of tensors, got a tensor"),
         (
@@ -119,7 +128,20 @@ def test_a_transform_is_applied_to_what_is_trained_on_and_to_nothing_else():
         ),
         (lambda seed: [(data_of().x[:, :1], data_of().y)], "data: does not fit the model: x: takes 2 features"),
     ],
-    ids=["a generator", "nothing", "numbers", "no targets", "dtype", "features"],
+    ids=[
+        "a generator",
+        "nothing",
+        "no argument",
+        "no iterable",
+        "numbers of points",
+        "negative weights",
+        "infinite weights",
+        "whole numbers",
+        "numbers",
+        "no targets",
+        "dtype",
+        "features",
+    ],
 )
 def test_what_are_no_batches_is_named(data, said):
     with pytest.raises((TypeError, ValueError), match=said):

@@ -24,8 +24,7 @@ from torch import Tensor
 from anode.checks import describe, require, usable_device
 from anode.estimators import saving
 from anode.estimators.building import SHAPE, build, check_alike, check_field
-from anode.estimators.docstrings import documented
-from anode.estimators.parameters import Parameters
+from anode.estimators.parameters import Parameters, documented
 from anode.estimators.rows import Array, dense, precision, scale_of, split
 from anode.models.augment import Augment
 from anode.models.ensemble import from_seed

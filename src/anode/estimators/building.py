@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from anode.checks import describe, require, whole_number
+from anode.checks import check_call, describe, require, whole_number
 from anode.models.augment import Augment, Zeros, as_augment, augmented_size
 from anode.models.description import configuration
 from anode.models.layers import ImageHead
@@ -84,7 +84,8 @@ def state_shape(augment: Augment, shape: tuple[int, ...]) -> tuple[int, ...]:
 def _with_field(field: Any, shape: tuple[int, ...], outputs: int, augment: Augment, solver: Any) -> NeuralODE:
     """A model with the user's field."""
     takes = "a function or class that is given the size of the state and returns a torch.nn.Module f(t, h)"
-    require(callable(field) and not isinstance(field, nn.Module), "field", describe(field), takes)
+    require(not isinstance(field, nn.Module), "field", describe(field), takes)
+    check_call("field", field, 1, takes)
     state = state_shape(augment, shape)
     module = field(state[0] if len(shape) == 1 else state)
     require(isinstance(module, nn.Module), "field", field, f"{takes}; it returned {describe(module)}")

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from anode.checks import require
 from anode.estimators.base import NeuralODEEstimator
-from anode.estimators.docstrings import documented
+from anode.estimators.parameters import documented
 from anode.estimators.rows import Array
 
 

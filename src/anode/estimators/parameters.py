@@ -1,21 +1,26 @@
-"""The parameters of an estimator: what they mean, their defaults, and which of them training takes."""
+"""The parameters of an estimator: what they mean, in the help of both; their defaults; which of them training takes."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
 from torch import nn
 
-from anode.checks import number, require
+from anode.checks import number
 from anode.models.augment import Augment
 from anode.ode.solver import Solver
 from anode.train.callbacks import Callback
 from anode.train.optimizers import MakeOptimizer, MakeScheduler
 
+K = TypeVar("K", bound=type[Any])
+SECTION = re.compile(r"^(Args|Attributes|Example):\n", re.MULTILINE)
+MERGED = ("Args", "Attributes")
 BATCH = 32
 """What ``batch_size="auto"`` means, if there are as many rows."""
 FOR_FIT = ("epochs", "lr", "weight_decay", "optimizer", "scheduler", "clip")
@@ -107,8 +112,6 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         options = {name: given[name] for name in FOR_FIT}
         if not isinstance(given["optimizer"], str):  # it sets these itself, and fit refuses them
             options |= {name: None for name in ("lr", "weight_decay") if not self._is_changed(name)}
-        takes = "a list or tuple of anode.Callback objects"
-        require(isinstance(self.callbacks, list | tuple), "callbacks", self.callbacks, takes)
         batch_size = number("batch_size", BATCH if self.batch_size == "auto" else given["batch_size"], whole=True)
         return {
             **options,
@@ -117,3 +120,28 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
             "callbacks": self.callbacks,
             "progress": None if self.verbose else False,
         }
+
+
+def documented(base: type[Any]) -> Callable[[K], K]:
+    """Return a decorator that adds to a class's docstring what that of its base class says.
+
+    Parameters and attributes of the base follow those of the class, and the base's text, without its first paragraph,
+    follows that of the class.
+    """
+    first, inherited = _sections(base)
+    shared = first.partition("\n\n")[2]
+
+    def add(kind: K) -> K:
+        text, own = _sections(kind)
+        merged = {name: (own[name].rstrip() + "\n" + inherited[name].rstrip()).strip("\n") for name in MERGED}
+        sections = "\n\n".join(f"{name}:\n{content}" for name, content in (own | merged).items())
+        kind.__doc__ = text + shared + sections
+        return kind
+
+    return add
+
+
+def _sections(kind: type[Any]) -> tuple[str, dict[str, str]]:
+    """The text of a docstring before its sections, and that of each section; empty where there is none."""
+    text, *rest = SECTION.split(inspect.cleandoc(kind.__doc__ or ""))
+    return text, dict.fromkeys(MERGED, "") | dict(zip(rest[::2], rest[1::2], strict=True))

@@ -13,7 +13,7 @@ from sklearn.utils import Tags
 
 from anode.checks import lookup, require
 from anode.estimators.base import NeuralODEEstimator
-from anode.estimators.docstrings import documented
+from anode.estimators.parameters import documented
 from anode.estimators.rows import Array
 
 LOSSES = ("mse", "huber")

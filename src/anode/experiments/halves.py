@@ -55,19 +55,14 @@ class Half:
     scales: Mapping[str, Protocols]
 
 
-def image_run(scale: str, name: str, repeats: int, seed: int) -> Run:
+def image_run(scale: scales.Scale, name: str, repeats: int, seed: int) -> Run:
     """A run of the image half."""
-    return image_run_at(scales.SCALES[scale], name, repeats, seed)
-
-
-def image_run_at(scale: scales.Scale, name: str, repeats: int, seed: int) -> Run:
-    """The same at a scale that may have been changed."""
     return replace(scales.runs(scale)[name], repeats=repeats, seed=seed)
 
 
 def image_protocols(scale: scales.Scale) -> Protocols:
     """The runs of the image half at some scale."""
-    run = partial(image_run_at, scale)
+    run = partial(image_run, scale)
     return Protocols(
         scale.repeats, scale.reduced, run, scale.first, lambda epochs: image_protocols(scale.lasting(epochs))
     )

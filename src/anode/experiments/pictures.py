@@ -15,7 +15,7 @@ from anode.checks import require
 from anode.experiments.single import Saved, load_saved
 from anode.ode.solution import SolveError
 from anode.plots import flows, series, style
-from anode.train.history import Array
+from anode.train.record import Array
 
 POINTS = 40
 """Means of stretches that are drawn of a series, unless there are more epochs."""

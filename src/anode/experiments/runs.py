@@ -16,8 +16,9 @@ from anode.files import DamagedFileError, read_described, read_json, write_descr
 from anode.models.ensemble import unstack
 from anode.models.model import Model
 from anode.train.formats import from_arrays, to_arrays
-from anode.train.history import Array, History
+from anode.train.history import History
 from anode.train.progress import Listener
+from anode.train.record import Array
 
 FORMAT = "anode run 1"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,158 +12,21 @@ from typing import Any
 
 import torch
 
-from anode.checks import lookup, number, require, usable_device
-from anode.data import images, toy
+from anode.checks import require, usable_device
+from anode.data import images
 from anode.data.toy import Dataset
 from anode.experiments.environment import environment
+from anode.experiments.options import TrainOptions
 from anode.experiments.runs import HERE, Place
 from anode.files import DamagedFileError, locked, make_folder, read_json, write_json
 from anode.models import saving
 from anode.models.ensemble import from_seed, seeded, unstack
 from anode.models.flow import PAPER
-from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
-from anode.ode.solver import SETTINGS, Solver
 from anode.train.fit import fit
 from anode.train.history import History
-from anode.train.losses import LOSSES
 from anode.train.ranks import Ranks
 
 FORMAT = "anode train 1"
-DATASETS = (*toy.DATASETS, *images.IMAGES)
-TOY_ONLY = ("model", "hidden", "layers", "dim", "loss", "repeats")
-IMAGE_ONLY = ("filters", "side", "train_size", "head_channels")
-
-
-@dataclass(frozen=True)
-class TrainOptions:
-    """What to train: the options of ``anode train``."""
-
-    data: str
-    model: str = "node"
-    augment: int = 0
-    hidden: int = 32
-    layers: int | None = None
-    filters: int = 64
-    head_channels: int | None = None
-    activation: str = "relu"
-    time: bool = True
-    solver: Solver = PAPER
-    dim: int | None = None
-    side: int | None = None
-    train_size: int | None = None
-    epochs: int = 50
-    batch_size: int | None = None
-    lr: float = 1e-3
-    weight_decay: float = 0.0
-    loss: str | None = None
-    validation: float = 0.0
-    evaluate_every: int | None = None
-    patience: int | None = None
-    on_failure: str = "stop"
-    repeats: int = 1
-    seed: int = 0
-
-    @property
-    def is_image(self) -> bool:
-        """Whether it is about images."""
-        return self.data in images.IMAGES
-
-    @property
-    def chosen_loss(self) -> str:
-        """The loss that was asked for, or the usual one."""
-        return self.loss or ("cross_entropy" if self.is_image else "huber")
-
-    def check(self) -> None:
-        """Raise ``ValueError`` about what does not go together."""
-        self.check_data()
-        number("repeats", self.repeats, whole=True)
-        number("seed", self.seed, whole=True, zero=True)
-        require(self.seed < 2**40, "seed", self.seed, "a whole number below 2**40")
-        for name in ("side", "train_size"):
-            number(name, getattr(self, name), whole=True, optional=True)
-        number("lr", self.lr)
-        number("weight_decay", self.weight_decay, zero=True)
-        for name in ("lr", "weight_decay"):
-            require(math.isfinite(getattr(self, name)), name, getattr(self, name), "a finite number")
-        for name in TOY_ONLY if self.is_image else IMAGE_ONLY:
-            self.only_default(name, f"{self.data}, which {'has' if self.is_image else 'has no'} images")
-        lookup("loss", self.chosen_loss, LOSSES)
-        require(0 <= self.validation < 1, "validation", self.validation, "a fraction from 0 to below 1")
-        takes = "nothing without --validation, as what it looks at has chosen the model and can no longer judge it"
-        require(self.patience is None or self.validation > 0, "patience", self.patience, takes)
-        if not self.is_image and not lookup("model", self.model, {"node": True, "resnet": False}):
-            for name in ("augment", "time", "solver"):
-                self.only_default(name, "a resnet, which has no flow")
-
-    def check_data(self) -> None:
-        """Raise ``ValueError`` about data that is not there."""
-        try:
-            lookup("data", self.data, dict.fromkeys(DATASETS))
-        except ValueError as error:
-            tables = "; for a table, such as iris, use anode.ANODEClassifier or anode.ANODERegressor in Python"
-            raise ValueError(f"{error}{'' if 'did you mean' in str(error) else tables}") from None
-
-    def only_default(self, name: str, why: str) -> None:
-        """Refuse an option that has no meaning here."""
-        if getattr(self, name) != TrainOptions.__dataclass_fields__[name].default:
-            raise ValueError(f"{name}: has no meaning for {why}; leave it out")
-
-    def dataset(self, seed: int) -> Dataset:
-        """The toy data that belongs to a seed."""
-        options = {} if self.dim is None else {"dim": self.dim}
-        return toy.load(self.data, **options, seed=seed)
-
-    @property
-    def kind(self) -> type[NeuralODE | ResNet | ImageNeuralODE]:
-        """The class of the model."""
-        return ImageNeuralODE if self.is_image else NeuralODE if self.model == "node" else ResNet
-
-    @property
-    def name(self) -> str:
-        """The data and the model in a word, which a folder can be called."""
-        return f"{self.data}-a{self.model}{self.augment}" if self.augment else f"{self.data}-{self.model}"
-
-    def build(self) -> NeuralODE | ResNet | ImageNeuralODE:
-        """A new model."""
-        settings = self.settings(0 if self.is_image else self.dataset(self.seed).dim)
-        return self.kind(**settings) if self.kind is ResNet else self.kind(**settings, solver=self.solver)  # type: ignore[call-arg]
-
-    def fits(self, model: NeuralODE | ResNet | ImageNeuralODE) -> bool:
-        """Whether a model is what would be built."""
-        inputs = self.dim or (0 if self.is_image else self.dataset(self.seed).dim)
-        solver = {} if self.kind is ResNet or self.solver == PAPER else {"solver": self.solver}
-        return type(model) is self.kind and model.settings == self.settings(inputs) | solver  # nothing large is built
-
-    def to_json(self) -> dict[str, Any]:
-        """The options as JSON has them, those of the solver among the others."""
-        options = {name: getattr(self, name) for name in TrainOptions.__dataclass_fields__ if name != "solver"}
-        return options | self.solver.to_json(PAPER)
-
-    @classmethod
-    def from_json(cls, options: dict[str, Any]) -> TrainOptions:
-        """The options that :meth:`to_json` described."""
-        solver = {name: value for name, value in options.items() if name in SETTINGS}
-        others = {name: value for name, value in options.items() if name not in SETTINGS}
-        return cls(**others, solver=Solver.from_json(solver, PAPER))
-
-    def settings(self, inputs: int) -> dict[str, Any]:
-        """The arguments of a new model, all that it takes.
-
-        Args:
-            inputs: Size of an input, for points.
-        """
-        field: dict[str, Any] = {"augment": self.augment, "time": self.time, "activation": self.activation, "t1": 1.0}
-        if self.is_image:
-            source = images.IMAGES[self.data]
-            side = self.side or source.shape[1]
-            image = [source.shape[0], side, side]
-            sizes = {"image": image, "classes": source.classes, "filters": self.filters}
-            return {**sizes, "head_channels": self.head_channels, **field}
-        outputs = 2 if self.chosen_loss == "cross_entropy" else 1
-        sizes = {"in_features": inputs, "out_features": outputs, "hidden": self.hidden}
-        if self.model == "node":
-            return {**sizes, "layers": 2 if self.layers is None else self.layers, **field}
-        return {**sizes, "layers": 5 if self.layers is None else self.layers, "activation": self.activation}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from anode.experiments.runs import Result
-from anode.train.history import Array
+from anode.train.record import Array
 
 Results = Mapping[str, Result]
 

@@ -7,6 +7,7 @@ package, layers of ``torch.nn``, and what users register themselves. No code is 
 from __future__ import annotations
 
 import inspect
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,8 +17,10 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from anode.checks import describe, require
 from anode.ode.field import is_hooked
 from anode.ode.solver import Solver
 
@@ -73,9 +76,14 @@ def register(builder: B, name: str | None = None) -> B:
         >>> description_of(Spiral(speed=2.0))
         {'module': 'Spiral', 'settings': {'speed': 2.0}}
     """
-    if isinstance(builder, type) and not issubclass(builder, nn.Module):
-        raise TypeError(f"builder: takes a class of torch.nn.Module, or a function, got {builder.__name__}")
-    name = name or builder.__name__
+    takes = "a class of torch.nn.Module, or a function that returns one"
+    is_module = isinstance(builder, nn.Module) or (isinstance(builder, type) and not issubclass(builder, nn.Module))
+    if is_module or not (isinstance(builder, type) or inspect.isroutine(builder)):
+        hint = "; register its class" if isinstance(builder, nn.Module) else ""
+        raise TypeError(f"builder: takes {takes}, got {builder!r}{hint}")
+    name = builder.__name__ if name is None else name
+    named = isinstance(name, str) and name not in ("", "<lambda>")
+    require(named, "name", name, "a text that files call it, which a lambda does not have by itself")
     known = _RECIPES.get(name)
     if known is not None and (known.origin, known.build.__qualname__) != (builder.__module__, builder.__qualname__):
         raise ValueError(f"name: {name!r} is registered by {known.origin} already; pass another name=")
@@ -88,6 +96,8 @@ def register(builder: B, name: str | None = None) -> B:
     @wraps(builder)
     def recording(*args: Any, **kwargs: Any) -> nn.Module:
         module = builder(*args, **kwargs)
+        if not isinstance(module, nn.Module):
+            raise TypeError(f"builder: takes {takes}, got {name}, which returned {describe(module)}")
         module.__dict__ |= {"_arguments": dict(signature.bind(*args, **kwargs).arguments), "_recipe": name}
         return module
 
@@ -143,6 +153,8 @@ def description_of(value: Any, name: str = "model") -> Any:
         TypeError: It cannot be described; the error says what to do.
     """
     value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"number": str(value)}  # which JSON has no other word for
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, list):
@@ -193,6 +205,8 @@ def built_from(value: Any) -> Any:
     if "builder" in value:
         builder, settings = _recipe(value["builder"]).build, value["settings"]
         return partial(builder, **{key: built_from(each) for key, each in settings.items()}) if settings else builder
+    if "number" in value:
+        return float(value["number"])
     if "solver" in value:
         return Solver.from_json(value["solver"])
     if "tuple" in value:
@@ -237,6 +251,40 @@ def configuration(module: nn.Module) -> Any:
         parameters = {name: [str(p.dtype), list(p.shape)] for name, p in module.named_parameters(recurse=False)}
         parts = {name: configuration(part) for name, part in module.named_children()}
         return {"class": f"{kind.__module__}.{kind.__qualname__}", "parameters": parameters, "parts": parts}
+
+
+def difference(one: nn.Module, other: nn.Module) -> str:
+    """In what two modules differ, besides the values of their parameters and buffers; nothing if they do not.
+
+    Unlike :func:`configuration`, it looks at attributes too, at what is frozen, and at tensors that are no buffers.
+    """
+    ours, theirs = _kinds(one), _kinds(other)
+    parts, others = list(one.modules()), list(other.modules())
+    alike = configuration(one) == configuration(other) and list(map(type, parts)) == list(map(type, others))
+    if not alike or ours.keys() != theirs.keys():
+        return f"how they are built:\n{one!r}\nand\n{other!r}"
+    if name := next((name for name in ours if ours[name] != theirs[name]), ""):
+        return f"{name}: {ours[name]} and {theirs[name]}"
+    for part, its in zip(parts, others, strict=True):
+        for name in part.__dict__.keys() & its.__dict__.keys():
+            if not name.startswith("_") and not _same(part.__dict__[name], its.__dict__[name]):
+                return f"{type(part).__name__}.{name}"
+    return ""
+
+
+def _kinds(module: nn.Module) -> dict[str, str]:
+    """What its tensors are like, by name."""
+    return {
+        name: f"{tuple(tensor.shape)} {tensor.dtype}, {'trained' if tensor.requires_grad else 'not trained'}"
+        for name, tensor in (*module.named_parameters(), *module.named_buffers())
+    }
+
+
+def _same(mine: Any, its: Any) -> bool:
+    """Whether two attributes are equal, if they are plain values or tensors; others are not compared."""
+    if isinstance(mine, Tensor) and isinstance(its, Tensor):
+        return torch.equal(mine, its)
+    return not isinstance(mine, str | int | float | tuple | Tensor) or bool(mine == its)
 
 
 # -------------------------------------------------------------------------------------------------- Layers of torch.nn

@@ -12,8 +12,9 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
+from anode.checks import check_call, describe, require, whole_number
 from anode.models.augment import Augment
-from anode.models.description import configuration
+from anode.models.description import difference
 from anode.models.flow import Flow
 from anode.models.layers import Stackable
 from anode.models.model import Model, members_in
@@ -28,7 +29,9 @@ def stack(models: Sequence[M]) -> M:
 
     It has the class and the parts of its members. Its parameters have a member dimension in front, and it takes inputs
     ``[members, batch, ...]``. Each member has its own step size in the solver, so what it computes does not depend on
-    the others. Modules of your own are mapped over the members with ``torch.vmap``.
+    the others. Modules of your own are mapped over the members with ``torch.vmap``. Statistics that a field collects
+    while it is evaluated, as batch normalisation does, do depend on the others: the field is evaluated for all members
+    until the last of them is done.
 
     Args:
         models: At least one model, flow, field or other module; all built with the same arguments.
@@ -42,20 +45,21 @@ def stack(models: Sequence[M]) -> M:
         >>> len(anode.unstack(together))
         3
     """
+    takes = "a list of modules"
+    if isinstance(models, nn.Module) or not isinstance(models, Iterable):
+        raise TypeError(f"models: takes {takes}, got {describe(models)}")
     models = list(models)
     if not models:
         raise ValueError("models: takes at least one model, got none")
+    for model in models:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"models: takes {takes}, got {describe(model)} in it")
     first = models[0]
     if members_of(first) is not None:
         raise ValueError("models: takes models by themselves, got stacks; unstack them first")
-    alike, kinds = configuration(first), _kinds(first)
     for model in models[1:]:
-        if configuration(model) != alike or _kinds(model) != kinds:
-            raise ValueError(f"models: takes models built and frozen alike, got\n{first!r}\nand\n{model!r}")
-        for one, other in zip(first.modules(), model.modules(), strict=True):
-            if name := _differing(one, other):
-                was = f"{type(one).__name__}.{name}"
-                raise ValueError(f"models: takes models built alike, got two that differ in {was}")
+        if why := difference(first, model):
+            raise ValueError(f"models: takes models built and frozen alike, got two that differ in {why}")
     stacked = _together(models)
     if len(list(stacked.parameters())) != len(list(first.parameters())):
         raise ValueError("models: takes models whose parts share no parameters with each other, got some that do")
@@ -64,9 +68,9 @@ def stack(models: Sequence[M]) -> M:
 
 def unstack(model: M) -> list[M]:
     """The members of a stacked model, each a model by itself, with copies of its parameters."""
-    members = members_of(model)
+    members = members_of(model) if isinstance(model, nn.Module) else None
     if members is None:
-        raise ValueError("model: takes a model made by anode.stack, got one by itself")
+        raise ValueError(f"model: takes a model made by anode.stack, got {describe(model)} by itself")
     return [_member(model, i) for i in range(members)]
 
 
@@ -82,7 +86,14 @@ def seeded(build: Callable[[], M], seeds: Iterable[int]) -> M:
         >>> anode.seeded(lambda: anode.ResNet(2, 1), seeds=range(20)).members
         20
     """
-    return stack([from_seed(build, seed) for seed in seeds])
+    takes = "a function without arguments that returns a torch.nn.Module"
+    if isinstance(build, nn.Module):
+        raise TypeError(f"build: takes {takes}, got {describe(build)}; pass lambda: {type(build).__name__}(...)")
+    check_call("build", build, 0, takes)
+    found = list(seeds) if isinstance(seeds, Iterable) else [seeds]
+    whole = isinstance(seeds, Iterable) and all(whole_number(seed) is not None for seed in found)
+    require(whole, "seeds", seeds, "whole numbers, one per member, such as range(5)")
+    return stack([from_seed(build, seed) for seed in found])
 
 
 def from_seed(build: Callable[[], M], seed: int) -> M:
@@ -94,10 +105,10 @@ def from_seed(build: Callable[[], M], seed: int) -> M:
 
 def members_of(module: nn.Module) -> int | None:
     """How many members are stacked in a module; ``None`` for one by itself."""
-    return module.members if isinstance(module, Model | Field | Stacked) else members_in(module)
+    return module.members if isinstance(module, Model | Field | Stackable) else members_in(module)
 
 
-class Stacked(nn.Module):
+class Stacked(Stackable):
     """Modules that know of no members, mapped over with ``torch.vmap``.
 
     Args:
@@ -125,18 +136,28 @@ class Stacked(nn.Module):
         dims = tree_map(lambda x: 0 if x.ndim else None, inputs)
         mapped = torch.vmap(lambda own, given: functional_call(named, own, given), (0, dims), randomness="different")
         with sdpa_kernel(SDPBackend.MATH):  # torch cannot map over the fused kernels of attention
-            return mapped(tensors, inputs)
+            result, assigned = mapped(tensors, inputs)
+        for name, value in assigned.items():
+            self.module.get_buffer(name).data.copy_(value.detach())
+        return result
 
 
 class _Method(nn.Module):
-    """A method of a module as a module of its own, which ``functional_call`` can call."""
+    """A method of a module as a module of its own, which ``functional_call`` can call.
+
+    It returns the method's result, and the buffers to which the method assigned other tensors: ``functional_call`` puts
+    back those that were there.
+    """
 
     def __init__(self, module: nn.Module, method: str) -> None:
         super().__init__()
         self.module, self.method = module, method
 
     def forward(self, *inputs: Any) -> Any:
-        return getattr(self.module, self.method)(*inputs)
+        before = dict(self.module.named_buffers())
+        result = getattr(self.module, self.method)(*inputs)
+        now = dict(self.module.named_buffers()) if before else {}
+        return result, {name: value for name, value in now.items() if value is not before.get(name)}
 
 
 class StackedField(Stacked, Field):
@@ -191,23 +212,6 @@ def _member(module: nn.Module, i: int) -> Any:
 
 def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
     return [*module.named_parameters(), *module.named_buffers()]
-
-
-def _differing(one: nn.Module, other: nn.Module) -> str:
-    """The name of a plain attribute, or of a tensor that is no buffer, in which two modules differ; or nothing."""
-    ours, theirs = one.__dict__, other.__dict__
-    for name in ours.keys() & theirs.keys():
-        mine, its = ours[name], theirs[name]
-        if name.startswith("_") or not isinstance(mine, str | int | float | tuple | Tensor):
-            continue
-        same = torch.equal(mine, its) if isinstance(mine, Tensor) and isinstance(its, Tensor) else mine == its
-        if not same:
-            return name
-    return ""
-
-
-def _kinds(model: nn.Module) -> dict[str, Any]:
-    return {name: (tensor.shape, tensor.dtype, tensor.requires_grad) for name, tensor in _tensors(model)}
 
 
 @torch.no_grad()

@@ -19,6 +19,11 @@ from anode.models.description import described
 class Stackable(nn.Module):
     """A module that works with parameters of many members, which have a dimension of members in front."""
 
+    @property
+    def members(self) -> int | None:
+        """How many members are stacked in it; ``None`` for one by itself, or if it has no parameters to tell from."""
+        return None
+
 
 def members_of(bias: Tensor) -> int | None:
     """How many members a bias is stacked of; ``None`` for one that is not stacked."""
@@ -49,6 +54,10 @@ class LinearHead(nn.Linear, Stackable):
     def settings(self) -> dict[str, Any]:
         """The arguments that it is made with."""
         return {"in_features": self.in_features, "out_features": self.out_features}
+
+    @property
+    def members(self) -> int | None:
+        return members_of(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """The linear map and the bias."""

@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anode.checks import describe
+from anode.models.layers import Stackable
+from anode.ode.field import Field
 from anode.ode.solution import Solution
 
 
@@ -89,9 +92,28 @@ def as_model(module: Any) -> Model:
 
 
 def members_in(module: nn.Module) -> int | None:
-    """How many members are stacked in a module, as its parts know; ``None`` for one by itself."""
-    found = (getattr(part, "members", None) for part in module.children())
+    """How many members are stacked in a module, as its parts know; ``None`` for one by itself.
+
+    An attribute ``members`` of a module that knows nothing of stacks means something else.
+    """
+    found = (part.members for part in module.children() if isinstance(part, Model | Field | Stackable))
     return next((members for members in found if members is not None), None)
+
+
+def check_input(x: Any, like: Tensor, name: str = "x") -> None:
+    """Raise ``TypeError`` unless x is a tensor in the precision of a model, or of bytes.
+
+    Args:
+        x: What the model is given.
+        like: A parameter of the model.
+        name: What the error calls it.
+    """
+    if not isinstance(x, Tensor):
+        hint = f"convert it with torch.as_tensor(x, dtype={like.dtype})"
+        raise TypeError(f"{name}: takes a tensor, got {describe(x)}; {hint}")
+    if x.dtype not in (like.dtype, torch.uint8) and not torch.is_autocast_enabled(x.device.type):
+        takes = f"{like.dtype}, as the model's parameters are, or torch.uint8, which is scaled to [0, 1]"
+        raise TypeError(f"{name}: takes {takes}, got {x.dtype}; convert it with x.to({like.dtype})")
 
 
 def as_input(x: Tensor, like: Tensor) -> Tensor:

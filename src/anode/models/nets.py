@@ -15,7 +15,7 @@ from anode.models.description import described
 from anode.models.fields import ConvField, MLPField
 from anode.models.flow import PAPER, Flow, features_dim
 from anode.models.layers import ImageHead, LinearHead, check_state, members_of
-from anode.models.model import Model, Outcome, as_input
+from anode.models.model import Model, Outcome, as_input, check_input
 from anode.ode.solver import Solver, check_settings
 
 
@@ -115,8 +115,9 @@ class NeuralODE(Model):
         return self.flow.members
 
     def check(self, x: Tensor) -> None:
-        """Raise ``ValueError`` unless x is an input of this model."""
+        """Raise ``ValueError`` or ``TypeError`` unless x is an input of this model."""
         if self.in_features is not None:
+            check_input(x, next(self.parameters()))
             check_state(x, self.in_features, self.members, "x")
 
     def run(self, x: Tensor, **options: Any) -> Outcome:
@@ -195,6 +196,7 @@ class ImageNeuralODE(NeuralODE):
         return {"image": list(self.image), "classes": classes, **own, "head_channels": head_channels, **made}
 
     def check(self, x: Tensor) -> None:
+        check_input(x, next(self.parameters()))
         front = 1 if self.members is None else 2
         if x.shape[front:] != self.image or (self.members is not None and x.shape[0] != self.members):
             sizes = ", ".join(map(str, self.image))
@@ -248,6 +250,7 @@ class ResNet(Model):
 
     def trajectory(self, x: Tensor) -> list[Tensor]:
         """The input and the state after every layer."""
+        check_input(x, next(self.parameters()))
         check_state(x, self.in_features, self.members, "x")
         states, now = [x], torch.zeros(())
         for block in self.blocks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,8 @@ def loadable(path: Path, what: str) -> Iterator[None]:
 
 def files(path: str | Path) -> tuple[Path, Path]:
     """The JSON file and the safetensors file of a name."""
+    if not isinstance(path, str | PathLike):
+        raise TypeError(f"path: takes the path of a file, got {path!r}")
     path = Path(path)
     path = path.with_suffix("") if path.suffix == ".json" else path
     return path.with_name(f"{path.name}.json"), path.with_name(f"{path.name}.safetensors")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from anode.checks import check_call
 
 if TYPE_CHECKING:
-    from anode.train.fit import Training
+    from anode.train.training import Training
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,9 @@ class Report:
 class Callback:
     """Called in the course of training; override the methods that you need.
 
-    Each is given the training run: ``training.model``, ``training.report`` (a :class:`Report` of the last iteration),
-    ``training.history`` (an :class:`anode.History` of all of them so far), ``training.optimizer``, and
-    ``training.stop(reason)``, which ends training after the present iteration.
+    Each is given the training run: ``training.model`` (what :func:`anode.fit` was given), ``training.report`` (a
+    :class:`Report` of the last iteration), ``training.history`` (an :class:`anode.History` of all of them so far),
+    ``training.optimizer``, and ``training.stop(reason)``, which ends training after the present iteration.
 
     A callback that overrides :meth:`iteration` sees the model after every single one. Otherwise the compiled engine may
     make many iterations in one call.
@@ -64,3 +67,20 @@ class Callback:
 
     def end(self, training: Training) -> None:
         """After the last iteration, with the model as it will stay."""
+
+
+def checked_callbacks(callbacks: Any) -> tuple[Callback, ...]:
+    """Callbacks as :func:`anode.fit` takes them, or ``TypeError``."""
+    takes = "a list of objects of anode.Callback"
+    if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
+        hint = "; put it in a list" if isinstance(callbacks, Callback) else ""
+        raise TypeError(f"callbacks: takes {takes}, got {callbacks!r}{hint}")
+    found = tuple(callbacks)
+    for each in found:
+        if not isinstance(each, Callback):
+            hint = f"; pass an object, {each.__name__}(...)" if isinstance(each, type) else ""
+            raise TypeError(f"callbacks: takes {takes}, got {each!r}{hint}")
+        for name in ("begin", "iteration", "evaluation", "end"):
+            takes_training = f"objects whose method {name}(self, training) takes the training run"
+            check_call("callbacks", getattr(each, name), 1, takes_training)
+    return found

@@ -21,12 +21,12 @@ from anode.models.nets import NeuralODE
 from anode.ode.control import PID
 from anode.ode.field import is_hooked
 from anode.ode.inputs import even_steps
-from anode.train.adam import Adam
-from anode.train.failures import name_of
+from anode.train.members import name_of
+from anode.train.optimizers import Adam
 from anode.train.points import Points
 
 if TYPE_CHECKING:
-    from anode.train.fit import Training
+    from anode.train.training import Training
 
 LOSSES = ("huber", "mse", "cross_entropy")
 """The losses that the engine has, in its order."""
@@ -45,7 +45,7 @@ class Course:
 
     def __init__(self, training: Training) -> None:
         self.training, self.protocol = training, training.protocol
-        model, protocol = training.model, training.protocol
+        model, protocol = training.network, training.protocol
         state, (group,) = training.optimizer.state, training.optimizer.param_groups
         assert isinstance(model, NeuralODE)
         assert isinstance(protocol.data, Points)
@@ -162,7 +162,7 @@ class Course:
 
 def obstacle(training: Training) -> str:
     """Why the compiled engine cannot make the iterations of a run; nothing if it can."""
-    model, protocol = training.model, training.protocol
+    model, protocol = training.network, training.protocol
     if why := _made_otherwise(model):
         return why
     assert isinstance(model, NeuralODE)
@@ -229,7 +229,7 @@ def rates_of(training: Training) -> list[float]:
 
 def signature(training: Training) -> tuple[Any, ...]:
     """What has to stay as it is: where everything lies, what is trained and how, and how the flow is solved."""
-    model, state = training.model, training.optimizer.state
+    model, state = training.network, training.optimizer.state
     group = training.optimizer.param_groups[0]
     moved = (*rates_of(training), group["weight_decay"], *group["betas"], group["eps"])
     flow = getattr(model, "flow", None)

@@ -1,4 +1,4 @@
-"""Looking at a model during training, without changing anything: the validation set, and snapshots of features."""
+"""Looking at a model during training: the validation set, snapshots of features, and when it no longer helps."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anode.models.model import Model, as_input
 from anode.models.randomness import apart
+from anode.train.checkpoint.state import values_of
 from anode.train.losses import accuracy, mean
 from anode.train.members import Members
 from anode.train.points import Points
@@ -134,3 +135,40 @@ def evaluating(model: Model) -> Iterator[None]:
         finally:
             for module, mode in modes:
                 module.training = mode
+
+
+class Patience:
+    """Remembers a model as it was at its lowest validation loss.
+
+    Args:
+        model: What is trained.
+        limit: After how many evaluations without a lower loss training is to end; ``None`` if it is not to.
+    """
+
+    def __init__(self, model: nn.Module, limit: int | None) -> None:
+        self.model, self.limit = model, limit
+        self.lowest, self.since = math.inf, 0
+        self.best: dict[str, Tensor] = {}
+
+    def look(self, loss: float) -> None:
+        """Take note of an evaluation."""
+        if self.limit is None:
+            return
+        self.since += 1
+        if loss < self.lowest:
+            self.lowest, self.since = loss, 0
+            self.best = {name: value.detach().clone() for name, value in values_of(self.model).items()}
+
+    @property
+    def reason(self) -> str:
+        """Why training should end; nothing if it should not."""
+        if self.limit is None or self.since < self.limit:
+            return ""
+        return f"no lower validation loss in {self.limit} evaluations"
+
+    @torch.no_grad()
+    def bring_back(self) -> None:
+        """Let the model be again what it was at its best."""
+        values = values_of(self.model)
+        for name, value in self.best.items():
+            values[name].copy_(value)

@@ -11,21 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anode.files import DamagedFileError, read_json, write_json, write_text
-from anode.train.formats import as_list, from_csv, from_json, to_columns, to_csv, to_evaluated_columns, to_json
-from anode.train.record import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED, Array, Failure, Snapshot
-
-__all__ = [
-    "EVALUATED",
-    "MOMENTS",
-    "OPTIONAL",
-    "SERIES",
-    "SHARED",
-    "Array",
-    "Failure",
-    "History",
-    "Snapshot",
-    "as_list",
-]
+from anode.train.formats import from_csv, from_json, to_columns, to_csv, to_evaluated_columns, to_json
+from anode.train.record import EVALUATED, MOMENTS, OPTIONAL, Array, Failure, Snapshot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from anode.checks import describe
+from anode.ode.solution import SolveError
 
 
 def _check_shapes(prediction: Tensor, target: Tensor) -> None:
@@ -69,6 +73,8 @@ def check_targets(name: str, loss: str, prediction: Tensor, target: Tensor, dims
         dims: How many leading dimensions count members and points.
     """
     shape, got = (*target.shape[:dims], *prediction.shape[dims:]), tuple(target.shape)
+    if target.is_complex():
+        raise TypeError(f"{name}: takes real numbers as targets, as loss is {loss!r}, got {target.dtype}")
     if loss != "cross_entropy":
         if got != shape:
             hint = "" if target.is_floating_point() else '; class numbers go with loss="cross_entropy"'
@@ -87,6 +93,34 @@ def check_targets(name: str, loss: str, prediction: Tensor, target: Tensor, dims
     if least < 0 or most >= shape[-1]:
         takes = f"class numbers from 0 to {shape[-1] - 1}, as the model has {shape[-1]} outputs"
         raise ValueError(f"{name}: takes {takes}, got {least if least < 0 else most}; {VALUES_INSTEAD}")
+
+
+def losses_by(loss: Loss, given: Any, targets: Tensor, dims: int) -> Tensor:
+    """What a function of the user's makes of predictions, or of a whole outcome, and targets; checked.
+
+    Args:
+        loss: The function.
+        given: The predictions, or the outcome.
+        targets: The targets.
+        dims: How many leading dimensions count members and points.
+    """
+    try:
+        losses = loss(given, targets)
+    except (SolveError, torch.OutOfMemoryError):
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        what = f"fails on {describe(given)} and targets, {describe(targets)}"
+        raise ValueError(f"loss: {what}: {error}") from error
+    takes = "a function that returns a tensor of losses: one number, or losses of every point"
+    if not isinstance(losses, Tensor) or not losses.is_floating_point():
+        raise TypeError(f"loss: takes {takes}, got one that returned {describe(losses)}")
+    points = targets.shape[dims - 1]
+    if losses.ndim >= dims and losses.numel() % points:
+        raise ValueError(f"loss: takes {takes}, got shape {tuple(losses.shape)} for {points} points")
+    if torch.is_grad_enabled() and not losses.requires_grad:
+        hint = "compute them from the predictions with torch, without .detach(), .item() or NumPy"
+        raise ValueError(f"loss: takes losses that depend on the model's parameters, got some without gradient; {hint}")
+    return losses
 
 
 def mean(losses: Tensor, members: int | None, weights: Tensor | None = None) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,8 +12,65 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from anode.checks import lookup, require
-from anode.train.adam import Adam
+from anode.checks import describe, lookup, require
+
+
+class Adam(torch.optim.Optimizer):
+    """The optimiser of Kingma and Ba, where every member of a stack may have a learning rate of its own.
+
+    ``torch.optim.Adam`` has one learning rate for a tensor, and a stack is one tensor for all members. Otherwise they
+    compute the same.
+
+    Args:
+        parameters: What to train; with a member dimension in front if ``lr`` has several values.
+        lr: The learning rate, or a tensor with one per member.
+        betas: How slowly the means of gradients and of their squares forget.
+        eps: Added to the root of the mean square.
+        weight_decay: Times the parameter, added to the gradient.
+
+    References:
+        Kingma and Ba, *Adam: a method for stochastic optimization*, ICLR 2015.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "steps": 0})
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter] = {"mean": torch.zeros_like(parameter), "square": torch.zeros_like(parameter)}
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """Move every parameter that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            group["steps"] += 1
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._move(parameter, group)
+        return loss
+
+    def _move(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        gradient, (beta1, beta2) = parameter.grad, group["betas"]
+        assert gradient is not None
+        mean, square = self.state[parameter]["mean"], self.state[parameter]["square"]
+        rate = torch.as_tensor(group["lr"], dtype=torch.float64) / (1 - beta1 ** group["steps"])
+        if group["weight_decay"]:
+            gradient = gradient.add(parameter, alpha=group["weight_decay"])
+        mean.lerp_(gradient, 1 - beta1)
+        square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        move = mean / (square.sqrt().mul_((1 - beta2 ** group["steps"]) ** -0.5).add_(group["eps"]))
+        parameter.sub_(move.mul_(rate.to(move).reshape(rate.shape + (1,) * (move.ndim - rate.ndim))))
+
 
 MakeOptimizer = Callable[[list[Tensor]], Optimizer]
 """Makes an optimiser of parameters."""
@@ -49,7 +106,8 @@ def optimizer_of(
         return lookup("optimizer", make, OPTIMIZERS)(parameters, lr=rates, weight_decay=weight_decay)  # type: ignore[call-arg]
     made = make(parameters)
     if not isinstance(made, Optimizer):
-        raise TypeError(f"optimizer: takes a function that returns a torch.optim.Optimizer, got {type(made).__name__}")
+        takes = "a function that returns a torch.optim.Optimizer"
+        raise TypeError(f"optimizer: takes {takes}, got one that returned {describe(made)}")
     closure = inspect.signature(made.step).parameters.get("closure")
     needed = closure is not None and closure.default is inspect.Parameter.empty
     require(not needed, "optimizer", type(made).__name__, "one whose step() needs no closure")
@@ -69,8 +127,11 @@ class Schedule:
 
     def __init__(self, make: MakeScheduler | None, optimizer: Optimizer) -> None:
         self.scheduler = None if make is None else make(optimizer)
-        takes = "a function that returns a torch.optim.lr_scheduler.LRScheduler"
-        require(self.scheduler is None or isinstance(self.scheduler, LRScheduler), "scheduler", self.scheduler, takes)
+        takes = "a function that returns a torch.optim.lr_scheduler.LRScheduler of the optimizer that it is given"
+        if make is not None and not isinstance(self.scheduler, LRScheduler):
+            raise TypeError(f"scheduler: takes {takes}, got one that returned {describe(self.scheduler)}")
+        its_own = self.scheduler is None or self.scheduler.optimizer is optimizer
+        require(its_own, "scheduler", type(self.scheduler).__name__, f"{takes}, not of another one")
 
     @property
     def follows_validation(self) -> bool:

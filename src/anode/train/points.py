@@ -1,13 +1,17 @@
-"""The data of a training run, and the batches that are taken from it."""
+"""Points and targets, checked, and the batches that are taken from them in the order that the seed says."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from anode.checks import finite_rows, require
+from anode.data.images import ImageData
+from anode.data.toy import Dataset
 from anode.models.model import as_input
 
 
@@ -98,3 +102,57 @@ class Order:
         """The numbers of the points of an iteration, [points] or [members, points]."""
         epoch, index = divmod(iteration, self.batches)
         return self.of_epoch(epoch)[..., index * self.batch_size : (index + 1) * self.batch_size]
+
+
+def points_of(name: str, data: Any, members: int | None) -> Points:
+    """Points, targets and weights, with a member dimension if there are members; checked."""
+    if not is_whole(data):
+        return _of_each(name, data, members)
+    x, y, *weights = _parts(data)
+    require(x.ndim > 0 and y.ndim > 0 and len(x) == len(y), name, (tuple(x.shape), tuple(y.shape)), "as many x as y")
+    require(len(x) > 0, name, tuple(x.shape), "at least one point")
+    finite_rows(f"{name}, x", x)
+    finite_rows(f"{name}, y", y)
+    parts = [x, y, *(_checked_weights(name, each, len(x)) for each in weights)]
+    if members is not None:
+        parts = [part.expand(members, *part.shape) for part in parts]
+    return Points(parts[0], parts[1], members, *parts[2:])
+
+
+def is_whole(data: Any) -> bool:
+    """Whether data are points and targets."""
+    tuples = isinstance(data, tuple) and len(data) in (2, 3) and all(isinstance(part, Tensor) for part in data)
+    return tuples or isinstance(data, Dataset | ImageData)
+
+
+def _parts(data: Any) -> tuple[Tensor, ...]:
+    if isinstance(data, Dataset):
+        return data.x, data.y
+    return (data.images, data.labels) if isinstance(data, ImageData) else data
+
+
+def _checked_weights(name: str, weights: Tensor, points: int) -> Tensor:
+    """Weights, one of them on average."""
+    shape = tuple(weights.shape)
+    require(shape == (points,), f"{name}, weights", shape, f"one number a point, shape {(points,)}")
+    finite_rows(f"{name}, weights", weights)
+    lowest, total = float(weights.min()), float(weights.sum())
+    require(
+        lowest >= 0 < total, f"{name}, weights", lowest if lowest < 0 else "only 0", "numbers from 0, not all of them 0"
+    )
+    return weights / weights.double().mean()
+
+
+def _of_each(name: str, data: Any, members: int | None) -> Points:
+    takes = "a Dataset, an ImageData, tensors (x, y) or (x, y, weights), or batches of these such as a DataLoader"
+    takes += f"; or {members} datasets, one per member" if members else ""
+    several = members is not None and isinstance(data, list | tuple) and all(is_whole(each) for each in data)
+    if not several:
+        raise TypeError(f"{name}: takes {takes}, got {type(data).__name__}")
+    require(len(data) == members, name, len(data), takes)
+    found = [points_of(f"{name}[{i}]", each, None) for i, each in enumerate(data)]
+    parts = [[part for part in (each.x, each.y, each.weights) if part is not None] for each in found]
+    shapes = {tuple(tuple(part.shape) for part in each) for each in parts}
+    require(len(shapes) == 1, name, sorted(shapes), "data of one size, and targets of one shape")
+    stacked = [torch.stack(same) for same in zip(*parts, strict=True)]
+    return Points(stacked[0], stacked[1], members, *stacked[2:])

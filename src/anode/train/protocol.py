@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from numbers import Number
-from typing import Any, Self
+from numbers import Integral, Number, Real
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from anode.checks import finite_rows, lookup, number, require
-from anode.models.model import Model, Outcome, as_input
-from anode.train.evaluation import Snapshots, evaluating
-from anode.train.inputs import Data, data_of, per_member, rate, whole
-from anode.train.losses import LOSSES, Loss, check_targets, default_loss, takes_outcome
+from anode.checks import check_call, describe, lookup, number, require
+from anode.models.model import Model, Outcome, Predictor
+from anode.train.evaluation import Snapshots
+from anode.train.losses import LOSSES, Loss, check_targets, default_loss, losses_by, takes_outcome
 from anode.train.optimizers import LR, OPTIMIZERS, MakeOptimizer, MakeScheduler
 from anode.train.points import Order, Points
 from anode.train.ranks import WHOLE, Ranks, Share
-from anode.train.streams import Batch, Stream
+from anode.train.streams import Batch, Data, Stream, data_of
+from anode.train.trial import try_on
 
 BATCH = 64
 """Points in an iteration, if no number is given and there are as many."""
@@ -31,9 +30,10 @@ ON_FAILURE = {
 """What can be done when an iteration fails."""
 
 
-@dataclass(frozen=True)
 class Protocol:
-    """Everything that the result of training depends on, besides the model. The attributes are :func:`anode.fit`'s.
+    """Everything that the result of training depends on, besides the model: the arguments of :func:`anode.fit`.
+
+    They are checked against each other and against the model, which is shown a point of everything it will see.
 
     Attributes:
         members: How many models are trained at once; ``None`` for one by itself.
@@ -42,56 +42,82 @@ class Protocol:
         classifies: Whether there are classes to get right.
     """
 
-    members: int | None
-    data: Points | Stream
-    validation: Points | Stream | None
-    batch_size: int
-    lr: list[float]
-    weight_decay: float
-    optimizer: str | MakeOptimizer
-    scheduler: MakeScheduler | None
-    clip: float | None
-    transform: Callable[[Tensor], Tensor] | None
-    loss: Loss
-    loss_name: str
-    seeds: list[int]
-    snapshots: Snapshots | None
-    evaluate_every: int | None
-    patience: int | None
-    on_failure: str
-    classifies: bool = False
+    def __init__(
+        self,
+        model: Model,
+        data: Data,
+        validation: Data | None,
+        *,
+        batch_size: int | None,
+        lr: float | Sequence[float] | None,
+        weight_decay: float | None,
+        optimizer: str | MakeOptimizer,
+        scheduler: MakeScheduler | None,
+        clip: float | None,
+        transform: Callable[[Tensor], Tensor] | None,
+        loss: str | Loss | None,
+        seed: int | Sequence[int],
+        snapshots: Snapshots | None,
+        evaluate_every: int | None,
+        patience: int | None,
+        on_failure: str,
+    ) -> None:
+        like = next((p for p in model.parameters() if p.requires_grad), None)
+        if like is None:
+            kind = type(model.module if isinstance(model, Predictor) else model).__name__
+            raise ValueError(f"model: takes a model with parameters to train, got {kind!r}")
+        self.members, self.snapshots, self.transform = model.members, snapshots, transform
+        self.seeds = [_seed(each) for each in per_member("seed", seed, self.members, following=True)]
+        self.data = data_of("data", data, self.members, self.seeds[0])
+        self.validation = None if validation is None else data_of("validation", validation, self.members, self.seeds[0])
+        self.batch_size = _batch_size(batch_size, self.data)
+        self._set_optimisation(optimizer, lr, weight_decay, scheduler)
+        self.clip = number("clip", clip, optional=True, finite=True)
+        self.evaluate_every = number("evaluate_every", evaluate_every, whole=True, optional=True)
+        self.patience = number("patience", patience, whole=True, optional=True)
+        lookup("on_failure", on_failure, ON_FAILURE)
+        self.on_failure = on_failure
+        if transform is not None:
+            check_call("transform", transform, 1, "a function from the points of a batch to points")
+        self._check_combination()
+        self._set_loss(default_loss(self.data.first(like)[1]) if loss is None else loss)
+        self.classifies = try_on(model, self, like)
 
-    @classmethod
-    def checked(cls, model: Model, data: Data, validation: Data | None, **given: Any) -> Self:
-        """Check the arguments of :func:`anode.fit`, against each other and against the model.
+    def _set_optimisation(
+        self,
+        optimizer: str | MakeOptimizer,
+        lr: float | Sequence[float] | None,
+        weight_decay: float | None,
+        scheduler: MakeScheduler | None,
+    ) -> None:
+        """Check what moves the parameters."""
+        if isinstance(optimizer, str):
+            lookup("optimizer", optimizer, OPTIMIZERS)
+            alike = lr is None or isinstance(lr, Number) or (optimizer == "adam" and scheduler is None)
+            takes = 'one number for all members, unless optimizer is "adam" and there is no scheduler'
+            require(alike or self.members is None, "lr", lr, takes)
+        else:
+            example = "lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
+            takes = f"one of {', '.join(OPTIMIZERS)}, or a function of a list of parameters, such as {example}"
+            check_call("optimizer", optimizer, 1, takes)
+            for name, value in (("lr", lr), ("weight_decay", weight_decay)):
+                require(value is None, name, value, "nothing beside an optimizer of your own, which sets it")
+        if scheduler is not None:
+            takes = "a function of the optimizer, such as lambda optimizer: StepLR(optimizer, step_size=10), or None"
+            check_call("scheduler", scheduler, 1, takes)
+        self.optimizer, self.scheduler = optimizer, scheduler
+        self.lr = [_rate(each) for each in per_member("lr", LR if lr is None else lr, self.members)]
+        self.weight_decay: float = number("weight_decay", weight_decay or 0.0, zero=True, finite=True)
 
-        Args:
-            model: What is trained.
-            data, validation: What it is shown.
-            **given: The other arguments that are attributes here, and ``seed``.
-        """
-        members = model.members
-        trained = [p for p in model.parameters() if p.requires_grad]
-        require(len(trained) > 0, "model", type(model).__name__, "a model with parameters to train")
-        seeds = [whole("seed", each) for each in per_member("seed", given.pop("seed"), members, following=True)]
-        points = data_of("data", data, members, seeds[0])
-        looked_at = None if validation is None else data_of("validation", validation, members, seeds[0])
-        loss = given.pop("loss")
-        loss = default_loss(points.first(trained[0])[1]) if loss is None else loss
-        given |= {
-            **_optimisation(given, members),
-            "batch_size": _batch_size(given["batch_size"], points),
-            "loss": loss if callable(loss) else lookup("loss", loss, LOSSES),
-            "loss_name": loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss)),
-            "evaluate_every": number("evaluate_every", given["evaluate_every"], whole=True, optional=True),
-            "patience": number("patience", given["patience"], whole=True, optional=True),
-        }
-        lookup("on_failure", given["on_failure"], ON_FAILURE)
-        protocol = cls(members=members, data=points, validation=looked_at, seeds=seeds, **given)
-        protocol.check_combination()
-        return replace(protocol, classifies=protocol.check_model(model, trained[0]))
+    def _set_loss(self, loss: str | Loss) -> None:
+        self.loss: Loss = loss if callable(loss) else lookup("loss", loss, LOSSES)
+        self.loss_name = loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss))
+        takes = f"one of {', '.join(LOSSES)}, or a function of predictions and targets"
+        if isinstance(loss, type):
+            raise TypeError(f"loss: takes {takes}, got the class {loss.__name__}; pass an object, {loss.__name__}()")
+        check_call("loss", self.loss, 2, takes)
 
-    def check_combination(self) -> None:
+    def _check_combination(self) -> None:
         """Refuse what does not go together."""
         stacked = self.members is not None
         alone = "nothing for a stack of models, whose members would end at different times"
@@ -101,30 +127,10 @@ class Protocol:
         takes = '"stop" or "raise" for a stack of models, whose members go on without those that fail'
         require(not stacked or self.on_failure != "skip", "on_failure", self.on_failure, takes)
 
-    def check_model(self, model: Model, like: Tensor) -> bool:
-        """Let the model see a point of everything it will see, so that what does not fit is found before the work.
-
-        Returns:
-            Whether there are classes to get right.
-        """
-        classifies = False
-        for name, data in (("data", self.data), ("validation", self.validation)):
-            if data is None:
-                continue
-            x, y, _ = data.first(like)
-            prediction = _first_outcome(name, model, x, like).prediction
-            if self.has_loss_of_ours:
-                targets = data.y if isinstance(data, Points) else y
-                check_targets(name, self.loss_name, prediction, targets, 1 if self.members is None else 2)
-            elif default_loss(y) == "cross_entropy" and isinstance(prediction, Tensor):
-                dims = 1 if self.members is None else 2
-                classifies = y.ndim == dims and prediction.ndim == dims + 1
-        if self.snapshots is not None:
-            points = _snapshot_points(self.snapshots, self.members)
-            features = _first_outcome("snapshots.x", model, points, like).features
-            takes = "nothing for a model whose features are not one tensor"
-            require(isinstance(features, Tensor), "snapshots", type(features).__name__, takes)
-        return classifies or (self.has_loss_of_ours and self.loss_name == "cross_entropy")
+    @property
+    def dims(self) -> int:
+        """How many leading dimensions count members and points."""
+        return 1 if self.members is None else 2
 
     @property
     def has_loss_of_ours(self) -> bool:
@@ -137,7 +143,11 @@ class Protocol:
 
     def losses(self, outcome: Outcome, targets: Tensor) -> Tensor:
         """The losses of single elements or samples."""
-        return self.loss(outcome if self._takes_outcome else outcome.prediction, targets)
+        if not self.has_loss_of_ours:
+            return losses_by(self.loss, outcome if self._takes_outcome else outcome.prediction, targets, self.dims)
+        if isinstance(self.data, Stream) or isinstance(self.validation, Stream):  # others are known to be right
+            check_targets("data", self.loss_name, outcome.prediction, targets, self.dims)
+        return self.loss(outcome.prediction, targets)
 
     @cached_property
     def order(self) -> Order:
@@ -157,7 +167,18 @@ class Protocol:
         else:
             share = ranks.share(self.order.batch(iteration))
             x, y, weights = self.data.take(share.points, like)
-        return share, (x if self.transform is None else self.transform(x), y, weights)
+        return share, (self.transformed(x), y, weights)
+
+    def transformed(self, x: Tensor) -> Tensor:
+        """Points of a training batch as the model sees them."""
+        if self.transform is None:
+            return x
+        found = self.transform(x)
+        alike = isinstance(found, Tensor) and found.shape[: self.dims] == x.shape[: self.dims]
+        if not alike or found.dtype != x.dtype:
+            takes = f"a function that returns as many points of the same dtype as it is given, {describe(x)}"
+            raise TypeError(f"transform: takes {takes}, got one that returned {describe(found)}")
+        return found
 
     def evaluates_after(self, iterations: int) -> bool:
         """Whether the validation set has its turn after so many iterations."""
@@ -179,32 +200,37 @@ class Protocol:
         }
 
 
-def _optimisation(given: dict[str, Any], members: int | None) -> dict[str, Any]:
-    """What moves the parameters, checked."""
-    optimizer, lr, decay = given["optimizer"], given["lr"], given["weight_decay"]
-    if isinstance(optimizer, str):
-        lookup("optimizer", optimizer, OPTIMIZERS)
-        alike = lr is None or isinstance(lr, Number) or (optimizer == "adam" and given["scheduler"] is None)
-        takes = 'one number for all members, unless optimizer is "adam" and there is no scheduler'
-        require(alike or members is None, "lr", lr, takes)
-    else:
-        require(callable(optimizer), "optimizer", optimizer, f"one of {', '.join(OPTIMIZERS)}, or a function")
-        for name, value in (("lr", lr), ("weight_decay", decay)):
-            require(value is None, name, value, "nothing beside an optimizer of your own, which sets it")
-    for name in ("scheduler", "transform"):
-        require(given[name] is None or callable(given[name]), name, given[name], "a function, or None")
-    return {
-        "lr": [rate("lr", each) for each in per_member("lr", LR if lr is None else lr, members)],
-        "weight_decay": number("weight_decay", 0.0 if decay is None else decay, zero=True, finite=True),
-        "clip": number("clip", given["clip"], optional=True, finite=True),
-    }
+def per_member(name: str, value: Any, members: int | None, following: bool = False) -> list[Any]:
+    """One value per member, from a sequence or from one for all, of which members may also count upwards."""
+    if isinstance(value, Number):
+        return [value + i * following for i in range(members or 1)]  # type: ignore[operator]
+    values = list(value) if isinstance(value, Iterable) else []
+    takes = "one number" if members is None else f"one number, or one for each of {members} members"
+    require(members is not None and len(values) == members, name, value, takes)
+    return values
+
+
+def _rate(value: Any) -> float:
+    """A learning rate as a number of Python, whatever kind it is."""
+    value = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    number("lr", float(value) if is_number else value)
+    require(float(value) < math.inf, "lr", value, "a finite number")
+    return float(value)
+
+
+def _seed(value: Any) -> int:
+    """A seed as a whole number of Python, whatever kind it is."""
+    fits = isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < 2**40
+    require(fits, "seed", value, "whole numbers from 0 to below 2**40")
+    return int(value)
 
 
 def _batch_size(given: int | None, data: Points | Stream) -> int:
     if isinstance(data, Stream):
         require(given is None, "batch_size", given, "nothing beside data that come in batches")
         return BATCH
-    size = number("batch_size", min(BATCH, len(data)) if given is None else given, whole=True)
+    size: int = number("batch_size", min(BATCH, len(data)) if given is None else given, whole=True)
     require(size <= len(data), "batch_size", size, f"at most the {len(data)} points that there are")
     return size
 
@@ -214,24 +240,3 @@ def _called(function: Any) -> str | None:
     if function is None or isinstance(function, str):
         return function
     return getattr(function, "__qualname__", None) or type(function).__qualname__
-
-
-def _snapshot_points(snapshots: Snapshots, members: int | None) -> Tensor:
-    if not (isinstance(snapshots, Snapshots) and isinstance(snapshots.x, Tensor)):
-        raise TypeError(f"snapshots: takes Snapshots of a tensor, got {snapshots!r}")
-    finite_rows("snapshots.x", snapshots.x)
-    for moment in snapshots.at:
-        require(moment >= 0, "snapshots.at", moment, "numbers of iterations, from 0")
-    return snapshots.points(members)
-
-
-def _first_outcome(name: str, model: Model, x: Tensor, like: Tensor) -> Outcome:
-    dtype = like.dtype if like.is_floating_point() else x.dtype
-    if x.dtype not in (dtype, torch.uint8):
-        takes = f"{dtype}, as the model's parameters are, or torch.uint8, which is scaled to [0, 1]"
-        raise TypeError(f"{name}: takes {takes}, got {x.dtype}")
-    try:
-        with evaluating(model):
-            return model.run(as_input(x[:1] if model.members is None else x[:, :1], like))
-    except (ValueError, RuntimeError) as error:
-        raise ValueError(f"{name}: does not fit the model: {error}") from None

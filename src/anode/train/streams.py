@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from anode.checks import describe, require
-from anode.models.model import as_input
+from anode.checks import check_call, describe, finite_rows, require
+from anode.data.images import ImageData
+from anode.data.toy import Dataset
+from anode.models.model import as_input, check_input
 from anode.models.randomness import apart
-from anode.train.points import epoch_seed
+from anode.train.points import Points, epoch_seed, is_whole, points_of
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
 """Points, targets, and weights if there are any."""
 Batches = Iterable[Any] | Callable[[int], Iterable[Any]]
 """The batches of every epoch, or a function that makes those of an epoch from a seed."""
+Whole = Dataset | ImageData | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
+Data = Whole | Sequence[Whole] | Batches
+"""Points and targets, perhaps with weights: for all members, or one per member of a stack, all of one size; or batches.
+
+Points may be images of bytes, ``torch.uint8``; a model sees them as numbers from 0 to 1.
+"""
 
 
 class Stream:
@@ -33,6 +41,8 @@ class Stream:
 
     def __init__(self, name: str, source: Any, members: int | None, seed: int) -> None:
         self.name, self.source, self.members, self.seed = name, source, members, seed
+        if self.is_function:
+            check_call(name, source, 1, "a function of a seed that returns the batches of an epoch")
         self._place: tuple[int, int] | None = None  # the epoch and the index of the batch that comes next
         self._rest: Iterator[Any] = iter(())
 
@@ -48,7 +58,13 @@ class Stream:
 
     def epoch(self, epoch: int) -> Iterable[Any]:
         """The batches of an epoch."""
-        return self.source(epoch_seed(self.seed, epoch)) if self.is_function else self.source
+        if not self.is_function:
+            return self.source
+        made = self.source(epoch_seed(self.seed, epoch))
+        if not isinstance(made, Iterable):
+            takes = "a function of a seed that returns the batches of an epoch"
+            raise TypeError(f"{self.name}: takes {takes}, got {self.kind}, which returned {describe(made)}")
+        return made
 
     @cached_property
     def batches(self) -> int:
@@ -66,7 +82,9 @@ class Stream:
     def first(self, like: Tensor) -> Batch:
         """The first batch, to look at; nothing is used up."""
         with apart():
-            return self._checked(next(iter(self.epoch(0)), None), like)
+            found = next(iter(self.epoch(0)), None)
+            require(found is not None, self.name, "0 batches", "at least one batch per epoch")
+            return self._checked(found, like)
 
     def all(self, like: Tensor) -> Iterator[Batch]:
         """The batches of the first epoch."""
@@ -96,6 +114,14 @@ class Stream:
         fits = len(parts) in (2, 3) and all(isinstance(part, Tensor) and part.ndim > 0 for part in parts)
         if not fits:
             raise TypeError(f"{self.name}: takes {takes}, got {describe(batch)}")
+        sizes = [len(part) for part in parts]
+        require(sizes[0] > 0 and len({*sizes}) == 1, self.name, sizes, f"{takes}, as many of each and at least one")
+        if len(parts) == 3:
+            finite_rows(f"{self.name}, weights", parts[2])
+            least = float(parts[2].min())
+            require(least >= 0, f"{self.name}, weights", least, "numbers from 0")
+        if parts[0].is_floating_point() and like.is_floating_point():
+            check_input(parts[0], like, self.name)
         if self.members is not None:
             parts = tuple(part.expand(self.members, *part.shape) for part in parts)
         weights = parts[2].to(like) if len(parts) == 3 else None
@@ -105,6 +131,15 @@ class Stream:
 _AGAIN = "an iterable that can be gone through once per epoch; pass a function that makes one from a seed"
 
 
-def is_stream(data: Any) -> bool:
+def data_of(name: str, data: Data, members: int | None, seed: int) -> Points | Stream:
+    """What to train on or to look at: points and targets, or batches of them; checked."""
+    if isinstance(data, list | tuple):  # for a stack, datasets of its members
+        comes_in_batches = members is None and len(data) > 0 and all(isinstance(b, tuple) and is_whole(b) for b in data)
+    else:
+        comes_in_batches = not is_whole(data) and _is_stream(data)
+    return Stream(name, data, members, seed) if comes_in_batches else points_of(name, data, members)
+
+
+def _is_stream(data: Any) -> bool:
     """Whether data are batches that somebody else makes."""
     return callable(data) or (isinstance(data, Iterable) and not isinstance(data, Tensor | np.ndarray | str | dict))

@@ -10,7 +10,7 @@ from anode.experiments.images.reported import TABLE1
 from anode.experiments.images.scales import TOO_MANY, equal
 from anode.experiments.runs import Result
 from anode.experiments.study import Results, mean_std
-from anode.train.history import Array
+from anode.train.record import Array
 
 UNSTABLE = 1000
 """Evaluations from which the paper calls a NODE unstable."""

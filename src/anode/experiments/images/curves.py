@@ -11,7 +11,7 @@ from anode.experiments.runs import Result
 from anode.experiments.study import Results, mean_std
 from anode.plots.series import curves, paths
 from anode.plots.style import MODEL_COLORS, shades
-from anode.train.history import Array
+from anode.train.record import Array
 
 POINTS = 25
 """Stretches that training is cut into, of which means are drawn and compared: single iterations are noisy."""

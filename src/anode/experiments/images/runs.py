@@ -21,8 +21,9 @@ from anode.models.ensemble import from_seed
 from anode.models.nets import ImageNeuralODE
 from anode.train.checkpoint.folder import last_state
 from anode.train.fit import fit
-from anode.train.history import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED, History
+from anode.train.history import History
 from anode.train.progress import Listener
+from anode.train.record import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED
 
 WORTH_MEASURING = 1e10
 """The cost above which a forecast is worth measuring: about a second of training."""

@@ -10,7 +10,7 @@ from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study
 from anode.plots.series import compared
 from anode.plots.style import figure
-from anode.train.history import Array
+from anode.train.record import Array
 
 THREE = ("mnist", "cifar10", "svhn")
 

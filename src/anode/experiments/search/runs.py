@@ -21,8 +21,8 @@ from anode.models.ensemble import seeded
 from anode.models.model import Model
 from anode.models.nets import NeuralODE, ResNet
 from anode.train.fit import fit
-from anode.train.history import Array
 from anode.train.progress import Listener
+from anode.train.record import Array
 
 LOOKS = 5
 """How often the fold that is kept apart is looked at."""

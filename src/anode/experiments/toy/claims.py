@@ -13,12 +13,12 @@ from torch import Tensor
 from anode.experiments.findings import Claim, Finding
 from anode.experiments.runs import Result
 from anode.experiments.study import Results, mean_std
-from anode.experiments.toy.measures import ends, euler, validation_gap
+from anode.experiments.toy.flows import ends, euler, validation_gap
 from anode.interface.solve import solve
 from anode.models.flow import Flow
 from anode.models.nets import NeuralODE
 from anode.ode.solution import Status
-from anode.train.history import Array
+from anode.train.record import Array
 
 CONSTANT = 5 / 12
 """The lowest Huber loss of a constant on g: 1/2, with a third of the targets at -1 and the rest at 1."""

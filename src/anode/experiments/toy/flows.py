@@ -1,16 +1,18 @@
-"""What the pictures of trained models are drawn from."""
+"""What figures and claims measure of trained models, and what the pictures are drawn from."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from anode.data import toy
 from anode.experiments.runs import Result
 from anode.experiments.study import mean_std
 from anode.experiments.toy.runs import snapshot_points
 from anode.models.flow import Flow
-from anode.train.history import Array, Snapshot
+from anode.ode.solution import Status
+from anode.train.record import Array, Snapshot
 
 FEW = {"g": {"inner": 40, "outer": 80}, "separable": {"points": 100}}
 """So many points that single trajectories can be told apart."""
@@ -23,7 +25,7 @@ def trajectories(result: Result, times: int = 25) -> tuple[Array, Array]:
     data = toy.load(run.data, dim=run.dim, seed=run.seed + 10_000, **FEW[run.data])
     flow: Flow = result.member(result.typical).flow
     ys = flow.solve(data.x, save_at=np.linspace(0, flow.t1, times)).ys  # NaN where that failed, which is left out
-    assert isinstance(ys, torch.Tensor)
+    assert isinstance(ys, Tensor)
     return ys.numpy(force=True), data.labels.numpy(force=True)
 
 
@@ -46,3 +48,26 @@ def loss_rows(results: dict[str, Result]) -> list[list[str]]:
 
 
 LOSS_COLUMNS = ["", "final loss", "NFE, first epoch", "NFE, last epoch", "failed"]
+
+
+@torch.no_grad()
+def ends(result: Result) -> Array:
+    """Where the flows map -1 and 1: [repeats, 2]; NaN where one cannot be solved."""
+    x = torch.tensor([[-1.0], [1.0]]).expand(len(result.run.seeds), 2, 1)
+    outcome = result.model.run(x)
+    assert outcome.solution is not None, "it is a flow"
+    solved = (outcome.solution.status == Status.SUCCESS).unsqueeze(1)
+    return outcome.features[..., 0].masked_fill(~solved, torch.nan).numpy(force=True)
+
+
+def euler(flow: Flow, x: Tensor, steps: int) -> Tensor:
+    """Euler's method in place of the flow's own: [steps + 1, ...]."""
+    times = torch.linspace(0.0, flow.t1, steps + 1, dtype=torch.float64)
+    ys = flow.solve(x, save_at=times, method="euler", step_size=flow.t1 / steps).ys
+    assert isinstance(ys, Tensor)
+    return ys
+
+
+def validation_gap(result: Result) -> Array:
+    """How far the validation loss is above the training loss at the end."""
+    return result.validation[-1] - result.final_loss

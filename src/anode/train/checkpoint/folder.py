@@ -31,7 +31,7 @@ from anode.train.checkpoint.state import Checkpoint
 from anode.train.record import Array
 from anode.version import __version__
 
-FORMAT = "anode training 2"
+FORMAT = "anode training 3"
 NOTES = {"format": FORMAT}
 """What the tensors of a state say about themselves."""
 KEPT = 2
@@ -167,7 +167,7 @@ def last_state(path: Path) -> tuple[int, Array]:
     iteration = max((int(name[1]) for name in found if name), default=0)
     try:
         tensors = tensors_from_bytes((path / f"state-{iteration}.safetensors").read_bytes())
-        return iteration, tensors["record.seconds"].numpy()
+        return iteration, tensors["history.seconds"].numpy()
     except (OSError, DamagedFileError, KeyError):
         return 0, np.zeros(0)
 

@@ -15,18 +15,17 @@ from anode.train.checkpoint.state import Checkpoint, restore
 from anode.train.streams import Stream
 
 if TYPE_CHECKING:
-    from anode.train.fit import Training
+    from anode.train.training import Training
 
 
 @contextmanager
-def resumed(training: Training, path: str | Path | None, every: float, total: int) -> Iterator[Folder | None]:
+def resumed(training: Training, path: str | Path | None, every: float) -> Iterator[Folder | None]:
     """Let a run go on from the last state in a folder, if there is one, and keep those to come there.
 
     Args:
         training: The run, which has not begun.
         path: The folder; ``None`` if nothing is to be kept.
         every: How many seconds to wait from one state to the next.
-        total: How many iterations are to be made in all.
 
     Yields:
         The folder. Only the first of several processes has it; the others are told what is in it.
@@ -48,7 +47,7 @@ def resumed(training: Training, path: str | Path | None, every: float, total: in
         folders = []
 
         def read() -> list[bytes]:
-            protocol = fingerprint(training.model, training.protocol)
+            protocol = fingerprint(training.network, training.protocol)
             folders.append(stack.enter_context(opened(path, protocol, every)))
             state = folders[0].read()
             return [] if state is None else state.to_bytes()
@@ -58,6 +57,6 @@ def resumed(training: Training, path: str | Path | None, every: float, total: in
             state, batches = Checkpoint.from_bytes(parts), training.protocol.batches
             made = f"as in {path} {state.iteration} iterations have been made, {batches} an epoch"
             least = -(-state.iteration // batches)
-            require(state.iteration <= total, "epochs", total // batches, f"at least {least}, {made}")
-            restore(training, state, total)
+            require(state.iteration <= training.total, "epochs", training.epochs, f"at least {least}, {made}")
+            restore(training, state)
         yield folders[0] if folders else None

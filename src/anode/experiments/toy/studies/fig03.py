@@ -10,11 +10,11 @@ from torch import Tensor
 
 from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study, mean_std
-from anode.experiments.toy.measures import ends, euler
+from anode.experiments.toy.flows import ends, euler
 from anode.models.flow import Flow
 from anode.plots.flows import flow_1d, vector_field_1d
 from anode.plots.style import CLASS_COLORS, INK, figure, legend
-from anode.train.history import Array
+from anode.train.record import Array
 
 TIMES = np.linspace(0, 1, 61)
 STARTS = torch.tensor([[-1.0], [1.0]])

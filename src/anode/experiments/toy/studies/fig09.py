@@ -7,11 +7,11 @@ import torch
 
 from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study, epochs, mean_std
-from anode.experiments.toy.measures import validation_gap
+from anode.experiments.toy.flows import validation_gap
 from anode.plots.planes import colorbar, plane
 from anode.plots.series import curves
 from anode.plots.style import INK, MODEL_COLORS, figure
-from anode.train.history import Array
+from anode.train.record import Array
 
 RADII = (0.5, 1.0, 1.5)
 GRID = np.linspace(-1.6, 1.6, 161, dtype=np.float32)

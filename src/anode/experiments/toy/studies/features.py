@@ -1,0 +1,108 @@
+"""Figures 6, 8 and 17: features as training goes on, and the cost of solving."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from anode.experiments.runs import Result
+from anode.experiments.study import Drawing, Results, Study, epochs
+from anode.experiments.toy.flows import LOSS_COLUMNS, loss_rows, moments
+from anode.plots.animate import feature_frames
+from anode.plots.features import frame, scatter, strip
+from anode.plots.series import curves
+from anode.plots.style import clean, figure, styled
+
+
+def film(result: Result) -> Iterable[Any]:
+    """The frames of all moments of a run."""
+    every, titles, labels = moments(result, result.run.snapshots)
+    return feature_frames([s.features for s in every], labels, titles)
+
+
+def fig06(results: Results) -> Drawing:
+    """Six moments, and a film of all of them."""
+    result = results["g-d2-node"]
+    chosen, titles, labels = moments(result, 6)
+    return Drawing(
+        strip([s.features for s in chosen], labels, titles, columns=6, width=11.0),
+        ["moment", "NFE"],
+        [[title.split(",")[0], str(int(s.nfe))] for s, title in zip(chosen, titles, strict=True)],
+        {"features": film(result)},
+    )
+
+
+def fig08(results: Results) -> Drawing:
+    """Six tiles of features on the left, the curves of NFE on the right."""
+    result = results["drawn-d2-anode"]
+    chosen, titles, labels = moments(result, 6)
+    made = figure(11.0, 4.6, rows=0)
+    grid = made.add_gridspec(2, 5, width_ratios=[1, 1, 1, 0.15, 2])
+    for i, (snapshot, title) in enumerate(zip(chosen, titles, strict=True)):
+        with styled():
+            ax = clean(made.add_subplot(grid[i // 3, i % 3], projection="3d"))
+        scatter(ax, snapshot.features, labels, size=5)
+        frame(ax, snapshot.features)
+        ax.set_title(title, fontsize=9)
+    with styled():
+        ax = clean(made.add_subplot(grid[:, 4]))
+    pair = {"NODE": results["g-d1-node"], "ANODE": results["g-d1-anode"]}
+    curves(ax, epochs(pair["NODE"]), {name: each.per_epoch("nfe") for name, each in pair.items()}, ylabel="NFE")
+    ax.set_title("function evaluations, g, d = 1")
+    return Drawing(
+        made,
+        LOSS_COLUMNS,
+        loss_rows({f"d = 1, {name}": each for name, each in pair.items()}),
+        {"features": film(result)},
+    )
+
+
+RUNS = {"g-d2-node": "g", "separable-d2-node": "separable"}
+
+
+def fig17(results: Results) -> Drawing:
+    """A row of moments for each dataset."""
+    panels, titles, labels, rows = [], [], [], []
+    for name, title in RUNS.items():
+        chosen, words, classes = moments(results[name], 6)
+        panels += [s.features for s in chosen]
+        titles += words
+        labels += [classes] * len(chosen)
+        rows += [[title, word.split(",")[0], str(int(s.nfe))] for s, word in zip(chosen, words, strict=True)]
+    return Drawing(
+        strip(panels, labels, titles, columns=6, width=11.0),
+        ["data", "moment", "NFE"],
+        rows,
+        {"separable": film(results["separable-d2-node"])},
+    )
+
+
+STUDIES = (
+    Study(
+        "fig06",
+        "The features of a NODE during training",
+        "Features of the inner disc (blue) and of the ring (red) at moments of training of the typical repeat, with "
+        "the function evaluations that solving for them takes. The flow has to break the ring open, and that costs "
+        "more.",
+        ("g-d2-node",),
+        fig06,
+    ),
+    Study(
+        "fig08",
+        "The features of an ANODE during training, and NFE",
+        "Left: features of an ANODE with one added dimension at moments of training; the disc is lifted off the ring "
+        "and solving stays cheap. Right: function evaluations of a solve, mean and standard deviation over the "
+        "repeats.",
+        ("drawn-d2-anode", "g-d1-node", "g-d1-anode"),
+        fig08,
+    ),
+    Study(
+        "fig17",
+        "The features of NODEs on g and on separable data",
+        "Features of the same points in the course of training, with the evaluations that their solve takes. Top: a "
+        "NODE trained on g, where the disc has to leave the ring. Bottom: one trained on two curves that can be "
+        "separated.",
+        tuple(RUNS),
+        fig17,
+    ),
+)

@@ -1,0 +1,272 @@
+"""A training run: the loop, one iteration, and what is done when it fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from anode.checks import require
+from anode.models.model import Model, Outcome
+from anode.ode.solution import Engine, SolveError
+from anode.train import course
+from anode.train.between import deferred_interrupt
+from anode.train.callbacks import Report
+from anode.train.checkpoint.fingerprint import digest, fingerprint
+from anode.train.checkpoint.state import values_of
+from anode.train.evaluation import Evaluation, Patience
+from anode.train.history import History
+from anode.train.losses import accuracy, mean
+from anode.train.members import LOSS, Members, error_for, explain, name_of
+from anode.train.optimizers import Schedule, clip_gradients, optimizer_of
+from anode.train.protocol import Protocol
+from anode.train.ranks import Ranks, Share
+from anode.train.record import OPTIONAL, SERIES, SHARED, Failure, Table
+from anode.train.streams import Batch, Stream
+
+if TYPE_CHECKING:
+    from anode.train.between import Between
+
+
+class Training:
+    """A training run under way. Callbacks see it.
+
+    Args:
+        model: What to train, as the user gave it.
+        network: The same as a model, which may be a wrapper of it.
+        protocol: How.
+        epochs: For how long.
+
+    Attributes:
+        optimizer: What moves the model's parameters.
+        ranks: The processes that train together.
+        total: How many iterations there are to be.
+        stopped: Why training ended before the last iteration; empty if it did not.
+    """
+
+    def __init__(self, model: nn.Module, network: Model, protocol: Protocol, epochs: int) -> None:
+        self.model, self.network, self.protocol, self.epochs = model, network, protocol, epochs
+        self.total = epochs * protocol.batches
+        self.parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+        self.ranks = Ranks(self.parameters[0].device)
+        is_stream = isinstance(protocol.data, Stream)
+        self.ranks.check(model, protocol.members, is_stream, lambda: digest(fingerprint(network, protocol)))
+        self.ranks.copy_from_first(list(values_of(model).values()))
+        self.optimizer = optimizer_of(protocol.optimizer, self.parameters, protocol.lr, protocol.weight_decay)
+        self.schedule = Schedule(protocol.scheduler, self.optimizer)
+        follows = self.schedule.follows_validation and protocol.validation is None
+        require(not follows, "scheduler", "ReduceLROnPlateau", "one that needs no validation data, or pass validation=")
+        shared = self.schedule.follows_validation and protocol.members is not None
+        require(not shared, "scheduler", "ReduceLROnPlateau", "one that does not follow a loss, for a stack of models")
+        self.members = Members(protocol.members, self.parameters)
+        self.evaluation = Evaluation(network, protocol, self.members, self.ranks)
+        types = {**SERIES, **SHARED, **(OPTIONAL if protocol.classifies else {})}
+        width = () if protocol.members is None else (protocol.members,)
+        self.record = Table(types, {name: () if name in SHARED else width for name in types})
+        self.patience = Patience(model, protocol.patience)
+        self.failures: list[Failure] = []
+        self.lost = False  # whether the iteration at hand has failed, and changes nothing
+        self.whole = True  # whether no iteration is half done
+        self.stopping = self.stopped = ""
+        self.course: course.Course | None = None
+        self.engine = Engine("no iteration was made")
+
+    def stop(self, reason: str = "") -> None:
+        """End training after the present iteration.
+
+        Args:
+            reason: What ``history.stopped`` will say.
+        """
+        self.stopping = str(reason) or "stopped by a callback"
+
+    def take_course(self) -> None:
+        """Hand the iterations to the compiled engine, if it can make them."""
+        self.engine = Engine(course.obstacle(self))
+        self.course = None if self.engine.obstacle else course.Course(self)
+
+    def run(self, between: Between) -> None:
+        """Train, or go on training."""
+        for callback in between.callbacks:
+            callback.begin(self)
+        self.stopped = "interrupted"
+        try:
+            with deferred_interrupt() as interrupted:
+                try:
+                    self.stopped = self.loop(between, interrupted)
+                except KeyboardInterrupt:
+                    if not self.ranks.alone:
+                        raise  # in the middle of something that the others wait for
+                if self.whole:
+                    between.keep()
+            self.patience.bring_back()
+        finally:
+            self.members.bring_back()
+        self.ranks.copy_from_first([torch.from_numpy(self.record.arrays()["seconds"])])
+        for callback in between.callbacks:
+            callback.end(self)
+
+    def loop(self, between: Between, interrupted: Callable[[], bool]) -> str:
+        """The training loop; why it ended before the last iteration."""
+        stopped = self.stopping
+        self.take_course()
+        with self.ranks.joined(self.model):
+            self.evaluation.take_snapshot(len(self.record))
+        while len(self.record) < self.total:
+            if self.members.none_left or stopped or self.patience.reason:
+                break
+            with self.ranks.joined(self.model):
+                self.advance(between)
+            stopped = between.pause(interrupted)
+        if stopped == "interrupted":
+            return stopped
+        if self.members.none_left:
+            return "no member is left" if self.protocol.members else self.failures[-1].reason
+        with self.ranks.joined(self.model):
+            self.evaluation.validate(len(self.record))
+        between.call_back(iterated=False)
+        return stopped or (self.patience.reason if len(self.record) < self.total else "")
+
+    def advance(self, between: Between) -> None:
+        """Some iterations, at least one, and a look at what they have come to."""
+        self.whole = False
+        done = len(self.record)
+        if self.course is not None and between.others_act and not self.course.fits:
+            self.take_course()
+        if self.course is not None:
+            for row in self.course.iterate(self.until_looked_at(between)):
+                self.record.add(**row)
+                between.note()
+        if len(self.record) == done:  # one that the compiled engine cannot make, or deal with
+            self.record.add(**self.iterate())
+            between.note()
+        self.evaluation.take_snapshot(len(self.record))
+        if self.protocol.evaluates_after(len(self.record)):
+            self.evaluation.validate(len(self.record))
+            self.patience.look(self.evaluation.latest)
+            if self.schedule.follows_validation:
+                self.schedule.evaluated(self.evaluation.losses()[-1])  # as a run that is taken up will see it
+        self.whole = True
+
+    def until_looked_at(self, between: Between) -> int:
+        """How many iterations may be made before somebody wants to see the model."""
+        done, protocol = len(self.record), self.protocol
+        every = protocol.evaluate_every or protocol.batches
+        moments = [self.total, done + every - done % every]
+        if protocol.snapshots is not None:
+            moments += [moment for moment in protocol.snapshots.at if moment > done]
+        return min(moments) - done if between.may_wait else 1
+
+    def iterate(self) -> dict[str, Any]:
+        """One step of the optimiser; what is recorded of it."""
+        start, self.lost = time.perf_counter(), False
+        share, batch = self.protocol.batch(len(self.record), self.ranks, self.parameters[0])
+        outcome, losses, seen = self.forward(share, batch)
+        if not self.lost:
+            self.optimizer.zero_grad()
+            self.backward(losses, share)
+        if not self.lost:
+            with self.members.held():
+                self.optimizer.step()
+        self.schedule.iterated()
+        row = {name: self.unless_lost(values) for name, values in seen.items()}
+        return {**row, **self.cost(outcome), "seconds": time.perf_counter() - start}
+
+    def forward(self, share: Share, batch: Batch) -> tuple[Outcome, Tensor, dict[str, Tensor]]:
+        """The outcome, the losses, and what is recorded of them.
+
+        It is computed again without those that fail, so that they cannot disturb the others.
+        """
+        count = self.protocol.members
+        x, y, weights = batch
+        before = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
+        while True:
+            outcome = self.network.run(x)
+            losses = mean(self.protocol.losses(outcome, y), count, weights)
+            seen = {"loss": losses.detach()}
+            if self.protocol.classifies:
+                seen["accuracy"] = accuracy(outcome.prediction.detach(), y, count)
+            statuses = self.members.status(outcome).cpu()
+            unusable = ~seen["loss"].reshape(-1).isfinite().cpu()
+            statuses = torch.where(unusable & (statuses == 0), LOSS, statuses)
+            seen, statuses = self.ranks.agree(seen, statuses, share)
+            failed = ((statuses != 0) & ~self.members.frozen).nonzero().flatten().tolist()
+            if failed:
+                for buffer, value in before:  # such as statistics of a batch that is not counted
+                    buffer.copy_(value)
+                self.fail({i: name_of(int(statuses[i])) for i in failed}, outcome)
+            if not failed or self.lost:
+                return outcome, losses, seen
+
+    def backward(self, losses: Tensor, share: Share) -> None:
+        """Gradients of the members' losses, which are independent of each other."""
+        try:
+            if share.weight:
+                (losses.sum() * share.weight).backward()
+        except SolveError as error:  # of the continuous adjoint, whose backward solve can fail by itself
+            going = (~self.members.frozen).nonzero().flatten().tolist()
+            self.fail(dict.fromkeys(going, name_of(int(error.solution.status))), error)
+            return
+        self.ranks.sum_gradients(self.parameters)
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        sums = [
+            g.sum() if self.protocol.members is None else g.reshape(self.protocol.members, -1).sum(1) for g in gradients
+        ]
+        if sums and not torch.stack(sums).isfinite().all():
+            fine = torch.stack(sums).isfinite().all(0).reshape(-1).cpu() | self.members.frozen
+            self.fail(dict.fromkeys((~fine).nonzero().flatten().tolist(), "GRADIENT"))
+        if self.protocol.clip is not None:
+            clip_gradients(self.parameters, self.protocol.clip, self.protocol.members)
+
+    def fail(self, failed: dict[int, str], cause: Outcome | SolveError | None = None) -> None:
+        """Deal with members that failed, given with their status, in the way asked for."""
+        iteration = len(self.record)
+        if self.protocol.on_failure == "raise":
+            raise error_for(next(iter(failed.values())), iteration, cause)
+        self.failures += [Failure(member, iteration, explain(why, cause), why) for member, why in failed.items()]
+        if self.protocol.on_failure == "stop":
+            self.members.freeze(list(failed))
+        self.lost = self.protocol.on_failure == "skip" or self.members.none_left
+
+    def unless_lost(self, values: Tensor) -> Tensor:
+        """Values of members, NaN for those that have failed."""
+        return torch.full_like(values, torch.nan) if self.lost else self.members.unless_frozen(values)
+
+    def cost(self, outcome: Outcome) -> dict[str, Any]:
+        """What an iteration took: the steps of each member, and evaluations made by the gradient."""
+        nfe, accepted, rejected = self.members.steps(outcome)
+        backward = 0 if outcome.solution is None else outcome.solution.stats.nfe_backward
+        return {"nfe": nfe, "accepted": accepted, "rejected": rejected, "nfe_backward": backward}
+
+    @property
+    def report(self) -> Report:
+        """How far it is, for those who listen."""
+        row = self.record.last or {"loss": torch.tensor(torch.nan), "nfe": torch.tensor(0)}
+        seen = self.evaluation.record.last if self.evaluation.done == len(self.record) else None
+        return Report(
+            done=len(self.record),
+            total=self.total,
+            loss=float(row["loss"].nanmean()),
+            nfe=float(row["nfe"].double().mean()),
+            accuracy=float(row["accuracy"].nanmean()) if "accuracy" in row else None,
+            validation=self.evaluation.latest if self.evaluation.done == len(self.record) else None,
+            validation_accuracy=float(seen["validation_accuracy"].mean())
+            if seen and self.protocol.classifies
+            else None,
+        )
+
+    @property
+    def history(self) -> History:
+        """What has happened so far."""
+        return History(
+            **self.record.arrays(),
+            **self.evaluation.record.arrays(),
+            batches=self.protocol.batches,
+            failures=self.failures,
+            stopped=self.stopped,
+            snapshots=self.evaluation.snapshots,
+            settings={**self.protocol.settings(), "epochs": self.epochs},
+            engine=str(self.engine),
+        )

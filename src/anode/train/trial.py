@@ -1,0 +1,116 @@
+"""Showing a model one point of everything it will see, so that what does not fit is found before the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from anode.checks import describe, finite_rows, require, whole_number
+from anode.models.flow import Flow
+from anode.models.model import Model, Outcome, Predictor, as_input, check_input
+from anode.models.nets import NeuralODE
+from anode.ode.field import Field
+from anode.train.evaluation import Snapshots, evaluating
+from anode.train.losses import check_targets, default_loss
+from anode.train.points import Points
+
+if TYPE_CHECKING:
+    from anode.train.protocol import Protocol
+
+MISTAKES = (ValueError, RuntimeError, TypeError, IndexError, AttributeError)
+"""What a network raises when it is given what it cannot take."""
+
+
+def try_on(model: Model, protocol: Protocol, like: Tensor) -> bool:
+    """Check that a model, its data and its loss fit.
+
+    Args:
+        model: What is to be trained.
+        protocol: How.
+        like: A parameter that is trained.
+
+    Returns:
+        Whether there are classes to get right.
+    """
+    classifies = False
+    for name, data in (("data", protocol.data), ("validation", protocol.validation)):
+        if data is None:
+            continue
+        x, y, _ = data.first(like)
+        prediction = _outcome(name, model, x, like, protocol if name == "data" else None).prediction
+        if protocol.has_loss_of_ours:
+            if not isinstance(prediction, Tensor):
+                takes = f"a module that returns one tensor, as loss is {protocol.loss_name!r}, or a loss of your own"
+                raise TypeError(f"model: takes {takes}, got one that returns {describe(prediction)}")
+            targets = data.y if isinstance(data, Points) else y
+            check_targets(name, protocol.loss_name, prediction, targets, protocol.dims)
+        elif default_loss(y) == "cross_entropy" and isinstance(prediction, Tensor):
+            classifies = y.ndim == protocol.dims and prediction.ndim == protocol.dims + 1
+    if protocol.snapshots is not None:
+        points = _snapshot_points(protocol.snapshots, protocol.members)
+        features = _outcome("snapshots.x", model, points, like).features
+        takes = "nothing for a model whose features are not one tensor"
+        require(isinstance(features, Tensor), "snapshots", type(features).__name__, takes)
+    return classifies or (protocol.has_loss_of_ours and protocol.loss_name == "cross_entropy")
+
+
+def _snapshot_points(snapshots: Snapshots, members: int | None) -> Tensor:
+    if not (isinstance(snapshots, Snapshots) and isinstance(snapshots.x, Tensor)):
+        raise TypeError(f"snapshots: takes Snapshots of a tensor, got {snapshots!r}")
+    finite_rows("snapshots.x", snapshots.x)
+    moments = [whole_number(at) for at in snapshots.at] if isinstance(snapshots.at, Iterable) else [None]
+    fits = all(at is not None and at >= 0 for at in moments)
+    require(fits, "snapshots.at", snapshots.at, "a list of numbers of iterations, whole and from 0")
+    return snapshots.points(members)
+
+
+def _outcome(name: str, model: Model, x: Tensor, like: Tensor, protocol: Protocol | None = None) -> Outcome:
+    """What a model makes of the first point of x, which is transformed if there is a protocol that says how."""
+    takes_whole_numbers = isinstance(model, Predictor) and not x.is_floating_point()  # as an embedding does
+    if like.is_floating_point() and not takes_whole_numbers:
+        check_input(x, like, name)
+    with evaluating(model):
+        x = as_input(x[:1] if model.members is None else x[:, :1], like)
+        if protocol is not None:
+            x = protocol.transformed(x)
+        try:
+            return model.run(x)
+        except MISTAKES as error:
+            raise ValueError(_misfit(name, model, x, error)) from error
+
+
+def _misfit(name: str, model: Model, x: Tensor, error: Exception) -> str:
+    """Which of data, augmentation, field and head cannot go together, found by trying one after the other."""
+    if isinstance(model, Predictor):
+        hint = "" if x.is_floating_point() else "; convert whole numbers with x.float()"
+        if isinstance(model.module, Field):
+            hint = "; train a field f(t, h) as anode.Flow(field), or as anode.NeuralODE(field=field, head=head)"
+        called = f"{type(model.module).__name__} cannot be called with {describe(x)}"
+        return f"{name}: does not fit the model: {called}: {error}{hint}"
+    flow = model.flow if isinstance(model, NeuralODE) else model
+    if not isinstance(flow, Flow):
+        return f"{name}: does not fit the model: {describe(x)}: {error}"
+    calls: dict[str, Callable[[Any], Any]] = {name: model.check} if isinstance(model, NeuralODE) else {}
+    calls |= {"augment": flow.augment, "field": partial(flow.field, x.new_zeros(()))}
+    calls |= {"head": model.head} if isinstance(model, NeuralODE) else {}
+    given: Any = x
+    for part, call in calls.items():
+        state = "the model" if part == name else f"x of shape {_shape(x)}, whose state has shape {_shape(given)}"
+        try:
+            found = call(given)
+        except MISTAKES as why:
+            return f"{part}: does not fit {state}: {why}"
+        if part == "field" and _shape(found) != _shape(given):
+            return f"field: takes a module that returns the shape of its state, {_shape(given)}, got {_shape(found)}"
+        given = found if part == "augment" else given
+    return f"{name}: does not fit the model: {error}"
+
+
+def _shape(state: Any) -> Any:
+    """The shape of a state, or the shapes of its parts."""
+    if isinstance(state, tuple):
+        return [_shape(part) for part in state]
+    return tuple(state.shape) if isinstance(state, Tensor) else describe(state)

@@ -1,0 +1,216 @@
+"""Mistakes in what users hand over: every one is an error that names the argument and says what it takes."""
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import StepLR
+
+import anode
+from helpers.trainings import data_of, fit, model_of, same, stack_of, values_of
+
+x, y = data_of().x, data_of().y
+
+
+class Own(nn.Module):
+    """A network whose result is changed by a function."""
+
+    def __init__(self, inputs, outputs, change=lambda h: h):
+        super().__init__()
+        self.line, self.change = nn.Linear(inputs, outputs, dtype=torch.float64), change
+
+    def forward(self, x):
+        return self.change(self.line(x))
+
+
+class OwnField(Own):
+    def forward(self, t, h):
+        return super().forward(h)
+
+
+class Nothing(anode.Augment):
+    def forward(self, x):
+        return None
+
+
+def composed(field=None, head=None, augment=1):
+    """A model of parts of one's own, for inputs of 2 features."""
+    return anode.NeuralODE(field=field or OwnField(3, 3), head=head or Own(3, 1), augment=augment).double()
+
+
+LOSS = "loss: takes a function that returns a tensor of losses: one number, or losses of every point, got"
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (lambda p, t: None, f"{LOSS} one that returned a NoneType"),
+        (lambda p, t: (p - t, 1), f"{LOSS} one that returned a tuple of 2 elements"),
+        (lambda p, t: 1.0, f"{LOSS} one that returned a float"),
+        (lambda p, t: p > t, f"{LOSS} one that returned a tensor of .*torch.bool"),
+        (lambda p, t: p * 1j, f"{LOSS} one that returned a tensor of .*torch.complex128"),
+        (lambda outcome, t: outcome, f"{LOSS} one that returned a Outcome"),
+        (lambda p, t: (p - t).detach(), "loss: takes losses that depend on the model's parameters, got some without"),
+        (lambda p, t: (p - t)[..., :3, :], f"{LOSS} shape .*3, 1\\) for 8 points"),
+        (lambda p, t: p @ t, "loss: fails on a tensor of shape .*targets, a tensor of shape"),
+        (lambda p: p, r"loss: takes one of huber, .*, got .*\(p\): too many positional arguments"),
+        (lambda p, t, w: p, r"loss: takes one of huber, .*, got .*: missing a required argument: 'w'"),
+        (nn.MSELoss, r"loss: takes .*, got the class MSELoss; pass an object, MSELoss\(\)"),
+    ],
+    ids=[
+        "None",
+        "tuple",
+        "float",
+        "bool",
+        "complex",
+        "outcome",
+        "detached",
+        "shape",
+        "raises",
+        "one",
+        "three",
+        "class",
+    ],
+)
+def test_a_loss_that_cannot_be_used_is_named_and_nothing_has_changed(loss, said, stacked):
+    model = stack_of() if stacked else model_of()
+    before = values_of(model)
+    with pytest.raises((ValueError, TypeError), match=said):
+        fit(model, data_of(), loss=loss)
+    assert same(values_of(model), before)
+
+
+def test_a_loss_of_a_failed_solve_is_no_mistake_of_the_loss():
+    def loss(prediction, target):
+        raise anode.SolveError("broken", None)
+
+    with pytest.raises(anode.SolveError, match="broken"):
+        fit(model_of(), data_of(), loss=loss)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"scheduler": StepLR},
+            "scheduler: takes a function of the optimizer, such as .*, got StepLR.*step_size",
+        ),
+        ({"scheduler": lambda: None}, "scheduler: takes a function of the optimizer, .*too many positional"),
+        (
+            {"scheduler": lambda o: None},
+            "scheduler: takes a function .*, got one that returned a NoneType",
+        ),
+        ({"scheduler": lambda o: o}, "scheduler: takes a function that returns .*, got one that returned a Adam"),
+        (
+            {"scheduler": lambda o: StepLR(torch.optim.SGD([torch.ones(1)]), 1)},
+            "scheduler: takes .*of the optimizer that it is given, not of another one, got 'StepLR'",
+        ),
+        ({"optimizer": lambda: None}, "optimizer: takes one of adam, .*or a function of a list .*too many positional"),
+        (
+            {"optimizer": lambda p: None},
+            "optimizer: takes a function .*, got one that returned a NoneType",
+        ),
+        ({"transform": lambda: 3}, "transform: takes a function from .*too many positional"),
+        ({"transform": lambda x: (x, x)}, "transform: takes .*, got one that returned a tuple of 2 elements"),
+        ({"transform": lambda x: None}, "transform: takes .*, got one that returned a NoneType"),
+        ({"transform": lambda x: x.float()}, r"transform: takes .*of the same dtype .*torch\.float32"),
+        ({"transform": lambda x: x[:3]}, r"transform: takes .*as many points .*shape \(3, 2\)"),
+        ({"transform": lambda x: x[:, :1]}, "data: does not fit the model: x: takes 2 features"),
+        ({"snapshots": anode.Snapshots(x, 5)}, r"snapshots\.at: takes a list of numbers of iterations, .*got 5"),
+        (
+            {"snapshots": anode.Snapshots(x, [0.5])},
+            r"snapshots\.at: takes a list of numbers .*got \[0.5\]",
+        ),
+        (
+            {"data": (x.long(), y)},
+            r"data: takes torch.float64, .*int64; convert it with x\.to\(torch\.float64\)",
+        ),
+        ({"data": (x, y + 0j)}, "data: takes real numbers as targets, as loss is 'huber', got torch.complex128"),
+    ],
+    ids=range(17),
+)
+def test_a_function_that_cannot_be_used_is_named(options, said):
+    model = model_of()
+    before = values_of(model)
+    with pytest.raises((ValueError, TypeError), match=said):
+        fit(model, **{"data": data_of(), **options})
+    assert same(values_of(model), before)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (composed(head=Own(4, 1)), r"head: does not fit x of shape \(1, 2\), whose state has shape \(1, 3\): mat1"),
+        (
+            composed(field=OwnField(4, 4)),
+            r"field: does not fit x of shape \(1, 2\), whose state has .*\(1, 3\): mat1",
+        ),
+        (composed(field=Own(3, 3)), r"field: does not fit x of shape .*forward\(\) takes 2 positional arguments"),
+        (
+            composed(field=OwnField(3, 2)),
+            r"field: takes a module that returns the shape of its state, \(1, 3\), got \(1, 2\)",
+        ),
+        (composed(field=OwnField(3, 3, lambda h: None)), "field: takes a module that returns .*, got a NoneType"),
+        (composed(augment=Nothing()), "field: does not fit x of shape .*, whose state has shape a NoneType"),
+        (composed(head=Own(3, 1, lambda h: None)), "model: takes a module that returns one tensor, .*got .*a NoneType"),
+        (Own(2, 1, lambda h: (h, h)), "model: takes a module that returns one tensor, .*got one that returns a tuple"),
+        (Own(2, 1, lambda h: {"a": h}), "model: takes a module that returns one tensor, .*got one that returns a dict"),
+        (Own(3, 1), r"data: does not fit the model: Own cannot be called with a tensor of shape \(1, 2\)"),
+        (anode.MLPField(2).double(), r"data: .*MLPField cannot be called .*; train a field f\(t, h\) as anode\.Flow"),
+    ],
+    ids=range(11),
+)
+def test_what_cannot_go_together_is_named_with_the_shapes(model, said):
+    with pytest.raises((ValueError, TypeError), match=said):
+        fit(model, data_of())
+
+
+def test_a_plain_module_may_take_whole_numbers():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(8, 1))
+    words = torch.randint(5, (64, 2))
+    history = anode.fit(model, (words, words.sum(1, keepdim=True).float()), epochs=20, lr=1e-2, progress=False)
+    assert history.loss[-1] < history.loss[0]
+    with pytest.raises(ValueError, match=r"data: .*Linear .*; convert whole numbers with x\.float"):
+        fit(nn.Linear(2, 1), (words, words.float()))
+
+
+def test_a_transform_may_give_points_another_shape():
+    images, labels = torch.rand(12, 1, 9, 9), torch.arange(12) % 3
+    model = anode.ImageNeuralODE((1, 8, 8), 3, filters=2)
+    history = anode.fit(model, (images, labels), transform=lambda x: x[..., 1:, 1:], epochs=1, progress=False)
+    assert len(history) == 1
+
+
+class Club(nn.Module):
+    """A module whose attribute has the name of a stack's."""
+
+    def __init__(self):
+        super().__init__()
+        self.line, self.members = nn.Linear(2, 1), [1, 2, 3]
+
+    def forward(self, x):
+        return self.line(x)
+
+
+@pytest.mark.parametrize("build", [Club, lambda: nn.Sequential(Club())], ids=["itself", "a part"])
+def test_an_attribute_called_members_makes_no_stack(build):
+    model = build().double()
+    assert fit(model, data_of()).members is None
+    assert fit(anode.stack([model, model]), data_of()).members == 2
+
+
+@pytest.mark.parametrize("model", [anode.NeuralODE(2, 1), anode.ResNet(2, 1)], ids=["NeuralODE", "ResNet"])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (x.numpy(), r"x: takes a tensor, got a ndarray; convert it with torch\.as_tensor\(x, dtype=torch\.float32\)"),
+        ([[1.0, 2.0]], "x: takes a tensor, got a list of 1 elements"),
+        (x, r"x: takes torch\.float32, .*got torch\.float64; convert it with x\.to\(torch\.float32\)"),
+        (x.long(), r"x: takes torch\.float32, .*got torch\.int64"),
+    ],
+    ids=["numpy", "list", "double", "whole"],
+)
+def test_a_model_names_an_input_that_it_cannot_take(model, given, said):
+    with pytest.raises(TypeError, match=said):
+        model(given)
