@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 
 #include "conv_field.h"
 #include "probe.h"
@@ -169,6 +171,16 @@ class AnySolve {
     return calls;
   }
 
+  /// The same for a solve with one step size: how often the field was evaluated, the time reached, status and counts.
+  std::tuple<long, double, long, long, long, long> run_one(Address y0, const Addresses& outputs, Address last) {
+    double t = 0;
+    std::int64_t counts[4] = {};
+    const auto address = [](const auto* place) { return reinterpret_cast<Address>(place); };
+    const long calls = run(y0, outputs, last, address(&t),
+                           {address(counts), address(counts + 1), address(counts + 2), address(counts + 3)});
+    return {calls, t, counts[0], counts[1], counts[2], counts[3]};
+  }
+
   long backward(const Addresses& of_outputs, Address of_last, Address at_y0, const Addresses& gradients) {
     Interrupt interrupt;
     const auto is_stopped = [&] { return interrupt(); };
@@ -291,6 +303,8 @@ NB_MODULE(_native, m) {
            nb::call_guard<nb::gil_scoped_release>())
       .def("run", &AnySolve::run, nb::arg("y0"), nb::arg("outputs"), nb::arg("last"), nb::arg("t"),
            nb::arg("counts"), nb::call_guard<nb::gil_scoped_release>())
+      .def("run_one", &AnySolve::run_one, nb::arg("y0"), nb::arg("outputs"), nb::arg("last"),
+           nb::call_guard<nb::gil_scoped_release>())
       .def("backward", &AnySolve::backward, nb::arg("of_outputs"), nb::arg("of_last"), nb::arg("at_y0"),
            nb::arg("gradients"), nb::call_guard<nb::gil_scoped_release>());
   nb::class_<ConvField>(m, "ConvField")

@@ -69,6 +69,8 @@ def _trace(known: Known, problem: Problem, states: tuple[Tensor, ...]) -> None:
             break
         known.program = builder.finish(known.traced.slope)
         known.shapes = [x.shape for x in known.traced.tensors]
+        used = {id(x) for x in (*known.traced.tensors, *known.traced.sources)}
+        known.unused = tuple(p for p in problem.module_parameters if p.requires_grad and id(p) not in used)
         known.obstacle, known.first = "", first_of(states) if batch_dims == 0 else None
         break
     for counter in known.counters:
@@ -102,4 +104,4 @@ def compiled(known: Known, problem: Problem) -> Compiled:
     sizes: tuple[int, ...] = ()
     if known.kind.is_tuple:
         sizes = tuple(x.numel() if known.first is not None else x[:1].numel() for x in components(problem))
-    return Compiled(known.program, tensors, [True] * len(tensors), None, sizes)
+    return Compiled(known.program, tensors, [True] * len(tensors), None, sizes, known.unused)

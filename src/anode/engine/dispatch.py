@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from anode.engine import native
 from anode.engine.compiled import Compiled
@@ -47,16 +48,21 @@ def traced(problem: Problem, gradient: Gradient) -> Solution | None:
         known.obstacle = native.unfit(field, problem.y0)
         if known.obstacle:
             break
-        if problem.slope is None:
-            with torch.no_grad():
-                slope = problem.rate(problem.now, problem.y0)
-        else:
-            slope = problem.slope
-        if native.agrees(problem, field, slope):
-            solution = native.solve(problem, field, gradient)
-            for counter in known.counters:
-                counter.advance(solution.stats.calls - 1)  # the first was f's own
-            return solution
-        memory_of(problem.f).forget(known)
+        try:
+            solution = native.solve(problem, field, gradient, first_slope(problem))
+        except native.StaleError:
+            memory_of(problem.f).forget(known)
+            continue
+        for counter in known.counters:
+            counter.advance(solution.stats.calls - 1)  # the first was f's own
+        return solution
     problem.obstacle = known.obstacle or "f does not compute what was traced of it"
     return None
+
+
+def first_slope(problem: Problem) -> Tensor:
+    """F at the start, as f computes it."""
+    if problem.slope is not None:
+        return problem.slope.detach()
+    with torch.no_grad():
+        return problem.rate(problem.now, problem.y0)

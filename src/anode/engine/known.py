@@ -66,6 +66,7 @@ class Known:
         program: What it computes.
         first: The first dimensions of the states, if the program is of no other number of points.
         shapes: Of the traced tensors.
+        unused: Parameters of f that the program does not use.
     """
 
     f: Rate
@@ -77,6 +78,7 @@ class Known:
     program: Program | None = None
     first: tuple[int, ...] | None = None
     shapes: list[torch.Size] = field(default_factory=list)
+    unused: tuple[Tensor, ...] = ()
 
     def holds(self) -> bool:
         """Whether it is still true; what was found to be an obstacle is taken to stay one."""

@@ -23,14 +23,16 @@ from torch import Tensor
 from anode.engine.compiled import Compiled
 from anode.engine.program.layout import Layout
 from anode.engine.program.program import Program
+from anode.ode.clocks import CHECK_EVERY
 from anode.ode.control import PID
 from anode.ode.gradient import Gradient, is_last_pass, only_once, prepare
 from anode.ode.integrate import Trace
 from anode.ode.plan import Plan
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution, Stats, Status
+from anode.ode.stiffness import is_hopeless
 from anode.ode.tableau import Tableau
-from anode.ode.tools import is_followed
+from anode.ode.tools import is_followed, may_be_followed
 
 try:
     extension: Any = importlib.import_module("anode._native")
@@ -75,7 +77,7 @@ def obstacle(problem: Problem, gradient: Gradient) -> str:
         return MISSING
     if torch.compiler.is_compiling():
         return "torch compiles what it is called from"
-    if is_followed(y0, *problem.module_parameters):
+    if may_be_followed() and is_followed(y0, *problem.module_parameters):
         return "a transform of torch follows the computation"
     if torch.is_autocast_enabled("cpu"):
         return "autocast is on"
@@ -124,12 +126,8 @@ AGREEMENT = {torch.float32: 1e-4, torch.float64: 1e-10}
 """How far a slope by the engine may be from f's own, as a fraction of the largest slope."""
 
 
-def agrees(problem: Problem, field: Compiled, slope: Tensor) -> bool:
-    """Whether the slope at the start, as the engine computes it, is that which f computed."""
-    y0, slope = _rows(problem, field, problem.y0), _laid_out(_rows(problem, field, slope))
-    y0, tensors = _laid_out(y0), [_laid_out(x) for x in field.tensors]
-    solve = made(problem.plan, field, y0, tensors, keep=False)
-    return solve.agrees(y0.data_ptr(), slope.data_ptr(), AGREEMENT[y0.dtype])
+class StaleError(Exception):
+    """A program computes something else than the function that it was traced from."""
 
 
 def _rows(problem: Problem, field: Compiled, packed: Tensor) -> Tensor:
@@ -142,30 +140,32 @@ def _packed(problem: Problem, field: Compiled, rows: Tensor) -> Tensor:
     return problem.packing.pack(field.parted(rows, tuple(problem.packing.unpack(problem.y0))))
 
 
-def solve(problem: Problem, field: Compiled, gradient: Gradient) -> Solution:
-    """The whole solve by the compiled engine, which :func:`obstacle` has nothing against."""
+def solve(problem: Problem, field: Compiled, gradient: Gradient, slope: Tensor | None = None) -> Solution:
+    """The whole solve by the compiled engine, which :func:`obstacle` has nothing against.
+
+    Args:
+        problem: What to solve.
+        field: What f computes.
+        gradient: How to differentiate it.
+        slope: f at the start, as f computes it.
+
+    Raises:
+        StaleError: The slope is another one.
+    """
     y0 = _rows(problem, field, problem.y0)
+    slope = None if slope is None else _rows(problem, field, slope)
     if not torch.is_grad_enabled() or not any(x.requires_grad for x in (y0, *field.tensors)):
-        trace, _ = run(problem.plan, field, y0, field.tensors, keep=False)
+        trace, _ = run_on(problem, field, y0, field.tensors, slope=slope)
         outputs, last, name = trace.outputs, trace.y, "none"
     else:
         report: list[Trace] = []
-        function, given = (
-            (NativeSolveTwice, field.tensors) if gradient.twice else (NativeSolve, _with_unused(problem, field))
-        )
-        *outputs, last = function.apply(problem, field, report, y0, *given)  # type: ignore[no-untyped-call]
+        function, unused = (NativeSolveTwice, ()) if gradient.twice else (NativeSolve, field.unused)
+        given = (y0, *field.tensors, *unused)
+        *outputs, last = function.apply(problem, field, report, slope, *given)  # type: ignore[no-untyped-call]
         trace, name = report[0], gradient.name
     if field.components:
         *outputs, last = (_packed(problem, field, y) for y in (*outputs, last))
     return problem.solution(trace, outputs, last, name)
-
-
-def _with_unused(problem: Problem, field: Compiled) -> tuple[Tensor, ...]:
-    """The tensors of a field, and the parameters of its module that it does not use: those get zeros as gradients."""
-    if len(problem.module_parameters) <= len(field.tensors):
-        return field.tensors
-    used = {id(x) for x in field.tensors}
-    return (*field.tensors, *(p for p in problem.module_parameters if p.requires_grad and id(p) not in used))
 
 
 class NativeSolve(torch.autograd.Function):
@@ -173,10 +173,16 @@ class NativeSolve(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, problem: Problem, field: Compiled, report: list[Trace], y0: Tensor, *tensors: Tensor
+        ctx: Any,
+        problem: Problem,
+        field: Compiled,
+        report: list[Trace],
+        slope: Tensor | None,
+        y0: Tensor,
+        *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
         """Run the solve and put its trace into ``report``; returns the wanted outputs and the last state."""
-        trace, solve = run(problem.plan, field, y0, tensors[: len(field.tensors)], keep=True)
+        trace, solve = run_on(problem, field, y0, tensors[: len(field.tensors)], keep=True, slope=slope)
         report.append(trace)
         prepare(ctx, y0)
         ctx.set_materialize_grads(False)
@@ -197,7 +203,7 @@ class NativeSolve(torch.autograd.Function):
         cotangents = tuple(None if g is None else g.resolve_neg().contiguous() for g in cotangents)
         *of_outputs, of_last = (0 if g is None else g.data_ptr() for g in cotangents)
         at_y0 = y0.new_empty(y0.shape)
-        wanted = ctx.needs_input_grad[4:]
+        wanted = ctx.needs_input_grad[5:]
         gradients = [
             torch.zeros_like(x, memory_format=torch.contiguous_format) if wants else None
             for x, wants in zip(tensors, wanted, strict=True)
@@ -206,7 +212,7 @@ class NativeSolve(torch.autograd.Function):
         ctx.stats.nfe_backward += ctx.solve.backward(of_outputs, of_last, at_y0.data_ptr(), addresses)
         if is_last_pass():
             ctx.solve = ctx.problem = ctx.field = None
-        return (None, None, None, at_y0, *gradients)
+        return (None, None, None, None, at_y0, *gradients)
 
 
 class NativeSolveTwice(NativeSolve):
@@ -230,28 +236,54 @@ class NativeSolveTwice(NativeSolve):
             [y for y, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True
         )
         by_tensor = dict(zip(map(id, wanted), found, strict=True))
-        return (None, None, None, *(by_tensor.get(id(x)) for x in (y0, *tensors)))
+        return (None, None, None, None, *(by_tensor.get(id(x)) for x in (y0, *tensors)))
 
 
-def run(plan: Plan, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], keep: bool) -> tuple[Trace, Any]:
+def run_on(problem: Problem, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], **how: Any) -> tuple[Trace, Any]:
+    """A solve by the engine, given up early if it is stiff and the plan says so, as the loop in Python does it."""
+    plan = problem.plan
+    most = plan.max_steps if plan.stiff_steps is None else min(plan.max_steps, CHECK_EVERY)
+    while True:
+        trace, solve = run(plan, field, y0, tensors, most=most, **how)
+        if most >= plan.max_steps or trace.status != Status.MAX_STEPS:
+            return trace, solve
+        y = _packed(problem, field, trace.y) if field.components else trace.y
+        if is_hopeless(problem.rate, plan, float(trace.t), y, trace.stats):
+            return trace, solve
+        most = min(10 * most, plan.max_steps)
+
+
+def run(
+    plan: Plan,
+    field: Compiled,
+    y0: Tensor,
+    tensors: Sequence[Tensor],
+    *,
+    keep: bool = False,
+    slope: Tensor | None = None,
+    most: int | None = None,
+) -> tuple[Trace, Any]:
     """A solve by the engine, and what it needs for the backward pass if that is to be kept."""
     y0 = _laid_out(y0)
     tensors = [_laid_out(x) for x in tensors]
-    solve = made(plan, field, y0, tensors, keep)
-    outputs = [torch.empty_like(y0) for _ in plan.wanted]
-    last = torch.empty_like(y0)
-    t = y0.new_empty(plan.groups, dtype=torch.float64)
+    solve = made(plan, field, y0, tensors, keep, plan.max_steps if most is None else most)
+    if slope is not None:
+        slope = _laid_out(slope)
+        if not solve.agrees(y0.data_ptr(), slope.data_ptr(), AGREEMENT[y0.dtype]):
+            raise StaleError
+    outputs = [torch.empty_like(y0, requires_grad=False) for _ in plan.wanted]
+    last = torch.empty_like(y0, requires_grad=False)
+    places = [o.data_ptr() for o in outputs]
+    if not plan.group_dims:
+        calls, t, status, nfe, accepted, rejected = solve.run_one(y0.data_ptr(), places, last.data_ptr())
+        return Trace(outputs, last, t, Status(status), Stats(nfe, accepted, rejected, calls)), solve
+    times = y0.new_empty(plan.groups, dtype=torch.float64)
     counts = y0.new_empty((4, *plan.groups), dtype=torch.int64)
-    calls = solve.run(
-        y0.data_ptr(), [o.data_ptr() for o in outputs], last.data_ptr(), t.data_ptr(), [c.data_ptr() for c in counts]
-    )
-    if plan.group_dims:
-        return Trace(outputs, last, t, counts[0], Stats(counts[1], counts[2], counts[3], calls)), solve
-    code, nfe, accepted, rejected = counts.tolist()
-    return Trace(outputs, last, float(t), Status(code), Stats(nfe, accepted, rejected, calls)), solve
+    calls = solve.run(y0.data_ptr(), places, last.data_ptr(), times.data_ptr(), [c.data_ptr() for c in counts])
+    return Trace(outputs, last, times, counts[0], Stats(counts[1], counts[2], counts[3], calls)), solve
 
 
-def made(plan: Plan, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], keep: bool) -> Any:
+def made(plan: Plan, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], keep: bool, most: int) -> Any:
     """A solve as the engine has it."""
     assert isinstance(plan.controller, PID)
     rows = y0.numel() // field.program.dim
@@ -269,7 +301,7 @@ def made(plan: Plan, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], kee
         first_step=math.nan if plan.first_step is None else plan.first_step,
         min_step=plan.min_step,
         max_step=plan.max_step,
-        max_steps=min(plan.max_steps, 2**62),
+        max_steps=min(most, 2**62),
         controller=plan.controller.numbers,
         grouped=plan.group_dims > 0,
         keeps_non_finite=plan.keeps_non_finite,
@@ -285,7 +317,7 @@ def made(plan: Plan, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], kee
 
 def _laid_out(x: Tensor) -> Tensor:
     """A tensor's values, as they are and one after the other in memory."""
-    return x.detach().resolve_neg().contiguous()
+    return x if x.is_contiguous() and not x.is_neg() else x.detach().resolve_neg().contiguous()
 
 
 HANDLES: WeakKeyDictionary[Program, Any] = WeakKeyDictionary()

@@ -141,6 +141,8 @@ def _checked_method(method: str | None) -> Tableau:
 
 
 def _checked_tolerance(name: str, tolerance: Any, packing: Packing) -> float | Tensor:
+    if type(tolerance) is float and tolerance >= 0:  # which nearly all are, and the rest takes its time
+        return tolerance
     if not isinstance(tolerance, int | float):
         if packing.is_tuple and np.ndim(tolerance) > 0:
             tolerance = tuple(tolerance)

@@ -82,7 +82,7 @@ class Problem:
     @cached_property
     def now(self) -> Tensor:
         """The time at the start, as f sees it."""
-        return clock_for(replace(self.plan, moving_times=self.times)).now()
+        return clock_for(self.plan if self.times is None else replace(self.plan, moving_times=self.times)).now()
 
     def unrecorded(self) -> Solution:
         """The solve with nothing to differentiate."""

@@ -40,6 +40,11 @@ def in_functorch() -> bool:
     return torch._C._are_functorch_transforms_active()
 
 
+def may_be_followed() -> bool:
+    """Whether there is anything that could follow a computation; quicker to ask than :func:`is_followed`."""
+    return in_functorch() or forward_ad._current_level >= 0
+
+
 def is_followed(*tensors: Tensor) -> bool:
     """Whether forward-mode derivatives are wanted, or ``torch.func`` is at work."""
     return in_functorch() or any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
