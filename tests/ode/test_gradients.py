@@ -396,11 +396,10 @@ def test_an_f_that_returns_a_leaf_as_it_is_is_differentiated(gradient):
 @pytest.mark.parametrize("gradient", ["discrete", "continuous"])
 def test_a_leaf_that_only_a_later_branch_uses_is_not_lost_silently(gradient):
     early, late = double(-1.0), double(-2.0)
-    solution = anode.solve(
-        lambda t, y: (early if t < 0.5 else late) * y, double(1.0), (0.0, 1.0), rtol=1e-6, gradient=gradient
-    )
     with pytest.raises(RuntimeError, match="params"):
-        solution.y1.sum().backward()
+        anode.solve(
+            lambda t, y: (early if t < 0.5 else late) * y, double(1.0), (0.0, 1.0), rtol=1e-6, gradient=gradient
+        ).y1.sum().backward()
 
 
 def test_a_computed_tensor_makes_discrete_fall_back_to_stored():
@@ -697,7 +696,8 @@ def bytes_held(f, y0, gradient, steps, method="rk4"):
 
 
 @pytest.mark.parametrize("method", ["rk4", "dopri5"])
-def test_discrete_holds_one_state_a_step_where_stored_holds_the_activations(method):
+def test_discrete_holds_one_state_a_step_where_stored_holds_the_activations(method, monkeypatch):
+    monkeypatch.setattr("anode.ode.field.BYTES_KEPT", 0)
     batch, hidden = 16, 256
     net, y0 = Net(hidden=hidden), normal(batch, 2, grad=False)
 
@@ -709,6 +709,17 @@ def test_discrete_holds_one_state_a_step_where_stored_holds_the_activations(meth
     assert growth("discrete") == state
     assert growth("continuous") == 0
     assert growth("stored") >= len(TABLEAUS[method].stages) * activations
+
+
+def test_graphs_of_evaluations_are_kept_while_they_fit_into_the_budget(monkeypatch):
+    net, y0 = Net(hidden=256), normal(16, 2, grad=False)
+    budget = 10 * 4 * (2 * 16 * 256 * 8)  # about what ten steps take
+    monkeypatch.setattr("anode.ode.field.BYTES_KEPT", budget)
+    (few, early), (many, late), (more, _) = (bytes_held(net, y0, "discrete", steps) for steps in (4, 40, 60))
+    assert early.nfe_backward == 1  # at the start, where f was evaluated to see what it depends on
+    assert 0 < late.nfe_backward < 40 * 4
+    assert few < many <= 2 * budget
+    assert more - many == 20 * y0.nbytes  # beyond the budget only states
 
 
 def test_a_field_keeps_no_more_activations_than_it_may():

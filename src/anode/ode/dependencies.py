@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 
 from anode.ode.field import Rate
 
@@ -19,13 +20,15 @@ class Dependencies:
     Attributes:
         params: Tensors that need a gradient.
         computed: Whether f also uses results computed from something that needs one, which cannot be named.
+        saved: How many bytes autograd keeps of an evaluation, if that was found out.
     """
 
     params: tuple[Tensor, ...]
     computed: bool = False
+    saved: int | None = None
 
 
-def captured_tensors(f: Rate, t: Tensor, y: Tensor, known: Sequence[Tensor]) -> tuple[list[Tensor], bool, Tensor]:
+def captured_tensors(f: Rate, t: Tensor, y: Tensor, known: Sequence[Tensor]) -> tuple[list[Tensor], bool, Tensor, int]:
     """Find what f depends on besides its arguments, from the graph that autograd records of one evaluation.
 
     Args:
@@ -35,14 +38,22 @@ def captured_tensors(f: Rate, t: Tensor, y: Tensor, known: Sequence[Tensor]) -> 
 
     Returns:
         The leaves (parameters, mostly) that are not among ``known``, and whether f also uses results computed from
-        something that needs a gradient, which cannot be named from the outside; and the value of f.
+        something that needs a gradient, which cannot be named from the outside; the value of f; and how many bytes
+        autograd has kept to differentiate it.
     """
-    with torch.enable_grad():
+    kept: dict[int, int] = {}
+
+    def keep(x: Tensor) -> Tensor:
+        if not x.is_leaf or not x.requires_grad:  # parameters are there anyway
+            kept[id(x.untyped_storage())] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.enable_grad(), saved_tensors_hooks(keep, lambda x: x):
         birth = torch.ones((), requires_grad=True).clone().grad_fn._sequence_nr()  # type: ignore[union-attr]
         y = y.view_as(y)  # so that f's own use of this very tensor, if any, is told from its use of the argument
         slope = f(t, y)
     leaves, computed = dependencies(slope, [t, y, *known], birth)
-    return leaves, computed, slope
+    return leaves, computed, slope, sum(kept.values())
 
 
 def refuse_others(f: Rate, params: Sequence[Tensor]) -> Rate:

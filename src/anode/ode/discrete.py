@@ -1,8 +1,8 @@
 """The exact gradient of the steps that were taken, by walking back over them.
 
-Memory holds the state at every accepted step; the slopes of one step at a time are computed again. A field that brings
-its own derivative may keep those of its first steps, as many as fit into some memory: 16 MB for ``MLPField`` in single
-precision, for ``ConvField`` as much as :func:`anode.models.memory.bytes_to_keep` allows.
+Memory holds the state at every accepted step; the slopes of one step at a time are computed again. Those of the first
+steps are kept, as many as fit into some memory: :data:`anode.ode.field.BYTES_KEPT` for any f, 16 MB for ``MLPField`` in
+single precision, for ``ConvField`` as much as :func:`anode.models.memory.bytes_to_keep` allows.
 
 References:
     Hager, *Runge-Kutta methods in optimal control and the transformed adjoint system*, Numer. Math. 87 (2000).

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 Rate = Callable[[Tensor, Tensor], Tensor]
 """f(t, y), the right-hand side of an ODE, on one tensor."""
 
+BYTES_KEPT = 16 << 20
+"""How much memory autograd may keep of evaluations of f, so that they need not be made again."""
+
 
 class Derivative(ABC):
     """Evaluates f, and pulls cotangents back through evaluations.
@@ -65,6 +68,7 @@ class AutogradDerivative(Derivative):
         time: Whether the gradient with respect to t is wanted.
         again: Whether f may have computed something once and for all, whose graph will be needed again.
         module: The module that f calls; its parameters have to be the same when gradients are taken.
+        saved: How many bytes autograd keeps of an evaluation; ``None`` if that is not known.
     """
 
     def __init__(
@@ -74,7 +78,9 @@ class AutogradDerivative(Derivative):
         time: bool = False,
         again: bool = False,
         module: nn.Module | None = None,
+        saved: int | None = None,
     ) -> None:
+        self._saved = saved
         self._module, self._known = module, () if module is None else parameters_of(module)
         self._f, self.parameters, self._time, self._again = f, tuple(params), time, again
         self._sums: list[Tensor] = []
@@ -97,12 +103,16 @@ class AutogradDerivative(Derivative):
             return None, None
         live = [i for i, p in enumerate(self.parameters) if p.requires_grad]  # some may have been frozen since
         inputs = (y, *((t,) if self._time else ()), *(self.parameters[i] for i in live))
-        grads = torch.autograd.grad(recorded, inputs, cotangent, allow_unused=True, retain_graph=self._again)
+        again = self._again or self._saved is not None  # a kept slope may belong to two steps
+        grads = torch.autograd.grad(recorded, inputs, cotangent, allow_unused=True, retain_graph=again)
         self._sums = self._sums or self._zeros()
         for i, grad in zip(live, grads[1 + self._time :], strict=True):
             if grad is not None:
                 self._sums[i].add_(grad)
         return grads[0], grads[1] if self._time else None
+
+    def steps_to_keep(self, y: Tensor, stages: int) -> int:
+        return 0 if self._saved is None else BYTES_KEPT // (stages * (self._saved + y.nbytes))
 
     def _zeros(self) -> list[Tensor]:
         return [torch.zeros_like(p) for p in self.parameters]

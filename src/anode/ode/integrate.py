@@ -176,6 +176,7 @@ class Integration:
             self.event_time, clock.running = self.plan.times[0], False
         elif self.slope is not None and clock.running:
             self._check_slope(self.slope)
+            self.slope_is_pieced = True  # as it was not made for being pulled back
             clock.charge_first_slope()
         while clock.running:
             if self.slope is None:

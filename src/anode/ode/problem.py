@@ -113,9 +113,9 @@ class Problem:
         if self.own_derivative is not None:
             return Dependencies(tuple(p for p in self.own_derivative.parameters if p.requires_grad))
         known = self.module_parameters
-        leaves, computed, self.slope = captured_tensors(self.rate, self.now, self.y0, known)
+        leaves, computed, self.slope, saved = captured_tensors(self.rate, self.now, self.y0, known)
         params = tuple(p for p in (*known, *leaves) if p.requires_grad)
-        return Dependencies(params, computed)
+        return Dependencies(params, computed, saved)
 
     def refuse_others(self, params: Sequence[Tensor]) -> None:
         """Let f fail where it comes to depend on a tensor that is not among these."""
@@ -147,7 +147,8 @@ class Problem:
             if {id(p) for p in own.parameters if p.requires_grad} == wanted:
                 return own
         module = self.f if isinstance(self.f, nn.Module) else None
-        return AutogradDerivative(self.rate, params, time=self.times is not None, module=module)
+        saved = None if self._found is None else self._found.saved
+        return AutogradDerivative(self.rate, params, time=self.times is not None, module=module, saved=saved)
 
     @cached_property
     def own_derivative(self) -> Derivative | None:
