@@ -12,6 +12,7 @@ if sys.argv[:1] == ["-m"] and ("-m", "anode") in pairwise(sys.orig_argv):  # whi
 
 from anode.data import images
 from anode.data import toy as datasets
+from anode.engine.explain import explain
 from anode.interface.solve import solve
 from anode.interface.torchdiffeq import odeint, odeint_adjoint, odeint_dense, odeint_event
 from anode.models.augment import Augment, Zeros
@@ -77,6 +78,7 @@ __all__ = [  # without estimators and plots, so that a star import needs no extr
     "Zeros",
     "__version__",
     "datasets",
+    "explain",
     "fit",
     "images",
     "load",

@@ -516,6 +516,13 @@ def test_without_a_compiled_engine_info_says_how_to_build_one(invoke, monkeypatc
     assert "pip install --no-cache-dir --force-reinstall --no-deps ." in result.stdout
 
 
+def test_info_says_how_to_see_what_the_engine_does(invoke, monkeypatch):
+    monkeypatch.setattr("anode.engine.native.instruction_sets", lambda: ["avx2"])
+    result = invoke("info")
+    assert "avx2 instructions" in result.stdout
+    assert "anode.explain(f, y0)" in result.stdout
+
+
 # What Python runs before anything else: Ctrl-C when a module is about to be imported.
 INTERRUPTING = """
 import os, signal, sys

@@ -54,8 +54,8 @@ def info() -> None:
     }
     sets = native.instruction_sets()
     if sets:
-        fields = "MLPField, nn.Sequential of linear layers and ConvField on a CPU"
-        lines["engine"] = f"native, with {sets[0]} instructions, for {fields}; torch for everything else"
+        lines["engine"] = f"native, with {sets[0]} instructions, for fields on a CPU that it can trace; else torch"
+        lines["see"] = "print(anode.explain(f, y0)) in Python says which of them solves f, and shows the program"
     else:
         lines["engine"] = f"torch: {native.MISSING}; {REBUILD}"
     for name, text in lines.items():

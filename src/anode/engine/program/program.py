@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from anode.engine.program.listing import listing
 from anode.engine.program.operation import LITERAL, SCALAR, Operation, Rows, Run, runs
 
 FUSED = {"relu", "tanh", "softplus", "silu", "gelu"}
@@ -59,7 +60,7 @@ class Program:
         return 0 in self.slope or any(0 in operation.reads() for operation in self.operations)
 
     def __str__(self) -> str:
-        return "\n".join(map(_line, self.operations)) + f"\nslope = {_span(self.slope.tolist())}"
+        return "\n".join(listing(self))
 
 
 class Builder:
@@ -294,21 +295,3 @@ def _fused(operations: list[Operation], slope: Rows) -> list[Operation]:
             operations[i] = replace(affine, out=after.out, activation=after.name)
             gone.add(follower[0])
     return [operation for i, operation in enumerate(operations) if i not in gone]
-
-
-def _line(operation: Operation) -> str:
-    """An operation as a line to read."""
-    inputs = ", ".join(_span(run.names(operation.width)) for run in operation.inputs)
-    if operation.kind in ("sum", "largest"):
-        inputs = _span(list(operation.reads()))
-    what = operation.name or operation.kind
-    if operation.kind == "affine":
-        rows, columns = operation.weight.shape
-        what = f"{'' if operation.activation == 'none' else operation.activation + ' of '}{rows}x{columns} map"
-    return f"{_span(list(operation.made))} = {what}({inputs})"
-
-
-def _span(names: list[int]) -> str:
-    """Some names, in short."""
-    rows = [f"r{name}" if name < SCALAR else f"c{name - SCALAR}" for name in names]
-    return rows[0] if len(set(rows)) == 1 else f"{rows[0]}..{rows[-1]}"

@@ -1,0 +1,204 @@
+"""anode.explain: who would solve a right-hand side, and what the compiled engine made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from anode.engine import native
+from anode.engine.compiled import Compiled
+from anode.engine.compiling import compiled, components, known_of
+from anode.engine.dispatch import described
+from anode.engine.known import Known
+from anode.engine.naming import Names
+from anode.engine.program.layout import Layout, Space
+from anode.engine.program.listing import listing
+from anode.engine.sequential import as_function
+from anode.ode import inputs
+from anode.ode.field import Field
+from anode.ode.packing import Packing
+from anode.ode.problem import Problem
+from anode.ode.solution import Engine, State
+from anode.ode.solver import DEFAULT
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """Who would solve a right-hand side. Print it.
+
+    Attributes:
+        engine: Who would: :class:`anode.ode.solution.Engine`. ``engine.obstacle`` is the first reason against the
+            compiled engine; it is empty if there is none, and only then is there a program.
+        state: What the engine takes for points, and what for their features.
+        tensors: Name and shape of each tensor that the program reads.
+        computed: For each of those that f computes from other tensors alone, the names of these others. torch computes
+            them once per solve.
+        fixed: Tensors of integers and booleans, whose values are part of the program.
+        counters: The attributes that f advances, and by how much per evaluation.
+        lines: The program, see :func:`anode.engine.program.listing.listing`.
+        operations: Number of operations in an evaluation.
+        pullback: Number of operations that take a gradient back through an evaluation.
+        kept: Numbers kept per point and evaluation for the gradient.
+    """
+
+    engine: Engine
+    state: str = ""
+    tensors: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    computed: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    fixed: tuple[str, ...] = ()
+    counters: tuple[tuple[str, int], ...] = ()
+    lines: tuple[str, ...] = ()
+    operations: int = 0
+    pullback: int = 0
+    kept: int = 0
+
+    def __str__(self) -> str:
+        if self.engine.obstacle:
+            return f"engine    torch, which calls f as it is: {self.engine.obstacle}"
+        computed = {name: f", which torch computes from {', '.join(of)}" for name, of in self.computed}
+        facts = [
+            ("engine", "native"),
+            ("state", self.state),
+            *(("reads", f"{name} {list(shape)}{computed.get(name, '')}") for name, shape in self.tensors),
+            *(("fixed", f"{name}, whose values are part of the program") for name in self.fixed),
+            *(("counts", f"{name}, by {step} per evaluation") for name, step in self.counters),
+            ("costs", f"{_count(self.operations, 'operation')} per evaluation, {self.pullback} more for its gradient"),
+            ("keeps", f"{_count(self.kept, 'number')} per point and evaluation for the gradient"),
+            *(("program", line) for line in self.lines),
+        ]
+        shown, before = [], ""
+        for name, text in facts:
+            shown.append(f"{'' if name == before else name:<10}{text}")
+            before = name
+        return "\n".join(shown)
+
+    __repr__ = __str__
+
+
+def explain(f: Callable[[Tensor, Any], Any], y0: State, t: float = 0.0) -> Explanation:
+    """Say who would solve dy/dt = f(t, y) from such a state, and show the program that the compiled engine would run.
+
+    Nothing is solved, but f is called a few times, as at the beginning of its first solve. Its counters are set back.
+    The answer is that for :func:`anode.solve` with default settings and for :func:`anode.odeint`. Other settings can be
+    obstacles, such as an event; ``Solution.engine`` reports those.
+
+    Args:
+        f: The right-hand side, as for :func:`anode.solve`.
+        y0: An initial state.
+        t: The initial time.
+
+    Returns:
+        An :class:`Explanation`, to print.
+
+    Raises:
+        TypeError, ValueError: y0 is not a state that can be solved from.
+
+    Example:
+        >>> import torch, anode
+        >>> net = torch.nn.Sequential(torch.nn.Linear(3, 16), torch.nn.Tanh(), torch.nn.Linear(16, 2))
+        >>> def f(t, y):
+        ...     return net(torch.cat([y, t.expand(len(y), 1)], dim=1))
+        >>> anode.explain(f, torch.rand(64, 2))
+        engine    native
+        state     points of 2 features, float32; dimension 0 of y0 counts the points
+        reads     net.0.bias [16]
+                  net.0.weight [16, 3]
+                  net.2.bias [2]
+                  net.2.weight [2, 16]
+        costs     2 operations per evaluation, 2 more for its gradient
+        keeps     16 numbers per point and evaluation for the gradient
+        program   v1 (16) = tanh(net.0.weight @ cat(y, t) + net.0.bias)
+                  dy (2) = net.2.weight @ v1 + net.2.bias
+        >>> anode.explain(lambda t, y: y * torch.rand(()), torch.rand(64, 2))
+        engine    torch, which calls f as it is: f draws random numbers (aten.rand)
+    """
+    problem = _problem(f, y0, t)
+    obstacle = native.obstacle(problem, DEFAULT.gradient_method)
+    if obstacle:
+        return Explanation(Engine(obstacle))
+    names = Names(f)
+    field = described(problem)
+    if field is not None:
+        return _explained(field, [names.of(x) for x in field.tensors], problem, batched=True)
+    known = known_of(problem)
+    if problem.slope is not None:  # f was called once beyond what tracing counts
+        for counter in known.counters:
+            counter.advance(-1)
+    obstacle = known.obstacle or native.unfit(compiled(known, problem), problem.y0)
+    if obstacle:
+        return Explanation(Engine(obstacle))
+    return _of_traced(known, problem, names)
+
+
+def _problem(f: Callable[[Tensor, Any], Any], y0: State, t: float) -> Problem:
+    """A solve that is not run."""
+    y0 = inputs.state(y0)
+    packing = Packing(y0, int(isinstance(f, Field) and f.members is not None))
+    y = packing.pack(y0)
+    times, values, wanted = inputs.times((float(t), float(t) + 1.0), None, y.device, has_event=False)
+    plan = DEFAULT.plan(y, packing, values, wanted)
+    return Problem(as_function(f), y, times, plan, packing, [0, len(values) - 1], engine="auto")
+
+
+def _of_traced(known: Known, problem: Problem, names: Names) -> Explanation:
+    """The explanation of a function that was traced."""
+    assert known.traced is not None
+    field, derived = compiled(known, problem), known.traced.derived
+    titles = [names.of(x) for x in known.traced.tensors]
+    computed = []
+    for i, place in enumerate(derived.places if derived is not None else ()):
+        titles.insert(place, f"computed{i + 1}")
+        computed.append((titles[place], tuple(names.of(x) for x in known.traced.sources)))
+    return _explained(
+        field,
+        titles,
+        problem,
+        batched=known.first is None,
+        computed=tuple(computed),
+        fixed=tuple(dict.fromkeys(names.of(x) for x, _ in known.traced.baked)),
+        counters=tuple((counter.name, counter.step) for counter in known.counters),
+    )
+
+
+def _explained(field: Compiled, titles: list[str], problem: Problem, batched: bool, **facts: Any) -> Explanation:
+    """The explanation of a field that the engine can run."""
+    layout = Layout(field.program, native.extension.UNARY, native.extension.BINARY)
+    tensors = tuple((title, tuple(x.shape)) for title, x in zip(titles, field.tensors, strict=True))
+    alone = [
+        (title, shape if shared or field.members is None else shape[1:])
+        for (title, shape), shared in zip(tensors, field.shared, strict=True)
+    ]
+    parts = [(f"y[{i}]", size) for i, size in enumerate(field.components)]
+    return Explanation(
+        Engine(),
+        _state(field, problem, batched),
+        tensors,
+        lines=tuple(listing(field.program, alone, parts or None)),
+        operations=len(field.program.operations),
+        pullback=len(layout.back.operations),
+        kept=layout.sizes[Space.KEPT],
+        **facts,
+    )
+
+
+def _state(field: Compiled, problem: Problem, batched: bool) -> str:
+    """What the engine takes for points, and what for their features."""
+    dtype = str(problem.y0.dtype).removeprefix("torch.")
+    features = _count(field.program.dim, "feature")
+    if field.components:
+        features += f" in {_count(len(field.components), 'component')}"
+    if not batched:
+        return f"one point of {features}, {dtype}"
+    front = components(problem)[0].ndim - 1
+    if field.members is not None:
+        return f"{field.members} members, each with points of {features}, {dtype}"
+    if field.program.dim == problem.y0.shape[-1] and front > 1 and not field.components:
+        return f"points of {features}, {dtype}; all dimensions of y0 but the last count the points"
+    return f"points of {features}, {dtype}; dimension 0 of y0 counts the points"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
