@@ -25,7 +25,7 @@ def known_of(problem: Problem) -> Known:
     To find out, f is evaluated at the start, and this evaluation is used whoever solves; then it is traced.
     """
     f, states = problem.f, components(problem)
-    kind, memory = Kind.of(states, problem.packing.is_tuple), memory_of(f)
+    kind, memory = Kind.of(states, problem.packing.is_tuple, problem.plan.group_dims), memory_of(f)
     known = memory.find(f, kind, states)
     if known is not None:
         return known
@@ -100,7 +100,7 @@ def compiled(known: Known, problem: Problem) -> Compiled:
     """A known function as the engine takes it."""
     assert known.traced is not None
     assert known.program is not None
-    tensors = known.traced.inputs()
+    tensors = tuple(known.swapped.get(id(x), x) for x in known.traced.inputs())
     sizes: tuple[int, ...] = ()
     if known.kind.is_tuple:
         sizes = tuple(x.numel() if known.first is not None else x[:1].numel() for x in components(problem))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from anode.engine.program.program import Program
 from anode.engine.sequential import SequentialField
 from anode.engine.trace.tracing import Traced
-from anode.engine.watch.guard import Guard, same
+from anode.engine.watch.guard import Guard, can_swap, same
 from anode.engine.watch.purity import Counter
 
 Rate = Callable[..., Any]
@@ -37,6 +37,7 @@ class Kind:
         shapes: Of the components, without their first dimension.
         dims: How many dimensions each component has.
         recording: Whether autograd is recording, which f can see.
+        group_dims: How many dimensions have step sizes of their own, and so are no features.
     """
 
     dtype: torch.dtype
@@ -44,12 +45,13 @@ class Kind:
     shapes: tuple[torch.Size, ...]
     dims: tuple[int, ...]
     recording: bool
+    group_dims: int
 
     @classmethod
-    def of(cls, states: tuple[Tensor, ...], is_tuple: bool) -> Kind:
+    def of(cls, states: tuple[Tensor, ...], is_tuple: bool, group_dims: int) -> Kind:
         """The kind of a state."""
         shapes, dims = tuple(x.shape[1:] for x in states), tuple(x.ndim for x in states)
-        return cls(states[0].dtype, is_tuple, shapes, dims, torch.is_grad_enabled())
+        return cls(states[0].dtype, is_tuple, shapes, dims, torch.is_grad_enabled(), group_dims)
 
 
 @dataclass
@@ -67,6 +69,8 @@ class Known:
         first: The first dimensions of the states, if the program is of no other number of points.
         shapes: Of the traced tensors.
         unused: Parameters of f that the program does not use.
+        moved: Tensors of the guard that stand in the places of traced ones since it last changed, by the ids of those.
+        swapped: All tensors that stand in the places of traced ones in the solve at hand.
     """
 
     f: Rate
@@ -79,13 +83,29 @@ class Known:
     first: tuple[int, ...] | None = None
     shapes: list[torch.Size] = field(default_factory=list)
     unused: tuple[Tensor, ...] = ()
+    moved: dict[int, Tensor] = field(default_factory=dict)
+    swapped: dict[int, Tensor] = field(default_factory=dict)
 
-    def holds(self) -> bool:
-        """Whether it is still true; what was found to be an obstacle is taken to stay one."""
+    def swaps(self, f: Rate) -> dict[int, Tensor] | None:
+        """The tensors that stand in the places of traced ones now, by the ids of those.
+
+        ``None`` if what is known is not true of f. What was found to be an obstacle is taken to stay one.
+        """
+        found: dict[int, Tensor] = {}
+        if not is_same(self.f, f, found):
+            return None
         if self.program is None or self.traced is None or self.guard is None:
-            return True
-        shapes = [x.shape for x in self.traced.tensors]  # a parameter's data may be replaced
-        return shapes == self.shapes and self.guard.holds() and self.traced.is_current()
+            return found
+        if [x.shape for x in self.traced.tensors] != self.shapes:  # a parameter's data may be replaced
+            return None
+        if not self.guard.holds():
+            moved = self.guard.swaps()
+            if moved is None:
+                return None
+            self.moved = moved
+        found = {old: new for old, new in {**found, **self.moved}.items() if id(new) != old}
+        fixed = (*self.traced.sources, *(x for x, _ in self.traced.baked))
+        return found if self.traced.is_current() and not any(id(x) in found for x in fixed) else None
 
 
 class Memory:
@@ -107,14 +127,14 @@ class Memory:
     def find(self, f: Rate, kind: Kind, states: tuple[Tensor, ...]) -> Known | None:
         """What is known of a function on such states. What no longer holds is forgotten."""
         for known in reversed(self.entries):
-            if known.kind != kind or not is_same(known.f, f):
+            if known.kind != kind or known.first not in (None, first_of(states)):
                 continue
-            if known.first is not None and known.first != first_of(states):
-                continue
-            if known.holds():
+            swaps = known.swaps(f)
+            if swaps is not None:
+                known.swapped = swaps
                 return known
-            self.entries.remove(known)
-            return None
+            if known.f is f:
+                self.forget(known)
         return None
 
     def keep(self, known: Known) -> None:
@@ -163,31 +183,41 @@ def first_of(states: tuple[Tensor, ...]) -> tuple[int, ...]:
     return tuple(x.shape[0] if x.ndim else 1 for x in states)
 
 
-def is_same(a: Any, b: Any) -> bool:
-    """Whether two functions are one, or made of the same code and the same objects, as a lambda in a loop is."""
+def is_same(a: Any, b: Any, swaps: dict[int, Tensor]) -> bool:
+    """Whether two functions are one, or made of the same code and the same objects, as a lambda in a loop is.
+
+    Args:
+        a, b: The functions.
+        swaps: Receives the tensors of the second that stand in the places of others of the first.
+    """
     if a is b:
         return True
     if isinstance(a, FunctionType) and isinstance(b, FunctionType):
         alike = a.__code__ is b.__code__ and a.__globals__ is b.__globals__
         alike = alike and same(a.__defaults__, b.__defaults__) and a.__kwdefaults__ == b.__kwdefaults__ is None
-        return alike and all(map(_same_cell, a.__closure__ or (), b.__closure__ or ()))
+        return alike and all(
+            _same_cell(x, y, swaps) for x, y in zip(a.__closure__ or (), b.__closure__ or (), strict=True)
+        )
     if isinstance(a, SequentialField) and isinstance(b, SequentialField):
         return a.net is b.net
     if isinstance(a, MethodType) and isinstance(b, MethodType):
         return a.__self__ is b.__self__ and a.__func__ is b.__func__
     if type(a) is partial and type(b) is partial:
-        alike = len(a.args) == len(b.args) and a.keywords.keys() == b.keywords.keys()
-        given = ((a.keywords[name], b.keywords[name]) for name in a.keywords) if alike else ()
-        return (
-            alike
-            and is_same(a.func, b.func)
-            and all(same(x, y) for x, y in (*zip(a.args, b.args, strict=True), *given))
-        )
+        if len(a.args) != len(b.args) or a.keywords.keys() != b.keywords.keys():
+            return False
+        given = (*zip(a.args, b.args, strict=True), *((a.keywords[name], b.keywords[name]) for name in a.keywords))
+        return is_same(a.func, b.func, swaps) and all(_same_value(x, y, swaps) for x, y in given)
     return False
 
 
-def _same_cell(a: Any, b: Any) -> bool:
+def _same_cell(a: Any, b: Any, swaps: dict[int, Tensor]) -> bool:
     try:
-        return a is b or same(a.cell_contents, b.cell_contents) or is_same(a.cell_contents, b.cell_contents)
+        return _same_value(a.cell_contents, b.cell_contents, swaps)
     except ValueError:  # one of them is empty
         return False
+
+
+def _same_value(a: Any, b: Any, swaps: dict[int, Tensor]) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return can_swap(a, b, swaps)
+    return same(a, b) or is_same(a, b, swaps)

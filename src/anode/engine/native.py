@@ -1,4 +1,4 @@
-"""The compiled engine: whole solves of perceptrons, with no Python between the steps.
+"""The compiled engine: whole solves of programs, with no Python between the steps.
 
 It decides as the loop in :mod:`anode.ode.integrate` does, and its results differ by rounding only; that loop is what it
 is tested against. Where it does not apply, the loop serves.

@@ -71,7 +71,7 @@ def solve(
         >>> solution.status.name, solution.stats.nfe
         ('SUCCESS', 32)
         >>> str(solution.engine)
-        'torch (f is no MLPField or nn.Sequential of Linear and activations, or one that was changed)'
+        'native'
     """
     solver = as_solver(solver, DEFAULT, settings)
     y0 = inputs.state(y0)

@@ -6,11 +6,13 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from operator import call, contains, eq, is_, itemgetter
-from types import MappingProxyType
+from types import CellType, MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn import Parameter
 
 ABSENT: Any = object()
 """Stands for the value of a name that is not there."""
@@ -28,6 +30,17 @@ def same(before: Any, after: Any) -> bool:
     if type(before) in SCALARS:
         return repr(before) == repr(after)
     return type(before) is tuple and len(before) == len(after) and all(map(same, before, after))
+
+
+def can_swap(old: Tensor, new: Tensor, swaps: dict[int, Tensor]) -> bool:
+    """Whether a tensor can take another's place in a program; if so, it is put down by the id of that."""
+    alike = old is new or (
+        not isinstance(old, Parameter)
+        and not isinstance(new, Parameter)
+        and (old.shape, old.dtype, old.device) == (new.shape, new.dtype, new.device)
+        and old.requires_grad == new.requires_grad
+    )
+    return alike and swaps.setdefault(id(old), new) is new
 
 
 @dataclass(frozen=True)
@@ -73,6 +86,7 @@ class _Slot:
     key: Any
     owner: Any
     expected: Any
+    first: Any
 
 
 class Guard:
@@ -87,6 +101,8 @@ class Guard:
         self._arrays: list[tuple[np.ndarray[Any, Any], tuple[Any, ...]]] = []
         self._objects: list[Any] = []
         self._attributes: tuple[list[Any], list[str]] = ([], [])
+        self._cells: dict[int, CellType] = {}  # variables of closures, by their places among the attributes
+        self._first: dict[int, Any] = {}  # and what they held at first
         self._slots: dict[tuple[int, Any], _Slot] = {}
         self._present: tuple[list[itemgetter[Any]], list[dict[Any, Any]]] = ([], [])
         self._absent: tuple[list[dict[Any, Any]], list[Any]] = ([], [])
@@ -116,6 +132,9 @@ class Guard:
 
     def watch_attribute(self, owner: Any, name: str) -> None:
         """Watch an attribute that is stored in C, such as ``__code__`` or ``requires_grad``."""
+        if isinstance(owner, CellType):
+            self._cells[len(self._read.expected)] = owner
+            self._first[len(self._read.expected)] = owner.cell_contents
         self._attributes[0].append(owner)
         self._attributes[1].append(name)
         self._add(self._read, getattr(owner, name), owner, name)
@@ -123,7 +142,7 @@ class Guard:
     def watch_slot(self, space: dict[Any, Any], key: Any, owner: Any) -> None:
         """Watch one key of a ``__dict__``, which may be absent."""
         if (id(space), key) not in self._slots:
-            self._slots[id(space), key] = _Slot(space, key, owner, space.get(key, ABSENT))
+            self._slots[id(space), key] = _Slot(space, key, owner, space.get(key, ABSENT), space.get(key, ABSENT))
             self._arranged = False
 
     def watch_class_slot(self, owner: type, name: str) -> None:
@@ -183,6 +202,29 @@ class Guard:
         filled = (Change(container, None, 0, len(container)) for container in self._empty if container)
         arrays = (Change(array, None, old, new) for array, old in self._arrays if (new := _contents(array)) != old)
         return [*found, *(change for table in self._tables for change in table.changes()), *filled, *arrays]
+
+    def swaps(self) -> dict[int, Tensor] | None:
+        """The tensors that stand in the places of others now, by the ids of those; ``None`` if more has changed.
+
+        They become what is expected. Models that are given a context set such a tensor before every solve.
+        """
+        found: dict[int, Tensor] = {}
+        if self._never:
+            return None
+        for slot in self._slots.values():
+            after = slot.space.get(slot.key, ABSENT)
+            if isinstance(after, Tensor) and isinstance(slot.first, Tensor):
+                if not can_swap(slot.first, after, found):
+                    return None
+                if slot.expected is not after:
+                    slot.expected, self._arranged = after, False
+        for i, cell in self._cells.items():
+            first, after = self._first[i], cell.cell_contents
+            if isinstance(after, Tensor) and isinstance(first, Tensor):
+                if not can_swap(first, after, found):
+                    return None
+                self._read.expected[i], self._arranged = after, False
+        return found if self.holds() else None
 
     def holds(self) -> bool:
         """Whether everything is as it was.

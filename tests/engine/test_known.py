@@ -1,0 +1,96 @@
+"""What is remembered of functions: the same program serves where nothing but tensors was replaced."""
+
+import copy
+import gc
+import pickle
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import anode
+from anode.engine.known import MOST_TRACES, memory_of
+from anode.engine.native import extension
+
+pytestmark = pytest.mark.skipif(extension is None, reason="the engine was not compiled")
+
+
+class Conditioned(nn.Module):
+    """A field with a context that is set before every solve; it does not show at t = 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.map, self.context = nn.Linear(2, 2), None
+
+    def forward(self, t, y):
+        return torch.tanh(self.map(y)) * self.context * t
+
+
+def check(f, y0, leaf):
+    """A solve by the engine, and its gradient for a leaf, against the loop in Python."""
+    ours, theirs = (anode.solve(f, y0, (0.0, 1.0), engine=engine) for engine in ("auto", "torch"))
+    assert str(ours.engine) == "native"
+    torch.testing.assert_close(ours.y1, theirs.y1, rtol=1e-9, atol=1e-9)
+    found = [torch.autograd.grad(x.y1.sum(), leaf, retain_graph=True)[0] for x in (ours, theirs)]
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
+
+
+@pytest.fixture
+def encoder():
+    torch.manual_seed(0)
+    return nn.Linear(4, 2).double()
+
+
+def test_a_context_that_is_set_anew_is_used_without_tracing_again(encoder):
+    field, y0 = Conditioned().double(), torch.rand(5, 2, dtype=torch.float64)
+    for i in range(2 * MOST_TRACES):
+        if i % 3 < 2:  # and is kept now and then
+            field.context = encoder(torch.rand(4, dtype=torch.float64))
+        check(field, y0, encoder.weight)
+    assert memory_of(field).traces == 1
+
+
+def test_a_closure_over_a_new_tensor_is_used_without_tracing_again(encoder):
+    net, y0 = nn.Linear(2, 2).double(), torch.rand(5, 2, dtype=torch.float64)
+    for _ in range(2 * MOST_TRACES):
+        context = encoder(torch.rand(4, dtype=torch.float64))
+        f = lambda t, y, net=net: context * net(y) * t  # noqa: B023, E731
+        check(f, y0, encoder.weight)
+    assert memory_of(f).traces == 1
+
+
+def test_a_context_of_another_shape_is_traced_anew(encoder):
+    field, y0 = Conditioned().double(), torch.rand(5, 2, dtype=torch.float64)
+    for shape in ((2,), (1,), (2,)):
+        field.context = torch.rand(shape, dtype=torch.float64)
+        check(field, y0, field.map.weight)
+
+
+def test_step_sizes_of_samples_are_not_those_of_features():
+    stiffness = torch.tensor([[1.0], [10.0], [100.0]])
+    f, y0 = lambda t, y: -stiffness * (y - torch.cos(t)), torch.zeros(3, 1)
+    assert anode.solve(f, y0, (0.0, 5.0)).engine.name == "native"
+    assert anode.solve(f, y0, (0.0, 5.0), control="sample").engine.name == "torch"
+
+
+def test_what_is_known_of_a_module_is_neither_copied_nor_pickled():
+    field, y0 = nn.Sequential(nn.Linear(2, 2), nn.Tanh()), torch.rand(5, 2)
+    anode.solve(field, y0, (0.0, 1.0))
+    assert memory_of(field).entries
+    for other in (copy.deepcopy(field), pickle.loads(pickle.dumps(field)), copy.copy(field)):
+        assert not memory_of(other).entries
+        with torch.no_grad():
+            other[0].weight = nn.Parameter(2 * field[0].weight)
+        ours, theirs = (anode.solve(other, y0, (0.0, 1.0), engine=engine).y1 for engine in ("auto", "torch"))
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_a_module_is_forgotten_with_what_is_known_of_it():
+    field = Conditioned()
+    field.context = torch.ones(2)
+    anode.solve(field, torch.rand(5, 2), (0.0, 1.0))
+    gone = weakref.ref(field)
+    del field
+    gc.collect()
+    assert gone() is None
