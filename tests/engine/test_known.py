@@ -94,3 +94,11 @@ def test_a_module_is_forgotten_with_what_is_known_of_it():
     del field
     gc.collect()
     assert gone() is None
+
+
+def test_what_is_known_is_not_taken_for_something_that_f_reads():
+    net = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
+    for control in ("joint", "sample"):
+        for dtype in (torch.float32, torch.float64):
+            solution = anode.solve(net.to(dtype), torch.rand(5, 2, dtype=dtype), (0.0, 1.0), control=control)
+            assert str(solution.engine) == "native"

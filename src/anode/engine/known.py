@@ -17,6 +17,7 @@ from anode.engine.sequential import SequentialField
 from anode.engine.trace.tracing import Traced
 from anode.engine.watch.guard import Guard, can_swap, same
 from anode.engine.watch.purity import Counter
+from anode.engine.watch.reach import REMEMBERED
 
 Rate = Callable[..., Any]
 
@@ -164,9 +165,9 @@ def memory_of(f: Rate) -> Memory:
     if isinstance(f, MethodType) and isinstance(f.__self__, nn.Module):
         f = f.__self__
     if isinstance(f, nn.Module):
-        memory = f.__dict__.get("_anode_memory")
+        memory = f.__dict__.get(REMEMBERED)
         if memory is None or memory.owner is not f:
-            memory = f.__dict__["_anode_memory"] = Memory(f)
+            memory = f.__dict__[REMEMBERED] = Memory(f)
         return memory
     function = f.__func__ if isinstance(f, MethodType) else f
     key = function.__code__ if isinstance(function, FunctionType) else type(function)

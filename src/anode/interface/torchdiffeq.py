@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.engine.dispatch import run
+from anode.engine.dispatch import run as engine_run
 from anode.engine.sequential import as_function
 from anode.interface.options import CALLBACKS, adjoint_norm, problem_from
 from anode.ode.continuous import AdjointRate, ContinuousSolve, solve_backward
@@ -61,7 +61,7 @@ def odeint(
         torch.Size([3, 2])
     """
     problem = problem_from(func, y0, t, rtol, atol, method, options, event_fn)
-    solution = run(problem, Stored()).check()
+    solution = engine_run(problem, Stored()).check()
     return solution.ys if event_fn is None else (torch.tensor(solution.t1, dtype=torch.float64).to(t), solution.ys)
 
 
@@ -110,7 +110,7 @@ def odeint_adjoint(
     problem = problem_from(func, y0, t, rtol, atol, method, options, event_fn)
 
     def run() -> tuple[Tensor, Tensor | None, Stats]:
-        solution = problem.unrecorded().check()
+        solution = engine_run(problem, Stored()).check()  # nothing is recorded here
         ys = torch.stack([problem.packing.pack(y) for y in solution.outputs])
         return ys, None if event_fn is None else torch.tensor(solution.t1, dtype=torch.float64).to(t), solution.stats
 
