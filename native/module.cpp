@@ -215,8 +215,8 @@ class AnyCourse {
             long max_steps, const Row& controller, bool grouped, const HeldProgram& program, int members, int inputs,
             int outputs, int loss,
             const Place& x, const Place& y, const Place& weights,
-            const Addresses& parameters, const Addresses& means, const Addresses& squares, const Row& lr,
-            double weight_decay, const Row& adam)
+            const Addresses& parameters, const Addresses& means, const Addresses& squares,
+            const std::vector<bool>& shared, const Numbers& idle, const Row& lr, double weight_decay, const Row& adam)
       : is_double_(is_double) {
     const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
     const Task task{{0.0, t1}, {1},      knots,     rtol,                      atol,    nan,
@@ -238,12 +238,20 @@ class AnyCourse {
       course.parameters = at<T>(parameters);
       course.means = at<T>(means);
       course.squares = at<T>(squares);
+      course.shared = shared;
+      course.idle.assign(idle.begin(), idle.end());
       course.adam = {lr, weight_decay, adam.at(0), adam.at(1), adam.at(2)};
     };
     if (is_double)
       fill(for_double_);
     else
       fill(for_float_);
+  }
+
+  bool agrees(Address state, Address slope, long rows, double tolerance) {
+    return is_double_
+               ? anode::agrees(for_double_, at<const double>(state), at<const double>(slope), rows, tolerance)
+               : anode::agrees(for_float_, at<const float>(state), at<const float>(slope), rows, tolerance);
   }
 
   void train(const Place& order, long points, long size, long first, long count, long steps, Address frozen,
@@ -338,12 +346,15 @@ NB_MODULE(_native, m) {
            nb::arg("gradients"), nb::call_guard<nb::gil_scoped_release>());
   nb::class_<AnyCourse>(m, "Course")
       .def(nb::init<bool, const HeldMethod&, double, Row, double, double, long, Row, bool, const HeldProgram&, int, int,
-                    int, int, Place, Place, Place, Addresses, Addresses, Addresses, Row, double, Row>(),
+                    int, int, Place, Place, Place, Addresses, Addresses, Addresses, std::vector<bool>, Numbers, Row,
+                    double, Row>(),
            nb::arg("is_double"), nb::arg("method"), nb::arg("t1"), nb::arg("knots"), nb::arg("rtol"), nb::arg("atol"),
            nb::arg("max_steps"), nb::arg("controller"), nb::arg("grouped"), nb::arg("program"),
            nb::arg("members"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("loss"), nb::arg("x"), nb::arg("y"),
-           nb::arg("weights"), nb::arg("parameters"), nb::arg("means"), nb::arg("squares"), nb::arg("lr"),
-           nb::arg("weight_decay"), nb::arg("adam"))
+           nb::arg("weights"), nb::arg("parameters"), nb::arg("means"), nb::arg("squares"),
+           nb::arg("shared"), nb::arg("idle"), nb::arg("lr"), nb::arg("weight_decay"), nb::arg("adam"))
+      .def("agrees", &AnyCourse::agrees, nb::arg("state"), nb::arg("slope"), nb::arg("rows"), nb::arg("tolerance"),
+           nb::call_guard<nb::gil_scoped_release>())
       .def("train", &AnyCourse::train, nb::arg("order"), nb::arg("points"), nb::arg("size"), nb::arg("first"),
            nb::arg("count"), nb::arg("steps"), nb::arg("frozen"), nb::arg("threads"), nb::arg("loss"),
            nb::arg("accuracy"), nb::arg("counts"), nb::arg("failed_at"), nb::arg("why"),

@@ -17,7 +17,8 @@ class Learner {
       : course_(course), member_(member), threads_(threads), dim_(course.program->dim), sizes_(course.program->sizes) {
     sizes_.push_back(long(dim_) * course.outputs);
     sizes_.push_back(course.outputs);
-    for (long size : sizes_) gradients_.emplace_back(size);
+    sizes_.insert(sizes_.end(), course.idle.begin(), course.idle.end());
+    for (std::size_t i = 0; i < sizes_.size(); ++i) gradients_.emplace_back(is_trained(i) ? sizes_[i] : 0);
   }
 
   /// One iteration; the reason if it fails, else 0.
@@ -47,7 +48,10 @@ class Learner {
   }
 
  private:
-  T* parameter(std::size_t i) const { return course_.parameters[i] + member_ * sizes_[i]; }
+  bool is_trained(std::size_t i) const { return course_.means[i] != nullptr; }
+  bool is_shared(std::size_t i) const { return i < course_.shared.size() && course_.shared[i]; }
+  T* parameter(std::size_t i) const { return course_.parameters[i] + (is_shared(i) ? 0 : member_ * sizes_[i]); }
+  std::size_t head() const { return course_.program->sizes.size(); }  // of the linear map; its bias follows
 
   template <class P, class At>
   Tensors<P> field(At at) const {
@@ -62,7 +66,7 @@ class Learner {
     return field<const T>([this](std::size_t i) { return parameter(i); });
   }
   Tensors<T> field_gradients() {
-    return field<T>([this](std::size_t i) { return gradients_[i].data(); });
+    return field<T>([this](std::size_t i) { return is_trained(i) ? gradients_[i].data() : nullptr; });
   }
 
   /// The augmented inputs of a batch.
@@ -76,7 +80,7 @@ class Learner {
   /// The linear map behind the flow. Loops are ordered such that the innermost runs over what is contiguous.
   void predict(long rows) {
     const long outputs = course_.outputs;
-    const T *weight = parameter(sizes_.size() - 2), *bias = parameter(sizes_.size() - 1);
+    const T *weight = parameter(head()), *bias = parameter(head() + 1);
     prediction_.resize(rows * outputs);
     for (long b = 0; b < rows; ++b)
       for (long o = 0; o < outputs; ++o) {
@@ -128,8 +132,8 @@ class Learner {
 
   void pull_head(long rows) {
     const long outputs = course_.outputs;
-    const T* weight = parameter(sizes_.size() - 2);
-    T *at_weight = gradients_[sizes_.size() - 2].data(), *at_bias = gradients_[sizes_.size() - 1].data();
+    const T* weight = parameter(head());
+    T *at_weight = gradients_[head()].data(), *at_bias = gradients_[head() + 1].data();
     at_features_.assign(rows * dim_, T(0));
     for (long b = 0; b < rows; ++b)
       for (long o = 0; o < outputs; ++o) {
@@ -157,6 +161,7 @@ class Learner {
     const T blend = T(1 - adam.beta1), keep = T(adam.beta2), fresh = T(1 - adam.beta2), eps = T(adam.eps);
     const T decay = T(adam.weight_decay);
     for (std::size_t i = 0; i < sizes_.size(); ++i) {
+      if (!is_trained(i)) continue;
       T *p = parameter(i), *mean = course_.means[i] + member_ * sizes_[i],
         *square = course_.squares[i] + member_ * sizes_[i];
       const T* gradient = gradients_[i].data();
@@ -209,6 +214,21 @@ void train(const Course<T>& course, const Batches& batches, long steps, const st
   });
 }
 
+template <class T>
+bool agrees(const Course<T>& course, const T* state, const T* slope, long rows, double tolerance) {
+  Tensors<const T> tensors;
+  for (std::size_t i = 0; i < course.program->sizes.size(); ++i) {
+    tensors.first.push_back(course.parameters[i]);
+    tensors.shared.push_back(course.shared[i]);
+  }
+  const long all = rows * course.members;
+  Solve<T> solve(course.method, course.task, course.program, tensors, {course.members, all, rows}, kernels<T>(), false,
+                 1);
+  return solve.agrees(state, slope, tolerance);
+}
+
+template bool agrees<float>(const Course<float>&, const float*, const float*, long, double);
+template bool agrees<double>(const Course<double>&, const double*, const double*, long, double);
 template void train<float>(const Course<float>&, const Batches&, long, const std::uint8_t*, int, const Log&,
                            std::int64_t*, std::int64_t*);
 template void train<double>(const Course<double>&, const Batches&, long, const std::uint8_t*, int, const Log&,

@@ -28,8 +28,9 @@ struct Optimiser {
   double weight_decay, beta1, beta2, eps;
 };
 
-/// What a training run works on. The parameters are the tensors of the field, and then weight and bias of the linear
-/// map behind it, each with all members one after the other.
+/// What a training run works on. The parameters are the tensors of the field, then weight and bias of the linear map
+/// behind it, then those that nothing depends on, each with all members one after the other unless they share it.
+/// What has no means is not trained.
 template <class T>
 struct Course {
   std::shared_ptr<const Method> method;
@@ -42,6 +43,8 @@ struct Course {
   PerMember<const std::int64_t> labels;  // [points]; null for numbers
   PerMember<const T> weights;           // [points]; null if all points count alike
   std::vector<T*> parameters, means, squares;
+  std::vector<bool> shared;  // of each tensor of the field, whether it is one for all members; such are not trained
+  std::vector<long> idle;    // the sizes of the parameters that nothing depends on
   Optimiser adam;
 };
 
@@ -65,5 +68,9 @@ struct Batches {
 template <class T>
 void train(const Course<T>&, const Batches&, long steps, const std::uint8_t* frozen, int threads, const Log&,
            std::int64_t* failed_at, std::int64_t* why);
+
+/// Whether slopes at time 0, those of one member's rows after those of another, are what the program computes.
+template <class T>
+bool agrees(const Course<T>&, const T* state, const T* slope, long rows, double tolerance);
 
 }  // namespace anode

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import ExponentialLR
 
 import anode
 from anode.engine import native as engine
-from anode.train import course
+from anode.train.eligible import eligible
 from anode.train.optimizers import Adam
 from helpers.trainings import same, spoil, values_of
 
@@ -279,7 +279,7 @@ def test_what_the_engine_cannot_do_is_done_in_python(why, build, options):
 
 def test_shared_weights_are_left_to_python():
     training = course_of(with_shared_weights(), data_of(outputs=5))
-    assert "shared" in course.obstacle(training)
+    assert "shared" in eligible(training).obstacle
 
 
 def test_a_listener_of_the_callers_sees_the_model_after_every_iteration():
@@ -395,7 +395,7 @@ def test_a_state_of_the_optimizer_that_does_not_fit_is_not_written_to():
     seen = Seen()
     with pytest.raises(RuntimeError):
         train(model_of(), data_of(), callbacks=[seen, Changes(smaller)])
-    assert "the optimizer's state is not that of these parameters" in course.obstacle(seen.training)
+    assert "the optimizer's state is not that of these parameters" in eligible(seen.training).obstacle
 
 
 def test_a_budget_of_steps_beyond_all_numbers_of_the_engine_is_none():
@@ -405,6 +405,6 @@ def test_a_budget_of_steps_beyond_all_numbers_of_the_engine_is_none():
 def test_points_on_another_device_are_left_to_torch():
     x, y = data_of()
     training = course_of(model_of(), (x, y))
-    assert course.obstacle(training) == ""
+    assert eligible(training).obstacle == ""
     object.__setattr__(training.protocol.data, "x", x.to("meta"))
-    assert course.obstacle(training) == "the points are on another device"
+    assert eligible(training).obstacle == "the points are on another device"

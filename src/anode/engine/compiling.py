@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anode.engine.compiled import Compiled
-from anode.engine.known import CHANGES, Kind, Known, first_of, memory_of
+from anode.engine.known import CHANGES, Kind, Known, Rate, first_of, memory_of
+from anode.engine.mapped import Mapped, Member
 from anode.engine.program.program import Builder
 from anode.engine.trace.record import Untraceable
-from anode.engine.trace.tracing import trace
+from anode.engine.trace.tracing import Traced, trace
 from anode.engine.watch.purity import observe
+from anode.ode.field import parameters_of
 from anode.ode.problem import Problem
 
 MOST_FEATURES = 512
 """The largest state without a batch that is taken as the features of one point."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """Where a function is looked at.
+
+    Attributes:
+        states: The components of the state, those of all members.
+        is_tuple: Whether the state is a tuple.
+        t: The time.
+        group_dims: How many leading dimensions of the state have step sizes of their own.
+    """
+
+    states: tuple[Tensor, ...]
+    is_tuple: bool
+    t: float
+    group_dims: int = 0
+
+    def of_member(self, f: Rate) -> Example:
+        """The same for one member of a function that is mapped over members; for others, the same."""
+        if not isinstance(f, Mapped):
+            return self
+        states = tuple(x[0] if x.ndim and len(x) else x for x in self.states)
+        return replace(self, states=states, group_dims=max(self.group_dims - 1, 0))
 
 
 def known_of(problem: Problem) -> Known:
@@ -24,43 +52,63 @@ def known_of(problem: Problem) -> Known:
 
     To find out, f is evaluated at the start, and this evaluation is used whoever solves; then it is traced.
     """
-    f, states = problem.f, components(problem)
-    kind, memory = Kind.of(states, problem.packing.is_tuple, problem.plan.group_dims), memory_of(f)
-    known = memory.find(f, kind, states)
+
+    def prepare() -> None:
+        # What is computed once and for all must not be taken for something that f does.
+        _ = problem.now, problem.module_parameters, problem.own_derivative
+
+    example = Example(components(problem), problem.packing.is_tuple, problem.plan.times[0], problem.plan.group_dims)
+    return known_for(problem.f, example, problem.start, prepare)
+
+
+def known_for(f: Rate, example: Example, start: Callable[[], Any], prepare: Callable[[], Any] = lambda: None) -> Known:
+    """What is known of a function, which may have to be found out first.
+
+    Args:
+        f: The function.
+        example: Where to look at it.
+        start: Evaluates f once, to see what it does besides computing. It is called only if nothing is known.
+        prepare: Called before that.
+    """
+    example = example.of_member(f)
+    kind, memory = Kind.of(example.states, example.is_tuple, example.group_dims), memory_of(f)
+    known = memory.find(f, kind, example.states)
     if known is not None:
         return known
     if memory.is_tired:
         return Known(f, kind, CHANGES)
     known = Known(f, kind)
-    # What is computed once and for all must not be taken for something that f does.
-    _ = problem.now, problem.module_parameters, problem.own_derivative
-    seen = observe(f, problem.start)
+    prepare()
+    seen = observe(f, start)
     if seen.obstacle:
         known.obstacle = seen.obstacle
     else:
         known.guard, known.counters = seen.guard, seen.counters
-        _trace(known, problem, states)
+        _trace(known, example)
     memory.keep(known)
     return known
 
 
-def _trace(known: Known, problem: Problem, states: tuple[Tensor, ...]) -> None:
+def _trace(known: Known, example: Example) -> None:
     """Find the program of a function, or why it has none."""
-    calls = 0
+    member = known.f.member() if isinstance(known.f, Mapped) else None
+    f, calls, states = known.f if member is None else member.f, 0, example.states
 
     def counted(t: Tensor, y: Any) -> Any:
         nonlocal calls
         calls += 1
-        return known.f(t, y)
+        return f(t, y)
 
     for batch_dims in (1, 0):
-        if why := unbatched(states, batch_dims, problem.plan.group_dims):
+        if why := unbatched(states, batch_dims, example.group_dims):
             known.obstacle = known.obstacle or why
             continue
         builder = Builder(sum(x.numel() if batch_dims == 0 else x[:1].numel() for x in states))
-        t = torch.tensor(problem.plan.times[0], dtype=states[0].dtype)
+        t = torch.tensor(example.t, dtype=states[0].dtype)
         try:
-            known.traced = trace(counted, states, problem.packing.is_tuple, batch_dims, t, builder)
+            known.traced = trace(counted, states, example.is_tuple, batch_dims, t, builder)
+            if member is not None:
+                known.traced, known.shared = _of_all(known.traced, member)
         except Untraceable as error:
             known.obstacle = known.obstacle or str(error)
             continue
@@ -69,12 +117,34 @@ def _trace(known: Known, problem: Problem, states: tuple[Tensor, ...]) -> None:
             break
         known.program = builder.finish(known.traced.slope)
         known.shapes = [x.shape for x in known.traced.tensors]
+        known.members = known.f.members if isinstance(known.f, Mapped) else None
         used = {id(x) for x in (*known.traced.tensors, *known.traced.sources)}
-        known.unused = tuple(p for p in problem.module_parameters if p.requires_grad and id(p) not in used)
+        own = parameters_of(known.f) if isinstance(known.f, nn.Module) else ()
+        known.unused = tuple(p for p in own if p.requires_grad and id(p) not in used)
         known.obstacle, known.first = "", first_of(states) if batch_dims == 0 else None
         break
     for counter in known.counters:
         counter.advance(-calls)
+
+
+def _of_all(traced: Traced, member: Member) -> tuple[Traced, list[bool]]:
+    """The traced function of one member with the tensors of all, and which of those all members share.
+
+    Raises:
+        Untraceable: If the members compute with something that is not stacked as their tensors are.
+    """
+    if traced.derived is not None:
+        raise Untraceable("f computes tensors from its parameters alone, and its members are stacked")
+    stacked = {id(own): all_of for own, all_of in member.pairs}
+    memory = {all_of.untyped_storage()._cdata for _, all_of in member.pairs}
+    for x, _ in traced.baked:
+        if id(x) in stacked and bool((stacked[id(x)] != stacked[id(x)][:1]).any()):
+            raise Untraceable("the members have different whole numbers or booleans in their buffers")
+    used = (*traced.tensors, *(x for x, _ in traced.baked))
+    if any(id(x) not in stacked and x.untyped_storage()._cdata in memory for x in used):
+        raise Untraceable("f takes its parameters from elsewhere than from its module")
+    tensors = tuple(stacked.get(id(x), x) for x in traced.tensors)
+    return replace(traced, tensors=tensors), [id(x) not in stacked for x in traced.tensors]
 
 
 def unbatched(states: tuple[Tensor, ...], batch_dims: int, group_dims: int) -> str:
@@ -98,10 +168,17 @@ def components(problem: Problem) -> tuple[Tensor, ...]:
 
 def compiled(known: Known, problem: Problem) -> Compiled:
     """A known function as the engine takes it."""
+    return field_of(known, components(problem))
+
+
+def field_of(known: Known, states: tuple[Tensor, ...]) -> Compiled:
+    """A known function as the engine takes it, on such states."""
     assert known.traced is not None
     assert known.program is not None
     tensors = tuple(known.swapped.get(id(x), x) for x in known.traced.inputs())
+    shared = known.shared if known.members is not None else [True] * len(tensors)
     sizes: tuple[int, ...] = ()
     if known.kind.is_tuple:
-        sizes = tuple(x.numel() if known.first is not None else x[:1].numel() for x in components(problem))
-    return Compiled(known.program, tensors, [True] * len(tensors), None, sizes, known.unused)
+        states = Example(states, True, 0.0).of_member(known.f).states
+        sizes = tuple(x.numel() if known.first is not None else x[:1].numel() for x in states)
+    return Compiled(known.program, tensors, shared, known.members, sizes, known.unused)

@@ -40,14 +40,16 @@ def described(problem: Problem) -> Compiled | None:
 
 def traced(problem: Problem, gradient: Gradient) -> Solution | None:
     """The solve of a function that was traced; ``None``, and an obstacle, if it has to be called as it is."""
-    for _ in range(2):
+    problem.obstacle = "f brings a derivative of its own" if problem.own_derivative is not None else ""
+    for _ in range(0 if problem.obstacle else 2):
         known = known_of(problem)
         if known.obstacle:
-            break
+            problem.obstacle = known.obstacle
+            return None
         field = compiled(known, problem)
-        known.obstacle = native.unfit(field, problem.y0)
-        if known.obstacle:
-            break
+        problem.obstacle = native.unfit(field, problem.y0)
+        if problem.obstacle:
+            return None
         try:
             solution = native.solve(problem, field, gradient, first_slope(problem))
         except native.StaleError:
@@ -56,12 +58,12 @@ def traced(problem: Problem, gradient: Gradient) -> Solution | None:
         for counter in known.counters:
             counter.advance(solution.stats.calls - 1)  # the first was f's own
         return solution
-    problem.obstacle = known.obstacle or "f does not compute what was traced of it"
+    problem.obstacle = problem.obstacle or "f does not compute what was traced of it"
     return None
 
 
 def first_slope(problem: Problem) -> Tensor:
-    """F at the start, as f computes it."""
+    """The slope at the start, as f computes it."""
     if problem.slope is not None:
         return problem.slope.detach()
     with torch.no_grad():

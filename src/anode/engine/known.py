@@ -17,7 +17,7 @@ from anode.engine.sequential import SequentialField
 from anode.engine.trace.tracing import Traced
 from anode.engine.watch.guard import Guard, can_swap, same
 from anode.engine.watch.purity import Counter
-from anode.engine.watch.reach import REMEMBERED
+from anode.engine.watch.reach import MEMORY
 
 Rate = Callable[..., Any]
 
@@ -69,6 +69,8 @@ class Known:
         program: What it computes.
         first: The first dimensions of the states, if the program is of no other number of points.
         shapes: Of the traced tensors.
+        members: How many members compute the program; ``None`` for a function that is not mapped over members.
+        shared: Of each traced tensor, whether all members use the same.
         unused: Parameters of f that the program does not use.
         moved: Tensors of the guard that stand in the places of traced ones since it last changed, by the ids of those.
         swapped: All tensors that stand in the places of traced ones in the solve at hand.
@@ -83,6 +85,8 @@ class Known:
     program: Program | None = None
     first: tuple[int, ...] | None = None
     shapes: list[torch.Size] = field(default_factory=list)
+    members: int | None = None
+    shared: list[bool] = field(default_factory=list)
     unused: tuple[Tensor, ...] = ()
     moved: dict[int, Tensor] = field(default_factory=dict)
     swapped: dict[int, Tensor] = field(default_factory=dict)
@@ -165,9 +169,9 @@ def memory_of(f: Rate) -> Memory:
     if isinstance(f, MethodType) and isinstance(f.__self__, nn.Module):
         f = f.__self__
     if isinstance(f, nn.Module):
-        memory = f.__dict__.get(REMEMBERED)
+        memory = f.__dict__.get(MEMORY)
         if memory is None or memory.owner is not f:
-            memory = f.__dict__[REMEMBERED] = Memory(f)
+            memory = f.__dict__[MEMORY] = Memory(f)
         return memory
     function = f.__func__ if isinstance(f, MethodType) else f
     key = function.__code__ if isinstance(function, FunctionType) else type(function)

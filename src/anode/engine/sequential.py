@@ -23,7 +23,11 @@ class SequentialField(nn.Module):
         return self.net(y)
 
 
+def knows_no_time(f: Any) -> bool:
+    """Whether f is an ``nn.Sequential``, which is called with the state alone."""
+    return isinstance(f, nn.Sequential) and type(f).forward is nn.Sequential.forward
+
+
 def as_function(f: Any) -> Any:
     """A right-hand side as f(t, y): an ``nn.Sequential``, which knows of no time, in a field."""
-    is_one = isinstance(f, nn.Sequential) and type(f).forward is nn.Sequential.forward
-    return SequentialField(f) if is_one else f
+    return SequentialField(f) if knows_no_time(f) else f

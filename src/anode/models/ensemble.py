@@ -13,6 +13,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
 from anode.checks import check_call, describe, require, whole_number
+from anode.engine.mapped import Mapped, Member
+from anode.engine.sequential import knows_no_time
 from anode.models.augment import Augment
 from anode.models.description import difference
 from anode.models.flow import Flow
@@ -160,12 +162,22 @@ class _Method(nn.Module):
         return result, {name: value for name, value in now.items() if value is not before.get(name)}
 
 
-class StackedField(Stacked, Field):
+class StackedField(Stacked, Field, Mapped):
     """Fields of one shape; each sees a time of its own, as it would alone."""
 
     def forward(self, t: Tensor, h: Any) -> Any:
         """The derivative of h, [members, ...], at time t, which is one number, or one per member."""
-        return self.call("forward", t.reshape(-1) if t.numel() == self.members else t, h)
+        t = t.reshape(-1) if t.numel() == self.members else t
+        return self.call("forward", *((h,) if knows_no_time(self.module) else (t, h)))
+
+    def member(self) -> Member:
+        stacked = dict(_tensors(self.module))
+        own = {name: tensor.detach()[0].requires_grad_(tensor.requires_grad) for name, tensor in stacked.items()}
+
+        def first(t: Tensor, h: Any) -> Any:
+            return functional_call(self.module, own, (h,) if knows_no_time(self.module) else (t, h))
+
+        return Member(first, tuple((own[name], stacked[name]) for name in stacked))
 
 
 class StackedAugment(Stacked, Augment):

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from anode.checks import require
 from anode.models.model import Model, Outcome
 from anode.ode.solution import Engine, SolveError
-from anode.train import course
 from anode.train.between import deferred_interrupt
 from anode.train.callbacks import Report
 from anode.train.checkpoint.fingerprint import digest, fingerprint
 from anode.train.checkpoint.state import values_of
+from anode.train.course import Course
+from anode.train.eligible import eligible
 from anode.train.evaluation import Evaluation, Patience
 from anode.train.history import History
 from anode.train.losses import accuracy, mean
@@ -71,7 +72,7 @@ class Training:
         self.lost = False  # whether the iteration at hand has failed, and changes nothing
         self.whole = True  # whether no iteration is half done
         self.stopping = self.stopped = ""
-        self.course: course.Course | None = None
+        self.course: Course | None = None
         self.engine = Engine("no iteration was made")
 
     def stop(self, reason: str = "") -> None:
@@ -84,8 +85,9 @@ class Training:
 
     def take_course(self) -> None:
         """Hand the iterations to the compiled engine, if it can make them."""
-        self.engine = Engine(course.obstacle(self))
-        self.course = None if self.engine.obstacle else course.Course(self)
+        found = eligible(self)
+        self.engine = Engine(found.obstacle)
+        self.course = None if found.obstacle else Course(self, found)
 
     def run(self, between: Between) -> None:
         """Train, or go on training."""
@@ -133,8 +135,10 @@ class Training:
         """Some iterations, at least one, and a look at what they have come to."""
         self.whole = False
         done = len(self.record)
-        if self.course is not None and between.others_act and not self.course.fits:
-            self.take_course()
+        if self.course is not None:
+            fits = self.course.fits if between.others_act else self.course.is_current
+            if not fits:
+                self.take_course()
         if self.course is not None:
             for row in self.course.iterate(self.until_looked_at(between)):
                 self.record.add(**row)

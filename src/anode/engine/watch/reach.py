@@ -49,9 +49,9 @@ _LEAVES = (
 _IMMUTABLE_IN_C = frozenset({"_abc._abc_data", "collections._tuplegetter", "_collections._tuplegetter"})
 _STORES = ("_parameters", "_buffers", "_modules")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-REMEMBERED = "_anode_memory"
-"""The attribute in which a module remembers what is known of it."""
-_MACHINERY = frozenset({*nn.Module().__dict__, REMEMBERED} - {"training"})
+MEMORY = "_anode_memory"
+"""The attribute in which a module keeps what is known of it, which f does not read."""
+_MACHINERY = frozenset({MEMORY, *nn.Module().__dict__} - {"training"})
 """Attributes of every module; those that matter are watched apart."""
 _GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
 _READS_ANY_NAME = frozenset({"getattr", "hasattr", "attrgetter", "methodcaller", "__getattribute__"})
