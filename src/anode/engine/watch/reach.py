@@ -49,8 +49,8 @@ _LEAVES = (
 _IMMUTABLE_IN_C = frozenset({"_abc._abc_data", "collections._tuplegetter", "_collections._tuplegetter"})
 _STORES = ("_parameters", "_buffers", "_modules")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_MACHINERY = frozenset(nn.Module().__dict__.keys() - {"training"})
-"""Attributes of every module; those that matter are watched apart."""
+_MACHINERY = frozenset(nn.Module().__dict__.keys() - {"training"} | {"_anode_memory"})
+"""Attributes of every module; those that matter are watched apart. The last is where programs are remembered."""
 _GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
 _READS_ANY_NAME = frozenset({"getattr", "hasattr", "attrgetter", "methodcaller", "__getattribute__"})
 
