@@ -22,6 +22,7 @@ class Compiled:
         shared: Of each tensor, whether all members use the same.
         members: How many fields are stacked; ``None`` for one by itself.
         components: How many features each component of a state has that is a tuple; empty for a tensor.
+        sources: Further tensors, from which some of the program's were computed.
     """
 
     program: Program
@@ -29,6 +30,7 @@ class Compiled:
     shared: list[bool]
     members: int | None = None
     components: tuple[int, ...] = ()
+    sources: tuple[Tensor, ...] = ()
 
     def joined(self, state: Sequence[Tensor]) -> Tensor:
         """The components of a state side by side, a row for each point."""

@@ -6,7 +6,7 @@ import torch
 
 from anode.engine import native
 from anode.engine.compiled import Compiled
-from anode.engine.compiling import compiled, known_of
+from anode.engine.compiling import compiled, is_tried, known_of
 from anode.engine.known import memory_of
 from anode.engine.perceptron import Transparent
 from anode.ode.gradient import Gradient
@@ -52,7 +52,7 @@ def traced(problem: Problem, gradient: Gradient) -> Solution | None:
                 slope = problem.rate(problem.now, problem.y0)
         else:
             slope = problem.slope
-        if native.agrees(problem, field, slope):
+        if native.agrees(problem, field, slope) and is_tried(known, problem, field):
             solution = native.solve(problem, field, gradient)
             for counter in known.counters:
                 counter.advance(solution.stats.calls - 1)  # the first was f's own

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from anode.engine.program.program import Program
 from anode.engine.sequential import SequentialField
 from anode.engine.trace.tracing import Traced
 from anode.engine.watch.guard import Guard, same
-from anode.engine.watch.purity import Counter
+from anode.engine.watch.purity import Counter as CallCounter
 
 Rate = Callable[..., Any]
 
@@ -37,6 +38,8 @@ class Kind:
         shapes: Of the components, without their first dimension.
         dims: How many dimensions each component has.
         recording: Whether autograd is recording, which f can see.
+        group_dims: How many leading dimensions have times of their own.
+        numbers: torch's default dtype, which the tensors get that f makes of numbers.
     """
 
     dtype: torch.dtype
@@ -44,12 +47,15 @@ class Kind:
     shapes: tuple[torch.Size, ...]
     dims: tuple[int, ...]
     recording: bool
+    group_dims: int
+    numbers: torch.dtype
 
     @classmethod
-    def of(cls, states: tuple[Tensor, ...], is_tuple: bool) -> Kind:
+    def of(cls, states: tuple[Tensor, ...], is_tuple: bool, group_dims: int) -> Kind:
         """The kind of a state."""
         shapes, dims = tuple(x.shape[1:] for x in states), tuple(x.ndim for x in states)
-        return cls(states[0].dtype, is_tuple, shapes, dims, torch.is_grad_enabled())
+        recording, numbers = torch.is_grad_enabled(), torch.get_default_dtype()
+        return cls(states[0].dtype, is_tuple, shapes, dims, recording, group_dims, numbers)
 
 
 @dataclass
@@ -66,68 +72,75 @@ class Known:
         program: What it computes.
         first: The first dimensions of the states, if the program is of no other number of points.
         shapes: Of the traced tensors.
+        tried: The numbers of points for which the program was compared with f away from the start.
     """
 
     f: Rate
     kind: Kind
     obstacle: str = ""
     guard: Guard | None = None
-    counters: tuple[Counter, ...] = ()
+    counters: tuple[CallCounter, ...] = ()
     traced: Traced | None = None
     program: Program | None = None
     first: tuple[int, ...] | None = None
     shapes: list[torch.Size] = field(default_factory=list)
+    tried: set[int] = field(default_factory=set)
 
     def holds(self) -> bool:
-        """Whether it is still true; what was found to be an obstacle is taken to stay one."""
-        if self.program is None or self.traced is None or self.guard is None:
+        """Whether it is still true. What f was seen to do besides computing is taken to stay as it is."""
+        if self.guard is None:
             return True
+        if self.program is None or self.traced is None:
+            return self.guard.holds()
         shapes = [x.shape for x in self.traced.tensors]  # a parameter's data may be replaced
         return shapes == self.shapes and self.guard.holds() and self.traced.is_current()
 
 
 class Memory:
-    """What is known of the functions of one owner. A copy of it is empty, as it is about other objects.
+    """What is known of the functions of one owner.
+
+    A copy of it is an empty dict: it is about other objects, and a module that is saved must not need anode.
 
     Attributes:
         entries: What is known, the latest last.
-        traces: How often something was traced.
+        traces: How often something was traced, for each kind of state.
+        functions: What is known of the functions that have the owner in their closure, by their code.
     """
 
     def __init__(self, owner: Any = None) -> None:
         self.owner = owner
         self.entries: list[Known] = []
-        self.traces = 0
+        self.traces: Counter[Kind] = Counter()
+        self.functions: dict[CodeType, Memory] = {}
 
     def __reduce__(self) -> Any:
-        return Memory, ()
+        return dict, ()
 
     def find(self, f: Rate, kind: Kind, states: tuple[Tensor, ...]) -> Known | None:
-        """What is known of a function on such states. What no longer holds is forgotten."""
+        """What is known of a function on such states. What does not hold now may hold again, as in training mode."""
         for known in reversed(self.entries):
             if known.kind != kind or not is_same(known.f, f):
                 continue
             if known.first is not None and known.first != first_of(states):
                 continue
             if known.holds():
+                if known is not self.entries[-1]:
+                    self.entries = [*(each for each in self.entries if each is not known), known]
                 return known
-            self.entries.remove(known)
-            return None
         return None
 
     def keep(self, known: Known) -> None:
         """Remember something."""
-        self.traces += 1
+        self.traces[known.kind] += 1
         self.entries = [*self.entries[-7:], known]
 
     def forget(self, known: Known) -> None:
         """Forget something that turned out to be wrong."""
         self.entries = [each for each in self.entries if each is not known]
 
-    @property
-    def is_tired(self) -> bool:
-        """Whether so much was traced that it does not pay."""
-        return self.traces >= MOST_TRACES
+    def is_tired(self, kind: Kind) -> bool:
+        """Whether so much was traced for states of a kind that it does not pay."""
+        return self.traces[kind] >= MOST_TRACES
 
 
 FUNCTIONS: OrderedDict[Any, Memory] = OrderedDict()
@@ -143,10 +156,13 @@ def memory_of(f: Rate) -> Memory:
         f = f.__self__
     if isinstance(f, nn.Module):
         memory = f.__dict__.get("_anode_memory")
-        if memory is None or memory.owner is not f:
+        if not isinstance(memory, Memory) or memory.owner is not f:
             memory = f.__dict__["_anode_memory"] = Memory(f)
         return memory
     function = f.__func__ if isinstance(f, MethodType) else f
+    if isinstance(function, FunctionType) and (module := _module_within(function)) is not None:
+        functions = memory_of(module).functions  # so that nothing else keeps the module alive
+        return functions.setdefault(function.__code__, Memory())
     key = function.__code__ if isinstance(function, FunctionType) else type(function)
     if key not in FUNCTIONS:
         FUNCTIONS[key] = Memory()
@@ -156,19 +172,37 @@ def memory_of(f: Rate) -> Memory:
     return FUNCTIONS[key]
 
 
+def _module_within(function: FunctionType) -> nn.Module | None:
+    """The first module in the closure of a function."""
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # it is empty
+            if isinstance(cell.cell_contents, nn.Module):
+                return cell.cell_contents
+    return None
+
+
 def first_of(states: tuple[Tensor, ...]) -> tuple[int, ...]:
     """The first dimension of each state; 1 for numbers."""
     return tuple(x.shape[0] if x.ndim else 1 for x in states)
 
 
-def is_same(a: Any, b: Any) -> bool:
-    """Whether two functions are one, or made of the same code and the same objects, as a lambda in a loop is."""
-    if a is b:
+def is_same(a: Any, b: Any, within: frozenset[tuple[int, int]] = frozenset()) -> bool:
+    """Whether two functions are one, or made of the same code and the same objects, as a lambda in a loop is.
+
+    Args:
+        a, b: The functions.
+        within: Those whose comparison this is part of: a function may be in its own closure.
+    """
+    if a is b or (id(a), id(b)) in within:
         return True
+    within |= {(id(a), id(b))}
     if isinstance(a, FunctionType) and isinstance(b, FunctionType):
         alike = a.__code__ is b.__code__ and a.__globals__ is b.__globals__
         alike = alike and same(a.__defaults__, b.__defaults__) and a.__kwdefaults__ == b.__kwdefaults__ is None
-        return alike and all(map(_same_cell, a.__closure__ or (), b.__closure__ or ()))
+        alike = alike and a.__dict__.keys() == b.__dict__.keys()
+        alike = alike and all(same(value, b.__dict__[name]) for name, value in a.__dict__.items())
+        cells = zip(a.__closure__ or (), b.__closure__ or (), strict=alike)
+        return alike and all(_same_cell(x, y, within) for x, y in cells)
     if isinstance(a, SequentialField) and isinstance(b, SequentialField):
         return a.net is b.net
     if isinstance(a, MethodType) and isinstance(b, MethodType):
@@ -178,14 +212,14 @@ def is_same(a: Any, b: Any) -> bool:
         given = ((a.keywords[name], b.keywords[name]) for name in a.keywords) if alike else ()
         return (
             alike
-            and is_same(a.func, b.func)
+            and is_same(a.func, b.func, within)
             and all(same(x, y) for x, y in (*zip(a.args, b.args, strict=True), *given))
         )
     return False
 
 
-def _same_cell(a: Any, b: Any) -> bool:
+def _same_cell(a: Any, b: Any, within: frozenset[tuple[int, int]]) -> bool:
     try:
-        return a is b or same(a.cell_contents, b.cell_contents) or is_same(a.cell_contents, b.cell_contents)
+        return a is b or same(a.cell_contents, b.cell_contents) or is_same(a.cell_contents, b.cell_contents, within)
     except ValueError:  # one of them is empty
         return False

@@ -151,7 +151,9 @@ def solve(problem: Problem, field: Compiled, gradient: Gradient) -> Solution:
     else:
         report: list[Trace] = []
         function, given = (
-            (NativeSolveTwice, field.tensors) if gradient.twice else (NativeSolve, _with_unused(problem, field))
+            (NativeSolveTwice, (*field.tensors, *field.sources))
+            if gradient.twice
+            else (NativeSolve, _with_unused(problem, field))
         )
         *outputs, last = function.apply(problem, field, report, y0, *given)  # type: ignore[no-untyped-call]
         trace, name = report[0], gradient.name
