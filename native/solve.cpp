@@ -153,11 +153,11 @@ bool Solve<T>::agrees(const T* y0, const T* slope, double tolerance) {
       for (long b = 0; b < block.rows; ++b)
         for (long i = 0; i < dim_; ++i) {
           const double own = found[i * block.width + b], theirs = slope[(block.first + b) * dim_ + i];
+          if (std::isfinite(theirs)) largest = std::max(largest, std::fabs(theirs));
           if (own == theirs || (std::isnan(own) && std::isnan(theirs))) continue;
           const double difference = std::fabs(own - theirs);
           if (!std::isfinite(difference)) return false;
           off = std::max(off, difference);
-          largest = std::max(largest, std::fabs(theirs));
         }
       strand.arena->rewind(mark);
     }

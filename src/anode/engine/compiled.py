@@ -23,6 +23,7 @@ class Compiled:
         members: How many fields are stacked; ``None`` for one by itself.
         components: How many features each component of a state has that is a tuple; empty for a tensor.
         unused: Parameters that f has and does not use, whose gradients are zero.
+        sources: Further tensors, from which some of the program's were computed.
     """
 
     program: Program
@@ -31,6 +32,7 @@ class Compiled:
     members: int | None = None
     components: tuple[int, ...] = ()
     unused: tuple[Tensor, ...] = ()
+    sources: tuple[Tensor, ...] = ()
 
     def joined(self, state: Sequence[Tensor]) -> Tensor:
         """The components of a state side by side, a row for each point."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anode.engine import native
 from anode.engine.compiled import Compiled
 from anode.engine.known import CHANGES, Kind, Known, Rate, first_of, memory_of
 from anode.engine.mapped import Mapped, Member
@@ -75,7 +77,7 @@ def known_for(f: Rate, example: Example, start: Callable[[], Any], prepare: Call
     known = memory.find(f, kind, example.states)
     if known is not None:
         return known
-    if memory.is_tired:
+    if memory.is_tired(kind):
         return Known(f, kind, CHANGES)
     known = Known(f, kind)
     prepare()
@@ -92,21 +94,18 @@ def known_for(f: Rate, example: Example, start: Callable[[], Any], prepare: Call
 def _trace(known: Known, example: Example) -> None:
     """Find the program of a function, or why it has none."""
     member = known.f.member() if isinstance(known.f, Mapped) else None
-    f, calls, states = known.f if member is None else member.f, 0, example.states
-
-    def counted(t: Tensor, y: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        return f(t, y)
-
+    f, states = known.f if member is None else member.f, example.states
+    counts = [counter.count() for counter in known.counters]
     for batch_dims in (1, 0):
         if why := unbatched(states, batch_dims, example.group_dims):
             known.obstacle = known.obstacle or why
             continue
         builder = Builder(sum(x.numel() if batch_dims == 0 else x[:1].numel() for x in states))
         t = torch.tensor(example.t, dtype=states[0].dtype)
+        if example.group_dims:  # every point has a time of its own, which broadcasts against its features
+            t = t.reshape((1,) * (2 if example.is_tuple else states[0].ndim))
         try:
-            known.traced = trace(counted, states, example.is_tuple, batch_dims, t, builder)
+            known.traced = trace(f, states, example.is_tuple, batch_dims, t, builder)
             if member is not None:
                 known.traced, known.shared = _of_all(known.traced, member)
         except Untraceable as error:
@@ -123,8 +122,8 @@ def _trace(known: Known, example: Example) -> None:
         known.unused = tuple(p for p in own if p.requires_grad and id(p) not in used)
         known.obstacle, known.first = "", first_of(states) if batch_dims == 0 else None
         break
-    for counter in known.counters:
-        counter.advance(-calls)
+    for counter, count in zip(known.counters, counts, strict=True):
+        counter.reset(count)  # a call that could not be recorded may have ended before it counted
 
 
 def _of_all(traced: Traced, member: Member) -> tuple[Traced, list[bool]]:
@@ -181,4 +180,27 @@ def field_of(known: Known, states: tuple[Tensor, ...]) -> Compiled:
     if known.kind.is_tuple:
         states = Example(states, True, 0.0).of_member(known.f).states
         sizes = tuple(x.numel() if known.first is not None else x[:1].numel() for x in states)
-    return Compiled(known.program, tensors, shared, known.members, sizes, known.unused)
+    given = {id(x) for x in tensors}
+    sources = tuple(x for x in known.traced.sources if x.requires_grad and id(x) not in given)
+    return Compiled(known.program, tensors, shared, known.members, sizes, known.unused, sources)
+
+
+def is_tried(known: Known, problem: Problem, field: Compiled) -> bool:
+    """Whether the program agrees with f at another time and state too, once for each number of points.
+
+    f was traced with a few points, and may ask how many there are. What it does then may not show at the start.
+    """
+    points = math.prod(components(problem)[0].shape[: 1 if field.members is None else 2])
+    if points in known.tried:
+        return True
+    times = problem.plan.times
+    middle = times[0] + 0.37 * (times[-1] - times[0])
+    y, plan = problem.y0.detach() * 0.98 + 0.01, replace(problem.plan, times=[middle, *times[1:]])
+    with torch.no_grad():
+        slope = problem.rate(problem.now.detach() + (middle - times[0]), y)
+    for counter in known.counters:
+        counter.advance(-1)
+    if not native.agrees(problem, plan, field, y, slope):
+        return False
+    known.tried.add(points)
+    return True

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from anode.engine import native
 from anode.engine.compiled import Compiled
-from anode.engine.compiling import compiled, known_of
+from anode.engine.compiling import compiled, is_tried, known_of
 from anode.engine.known import memory_of
 from anode.engine.perceptron import Transparent
 from anode.ode.gradient import Gradient
@@ -51,6 +51,8 @@ def traced(problem: Problem, gradient: Gradient) -> Solution | None:
         if problem.obstacle:
             return None
         try:
+            if not is_tried(known, problem, field):
+                raise native.StaleError
             solution = native.solve(problem, field, gradient, first_slope(problem))
         except native.StaleError:
             memory_of(problem.f).forget(known)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from anode.engine.program.program import Program
 from anode.engine.sequential import SequentialField
 from anode.engine.trace.tracing import Traced
 from anode.engine.watch.guard import Guard, can_swap, same
-from anode.engine.watch.purity import Counter
+from anode.engine.watch.purity import Counter as CallCounter
 from anode.engine.watch.reach import MEMORY
 
 Rate = Callable[..., Any]
@@ -38,7 +39,8 @@ class Kind:
         shapes: Of the components, without their first dimension.
         dims: How many dimensions each component has.
         recording: Whether autograd is recording, which f can see.
-        group_dims: How many dimensions have step sizes of their own, and so are no features.
+        group_dims: How many leading dimensions have times of their own.
+        numbers: torch's default dtype, which the tensors get that f makes of numbers.
     """
 
     dtype: torch.dtype
@@ -47,12 +49,14 @@ class Kind:
     dims: tuple[int, ...]
     recording: bool
     group_dims: int
+    numbers: torch.dtype
 
     @classmethod
     def of(cls, states: tuple[Tensor, ...], is_tuple: bool, group_dims: int) -> Kind:
         """The kind of a state."""
         shapes, dims = tuple(x.shape[1:] for x in states), tuple(x.ndim for x in states)
-        return cls(states[0].dtype, is_tuple, shapes, dims, torch.is_grad_enabled(), group_dims)
+        recording, numbers = torch.is_grad_enabled(), torch.get_default_dtype()
+        return cls(states[0].dtype, is_tuple, shapes, dims, recording, group_dims, numbers)
 
 
 @dataclass
@@ -74,13 +78,14 @@ class Known:
         unused: Parameters of f that the program does not use.
         moved: Tensors of the guard that stand in the places of traced ones since it last changed, by the ids of those.
         swapped: All tensors that stand in the places of traced ones in the solve at hand.
+        tried: The numbers of points for which the program was compared with f away from the start.
     """
 
     f: Rate
     kind: Kind
     obstacle: str = ""
     guard: Guard | None = None
-    counters: tuple[Counter, ...] = ()
+    counters: tuple[CallCounter, ...] = ()
     traced: Traced | None = None
     program: Program | None = None
     first: tuple[int, ...] | None = None
@@ -90,17 +95,20 @@ class Known:
     unused: tuple[Tensor, ...] = ()
     moved: dict[int, Tensor] = field(default_factory=dict)
     swapped: dict[int, Tensor] = field(default_factory=dict)
+    tried: set[int] = field(default_factory=set)
 
     def swaps(self, f: Rate) -> dict[int, Tensor] | None:
         """The tensors that stand in the places of traced ones now, by the ids of those.
 
-        ``None`` if what is known is not true of f. What was found to be an obstacle is taken to stay one.
+        ``None`` if what is known is not true of f. What f was seen to do besides computing is taken to stay as it is.
         """
         found: dict[int, Tensor] = {}
-        if not is_same(self.f, f, found):
+        if not Comparison(found).is_same(self.f, f):
             return None
-        if self.program is None or self.traced is None or self.guard is None:
+        if self.guard is None:
             return found
+        if self.program is None or self.traced is None:
+            return found if self.guard.holds() else None
         if [x.shape for x in self.traced.tensors] != self.shapes:  # a parameter's data may be replaced
             return None
         if not self.guard.holds():
@@ -114,47 +122,50 @@ class Known:
 
 
 class Memory:
-    """What is known of the functions of one owner. A copy of it is empty, as it is about other objects.
+    """What is known of the functions of one owner.
+
+    A copy of it is an empty dict: it is about other objects, and a module that is saved must not need anode.
 
     Attributes:
         entries: What is known, the latest last.
-        traces: How often something was traced.
+        traces: How often something was traced, for each kind of state.
+        functions: What is known of the functions that have the owner in their closure, by their code.
     """
 
     def __init__(self, owner: Any = None) -> None:
         self.owner = owner
         self.entries: list[Known] = []
-        self.traces = 0
+        self.traces: Counter[Kind] = Counter()
+        self.functions: dict[CodeType, Memory] = {}
 
     def __reduce__(self) -> Any:
-        return Memory, ()
+        return dict, ()
 
     def find(self, f: Rate, kind: Kind, states: tuple[Tensor, ...]) -> Known | None:
-        """What is known of a function on such states. What no longer holds is forgotten."""
+        """What is known of a function on such states. What does not hold now may hold again, as in training mode."""
         for known in reversed(self.entries):
             if known.kind != kind or known.first not in (None, first_of(states)):
                 continue
             swaps = known.swaps(f)
             if swaps is not None:
                 known.swapped = swaps
+                if known is not self.entries[-1]:
+                    self.entries = [*(each for each in self.entries if each is not known), known]
                 return known
-            if known.f is f:
-                self.forget(known)
         return None
 
     def keep(self, known: Known) -> None:
         """Remember something."""
-        self.traces += 1
+        self.traces[known.kind] += 1
         self.entries = [*self.entries[-7:], known]
 
     def forget(self, known: Known) -> None:
         """Forget something that turned out to be wrong."""
         self.entries = [each for each in self.entries if each is not known]
 
-    @property
-    def is_tired(self) -> bool:
-        """Whether so much was traced that it does not pay."""
-        return self.traces >= MOST_TRACES
+    def is_tired(self, kind: Kind) -> bool:
+        """Whether so much was traced for states of a kind that it does not pay."""
+        return self.traces[kind] >= MOST_TRACES
 
 
 FUNCTIONS: OrderedDict[Any, Memory] = OrderedDict()
@@ -170,10 +181,13 @@ def memory_of(f: Rate) -> Memory:
         f = f.__self__
     if isinstance(f, nn.Module):
         memory = f.__dict__.get(MEMORY)
-        if memory is None or memory.owner is not f:
+        if not isinstance(memory, Memory) or memory.owner is not f:
             memory = f.__dict__[MEMORY] = Memory(f)
         return memory
     function = f.__func__ if isinstance(f, MethodType) else f
+    if isinstance(function, FunctionType) and (module := _module_within(function)) is not None:
+        functions = memory_of(module).functions  # so that nothing else keeps the module alive
+        return functions.setdefault(function.__code__, Memory())
     key = function.__code__ if isinstance(function, FunctionType) else type(function)
     if key not in FUNCTIONS:
         FUNCTIONS[key] = Memory()
@@ -183,46 +197,64 @@ def memory_of(f: Rate) -> Memory:
     return FUNCTIONS[key]
 
 
+def _module_within(function: FunctionType) -> nn.Module | None:
+    """The first module in the closure of a function."""
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # it is empty
+            if isinstance(cell.cell_contents, nn.Module):
+                return cell.cell_contents
+    return None
+
+
 def first_of(states: tuple[Tensor, ...]) -> tuple[int, ...]:
     """The first dimension of each state; 1 for numbers."""
     return tuple(x.shape[0] if x.ndim else 1 for x in states)
 
 
-def is_same(a: Any, b: Any, swaps: dict[int, Tensor]) -> bool:
-    """Whether two functions are one, or made of the same code and the same objects, as a lambda in a loop is.
+class Comparison:
+    """Compares functions that may be one, or made of the same code and the same objects, as a lambda in a loop is.
 
     Args:
-        a, b: The functions.
-        swaps: Receives the tensors of the second that stand in the places of others of the first.
+        swaps: Receives the tensors of the second that stand in the places of others of the first, by the ids of those.
     """
-    if a is b:
-        return True
-    if isinstance(a, FunctionType) and isinstance(b, FunctionType):
-        alike = a.__code__ is b.__code__ and a.__globals__ is b.__globals__
-        alike = alike and same(a.__defaults__, b.__defaults__) and a.__kwdefaults__ == b.__kwdefaults__ is None
-        return alike and all(
-            _same_cell(x, y, swaps) for x, y in zip(a.__closure__ or (), b.__closure__ or (), strict=True)
-        )
-    if isinstance(a, SequentialField) and isinstance(b, SequentialField):
-        return a.net is b.net
-    if isinstance(a, MethodType) and isinstance(b, MethodType):
-        return a.__self__ is b.__self__ and a.__func__ is b.__func__
-    if type(a) is partial and type(b) is partial:
-        if len(a.args) != len(b.args) or a.keywords.keys() != b.keywords.keys():
-            return False
-        given = (*zip(a.args, b.args, strict=True), *((a.keywords[name], b.keywords[name]) for name in a.keywords))
-        return is_same(a.func, b.func, swaps) and all(_same_value(x, y, swaps) for x, y in given)
-    return False
 
+    def __init__(self, swaps: dict[int, Tensor]) -> None:
+        self._swaps = swaps
+        self._within: set[tuple[int, int]] = set()  # what is being compared: a function may be in its own closure
 
-def _same_cell(a: Any, b: Any, swaps: dict[int, Tensor]) -> bool:
-    try:
-        return _same_value(a.cell_contents, b.cell_contents, swaps)
-    except ValueError:  # one of them is empty
+    def is_same(self, a: Any, b: Any) -> bool:
+        """Whether two functions compute the same, but for tensors that were replaced."""
+        if a is b or (id(a), id(b)) in self._within:
+            return True
+        self._within.add((id(a), id(b)))
+        if isinstance(a, FunctionType) and isinstance(b, FunctionType):
+            return self._same_function(a, b)
+        if isinstance(a, SequentialField) and isinstance(b, SequentialField):
+            return a.net is b.net
+        if isinstance(a, MethodType) and isinstance(b, MethodType):
+            return a.__self__ is b.__self__ and a.__func__ is b.__func__
+        if type(a) is partial and type(b) is partial:
+            if len(a.args) != len(b.args) or a.keywords.keys() != b.keywords.keys():
+                return False
+            given = (*zip(a.args, b.args, strict=True), *((a.keywords[name], b.keywords[name]) for name in a.keywords))
+            return self.is_same(a.func, b.func) and all(self._same_value(x, y) for x, y in given)
         return False
 
+    def _same_function(self, a: FunctionType, b: FunctionType) -> bool:
+        alike = a.__code__ is b.__code__ and a.__globals__ is b.__globals__
+        alike = alike and same(a.__defaults__, b.__defaults__) and a.__kwdefaults__ == b.__kwdefaults__ is None
+        alike = alike and a.__dict__.keys() == b.__dict__.keys()
+        alike = alike and all(same(value, b.__dict__[name]) for name, value in a.__dict__.items())
+        cells = zip(a.__closure__ or (), b.__closure__ or (), strict=alike)
+        return alike and all(self._same_cell(x, y) for x, y in cells)
 
-def _same_value(a: Any, b: Any, swaps: dict[int, Tensor]) -> bool:
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return can_swap(a, b, swaps)
-    return same(a, b) or is_same(a, b, swaps)
+    def _same_cell(self, a: Any, b: Any) -> bool:
+        try:
+            return self._same_value(a.cell_contents, b.cell_contents)
+        except ValueError:  # one of them is empty
+            return False
+
+    def _same_value(self, a: Any, b: Any) -> bool:
+        if isinstance(a, Tensor) and isinstance(b, Tensor):
+            return can_swap(a, b, self._swaps)
+        return same(a, b) or self.is_same(a, b)

@@ -130,6 +130,14 @@ class StaleError(Exception):
     """A program computes something else than the function that it was traced from."""
 
 
+def agrees(problem: Problem, plan: Plan, field: Compiled, y0: Tensor, slope: Tensor) -> bool:
+    """Whether the slope at the start of a plan, as the engine computes it, is that which f computed."""
+    y0, slope = (_laid_out(_rows(problem, field, x)) for x in (y0, slope))
+    tensors = [_laid_out(x) for x in field.tensors]
+    solve = made(plan, field, y0, tensors, False, 1)
+    return bool(solve.agrees(y0.data_ptr(), slope.data_ptr(), AGREEMENT[y0.dtype]))
+
+
 def _rows(problem: Problem, field: Compiled, packed: Tensor) -> Tensor:
     """A packed state with the features of each point side by side."""
     return field.joined(tuple(problem.packing.unpack(packed))) if field.components else packed
@@ -159,8 +167,8 @@ def solve(problem: Problem, field: Compiled, gradient: Gradient, slope: Tensor |
         outputs, last, name = trace.outputs, trace.y, "none"
     else:
         report: list[Trace] = []
-        function, unused = (NativeSolveTwice, ()) if gradient.twice else (NativeSolve, field.unused)
-        given = (y0, *field.tensors, *unused)
+        function, more = (NativeSolveTwice, field.sources) if gradient.twice else (NativeSolve, field.unused)
+        given = (y0, *field.tensors, *more)
         *outputs, last = function.apply(problem, field, report, slope, *given)  # type: ignore[no-untyped-call]
         trace, name = report[0], gradient.name
     if field.components:

@@ -45,7 +45,7 @@ class Lowering:
         self.dtype = recording.inputs[0].dtype
         self.shadow = Shadow(recording.batch)
         self.program: list[Tensor | Ref] = []  # its tensors; of derived ones, the name
-        self.baked: list[tuple[Tensor, int]] = []
+        self.baked: list[tuple[Tensor, Tensor]] = []
         self._fixed: set[int] = set()
         self._values: dict[int, Tensor] = {}
         self._numbers: dict[float, int] = {}
@@ -61,7 +61,7 @@ class Lowering:
                 kept.add(i)
                 for ref, tensor in known.seen.items():
                     self._set_values(ref, tensor.detach())
-                    self.baked += [] if i in literal else [(tensor, tensor._version)]
+                    self.baked += [] if i in literal else [(tensor, tensor.detach().clone())]
         return kept
 
     def run(self) -> Rows:
@@ -90,7 +90,8 @@ class Lowering:
             self._make(ref.storage)
             self._write(ref, part.reshape(layout.folded(ref.size)), layout, self.recording.batch > 0, "f")
         self._make(time.storage)
-        self.shadow.view(time).copy_(self.shadow.encode(np.asarray(self.builder.time())))
+        rows = np.broadcast_to(self.builder.time(), layout.folded(time.size))
+        self._write(time, rows, layout, len(time.size) > 0, "f")
 
     def _event(self, event: Event) -> None:
         level = self.dependence.level(event, self._levels)

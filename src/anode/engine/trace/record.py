@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 # They look at the shape of what they are given, not at its values.
@@ -35,6 +36,10 @@ READS_VALUES = frozenset(["_local_scalar_dense", "is_nonzero", "equal", "nonzero
 
 # They change a tensor's shape, not its memory.
 RESHAPES = frozenset(["squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_", "detach_"])
+
+
+# They give tensors whose gradients end there.
+DETACHING = (Tensor.detach, Tensor.detach_, torch.detach, torch.detach_, Tensor.data.__get__)  # type: ignore[attr-defined]
 
 
 class Untraceable(Exception):  # noqa: N818  (an answer, not a mistake)
@@ -133,6 +138,7 @@ class Recorder(TorchDispatchMode):
         self.storages: list[Storage] = []
         self.obstacle: str | None = None
         self._numbers: dict[int, int] = {}
+        self.stops_gradients = False
         self._views: set[Ref] = set()  # of tensors from outside, made by f
         self.alive: list[Any] = []  # so that no address is used twice
         self.inputs = tuple(self.ref(x, "input") for x in inputs)
@@ -166,7 +172,10 @@ class Recorder(TorchDispatchMode):
         raise Untraceable(why)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunction():  # what is done here is not f's
+            return self._record(func, types, args, kwargs or {})
+
+    def _record(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         name = operation_name(func)
         if any(kind not in (Tensor, torch.nn.Parameter) for kind in types):
             self.refuse(f"f uses a tensor subclass ({types[0].__name__})")
@@ -178,6 +187,8 @@ class Recorder(TorchDispatchMode):
         reads = () if name in SHAPE_ONLY else tuple(x for x in leaves(refs) if isinstance(x, Ref))
         if name in READS_VALUES and any(self.storages[x.storage].origin != "made" or self._moves(x) for x in reads):
             self.refuse(f"f reads values into Python ({_label(func)})")
+        if not torch.is_grad_enabled() and any(x.dtype.is_floating_point for x in reads):
+            self.stops_gradients = True
         writes = self._targets(func, *named)
         known = len(self.storages)
         result = func(*args, **kwargs)
@@ -226,6 +237,18 @@ class Recorder(TorchDispatchMode):
         self.events.append(Event(func, named[0], named[1], reads, outs, writes, values))
 
 
+class Detaching(TorchFunctionMode):
+    """Notices whether f itself detaches tensors. A recorder cannot tell: autograd does so as well, to save outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.happened = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.happened = self.happened or func in DETACHING
+        return func(*args, **(kwargs or {}))
+
+
 def _label(func: Any) -> str:
     return f"{func.namespace}.{operation_name(func)}"
 
@@ -242,6 +265,7 @@ class Recording:
         results: The components of what f returned.
         given, returned: The tensors that these are.
         alive: Everything that holds the memory that the recording names.
+        stops_gradients: Whether f detached something or computed while autograd was off, as an autograd.Function does.
     """
 
     batch: int
@@ -252,6 +276,7 @@ class Recording:
     given: tuple[Tensor, ...]
     returned: tuple[Tensor, ...]
     alive: list[Any]
+    stops_gradients: bool
 
 
 def record(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batch: int, t: Tensor) -> Recording:
@@ -267,9 +292,9 @@ def record(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batc
     Raises:
         Untraceable: If f does what a recording cannot follow.
     """
-    recorder = Recorder([*states, t])
+    recorder, detaching = Recorder([*states, t]), Detaching()
     try:
-        with torch.inference_mode(False), torch.enable_grad(), recorder:
+        with torch.inference_mode(False), torch.enable_grad(), recorder, detaching:
             result = f(t, tuple(states) if is_tuple else states[0])
     except Exception as error:
         why = f"f raises {type(error).__name__} when it is recorded: {str(error).splitlines()[0] if str(error) else ''}"
@@ -286,5 +311,13 @@ def record(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batc
             raise Untraceable("f returns another shape than the state")
     refs = tuple(recorder.ref(x) for x in results)
     return Recording(
-        batch, recorder.events, recorder.storages, recorder.inputs, refs, (*states, t), results, recorder.alive
+        batch,
+        recorder.events,
+        recorder.storages,
+        recorder.inputs,
+        refs,
+        (*states, t),
+        results,
+        recorder.alive,
+        recorder.stops_gradients or detaching.happened,
     )

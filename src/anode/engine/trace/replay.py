@@ -117,10 +117,10 @@ class Captured:
         tensors: Existing tensors.
         derived: Tensors that are computed from existing ones.
         sources: Existing tensors that those are computed from.
-        baked: Existing integer and boolean tensors whose values are part of the program, with their versions.
+        baked: Existing integer and boolean tensors whose values are part of the program, with these values.
     """
 
     tensors: tuple[Tensor, ...]
     derived: Derived | None
     sources: tuple[Tensor, ...]
-    baked: tuple[tuple[Tensor, int], ...]
+    baked: tuple[tuple[Tensor, Tensor], ...]

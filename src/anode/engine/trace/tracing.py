@@ -31,7 +31,7 @@ class Traced:
         tensors: The existing tensors that the program reads (parameters, buffers, closures).
         derived: The tensors among the program's that f computes from existing ones alone; ``None`` if there are none.
         sources: The existing tensors that those are computed from.
-        baked: Existing integer and boolean tensors whose values are part of the program, with their versions.
+        baked: Existing integer and boolean tensors whose values are part of the program, with these values.
         slope: The ids of the derivative, flat, in the order of the state's features.
         passes_gradients: Whether gradients of f are those of its values. If f stops gradients, with `detach` or
             ``no_grad``, the program's gradients are others than autograd's.
@@ -40,7 +40,7 @@ class Traced:
     tensors: tuple[Tensor, ...]
     derived: Derived | None
     sources: tuple[Tensor, ...]
-    baked: tuple[tuple[Tensor, int], ...]
+    baked: tuple[tuple[Tensor, Tensor], ...]
     slope: Rows
     passes_gradients: bool
 
@@ -50,7 +50,7 @@ class Traced:
 
     def is_current(self) -> bool:
         """Whether no tensor has changed whose values are part of the program."""
-        return all(x._version == version for x, version in self.baked)
+        return all(torch.equal(x, values) for x, values in self.baked)  # versions do not tell of x.data or x.numpy()
 
 
 def trace(
@@ -65,7 +65,7 @@ def trace(
         states: Examples of the state's components, on the CPU, all of one dtype.
         is_tuple: Whether f takes and returns a tuple of them.
         batch_dims: How many leading dimensions are a batch: 0 or 1.
-        t: An example of the time.
+        t: An example of the time; of one dimension for each of the state's if every point has its own.
         builder: Where the program goes.
 
     Returns:
@@ -97,7 +97,7 @@ def _recorded(
     for batches in _batch_sizes(f, states, batch_dims):
         # Recordings keep their memory alive: otherwise the second call may use the first one's addresses again.
         first, second = [
-            record(f, _examples(states, batch, call), is_tuple, batch, _time(t, TIMES[call]))
+            record(f, _examples(states, batch, call), is_tuple, batch, _time(t, batch, TIMES[call]))
             for call, batch in enumerate(batches)
         ]
         try:
@@ -134,5 +134,7 @@ def _examples(states: tuple[Tensor, ...], batch: int, seed: int) -> tuple[Tensor
     return tuple(result)
 
 
-def _time(t: Tensor, later: float) -> Tensor:
-    return (t.detach().reshape(()) + later).requires_grad_()
+def _time(t: Tensor, batch: int, later: float) -> Tensor:
+    """A time near the given one; one for each point if every point has its own."""
+    t = t.detach() + later
+    return (t.expand(batch, *t.shape[1:]) if t.ndim else t).clone().requires_grad_()

@@ -34,6 +34,8 @@ def passes_gradients(recording: Recording) -> bool:
         raise Untraceable("f cannot be repeated from its recording") from error
     if not _close(again, recording.returned):
         raise Untraceable("f computes with other means than torch's operations")
+    if recording.stops_gradients:  # which may not show here: a straight-through estimator's do only where it clamps
+        return False
     leaves = [x for _, x in (*given, *outside) if x.requires_grad]
     try:
         with torch.inference_mode(False), torch.enable_grad():

@@ -209,22 +209,27 @@ class Guard:
         They become what is expected. Models that are given a context set such a tensor before every solve.
         """
         found: dict[int, Tensor] = {}
-        if self._never:
+        slots = [(slot, slot.expected, slot.space.get(slot.key, ABSENT)) for slot in self._slots.values()]
+        cells = [(i, self._read.expected[i], cell.cell_contents) for i, cell in self._cells.items()]
+        pairs = [*((slot.first, now) for slot, _, now in slots), *((self._first[i], now) for i, _, now in cells)]
+        tensors = [(first, now) for first, now in pairs if isinstance(first, Tensor) and isinstance(now, Tensor)]
+        if self._never or not all(can_swap(first, now, found) for first, now in tensors):
             return None
-        for slot in self._slots.values():
-            after = slot.space.get(slot.key, ABSENT)
-            if isinstance(after, Tensor) and isinstance(slot.first, Tensor):
-                if not can_swap(slot.first, after, found):
-                    return None
-                if slot.expected is not after:
-                    slot.expected, self._arranged = after, False
-        for i, cell in self._cells.items():
-            first, after = self._first[i], cell.cell_contents
-            if isinstance(after, Tensor) and isinstance(first, Tensor):
-                if not can_swap(first, after, found):
-                    return None
-                self._read.expected[i], self._arranged = after, False
-        return found if self.holds() else None
+        self._expect([(slot, now) for slot, _, now in slots], [(i, now) for i, _, now in cells])
+        if self.holds():
+            return found
+        self._expect([(slot, then) for slot, then, _ in slots], [(i, then) for i, then, _ in cells])
+        return None
+
+    def _expect(self, slots: list[tuple[_Slot, Any]], cells: list[tuple[int, Any]]) -> None:
+        """Expect other tensors where tensors were at first."""
+        for slot, value in slots:
+            if isinstance(slot.first, Tensor) and isinstance(value, Tensor):
+                slot.expected = value
+        for i, value in cells:
+            if isinstance(self._first[i], Tensor) and isinstance(value, Tensor):
+                self._read.expected[i] = value
+        self._arranged = False
 
     def holds(self) -> bool:
         """Whether everything is as it was.

@@ -43,7 +43,16 @@ class Counter:
 
     def advance(self, calls: int) -> None:
         """Count so many calls of f."""
-        setattr(self.owner, self.name, getattr(self.owner, self.name) + calls * self.step)
+        self.reset(self.count() + calls * self.step)
+
+    def count(self) -> int:
+        """Return the attribute."""
+        count: int = getattr(self.owner, self.name)
+        return count
+
+    def reset(self, count: int) -> None:
+        """Set the attribute."""
+        setattr(self.owner, self.name, count)
 
     def _key(self) -> tuple[int, str, int]:
         return id(self.owner), self.name, self.step

@@ -93,6 +93,8 @@ _TORCH_EFFECTS = frozenset(
         "use_deterministic_algorithms",
     ]
 )
+_TORCH_READS = frozenset(["__dlpack__", "__format__", "__repr__", "data_ptr", "storage", "tolist", "untyped_storage"])
+"""Methods that hand values to Python without an operation."""
 _TORCH_EFFECT_MODULES = (
     "torch.distributed",
     "torch.hub",
@@ -155,7 +157,8 @@ def use_obstacle(module: str | None, name: str = "") -> str:
     module = module or ""
     full = f"{module}.{name}".strip(".")
     if is_clean(module):
-        return f"f uses {full}" if name in _TORCH_EFFECTS or module.startswith(_TORCH_EFFECT_MODULES) else ""
+        unfit = name in _TORCH_EFFECTS | _TORCH_READS or module.startswith(_TORCH_EFFECT_MODULES)
+        return f"f uses {full}" if unfit else ""
     if module.startswith("numpy.random"):
         return f"f uses {full}"
     return f"f uses {full}" if is_standard(module) and module.partition(".")[0] not in _PURE_MODULES else ""
@@ -194,7 +197,7 @@ def method_obstacle(function: BuiltinFunctionType, existed: bool) -> str:
         base = next(base for base in _MUTABLE if isinstance(owner, base)).__name__
         return f"f {verb} a {base} ({base}.{name})" if existed and name in _MUTATORS else ""
     if isinstance(owner, Tensor):
-        return f"f calls Tensor.{name}" if name in _TORCH_EFFECTS else ""
+        return f"f calls Tensor.{name}" if name in _TORCH_EFFECTS | _TORCH_READS else ""
     full = f"{kind.__qualname__}.{name}"
     if numpy := numpy_obstacle(kind.__module__, full):
         return numpy
