@@ -224,24 +224,12 @@ void sum_points(const T* a, long stride, long rows, long width, T* sums, long st
   }
 }
 
-template <class T>
-void gather(const T* a, const int* index, long rows, long width, T* out) {
-  for (long r = 0; r < rows; ++r)
-    for (long b = 0; b < width; b += kLanes<T>) store(out + r * width + b, load(a + index[r] * width + b));
-}
-
-template <class T>
-void scatter_add(const T* a, const int* index, long rows, long width, T* out) {
-  for (long r = 0; r < rows; ++r)
-    for (long b = 0; b < width; b += kLanes<T>) put(out + index[r] * width + b, load(a + r * width + b), true);
-}
-
 }  // namespace
 
 extern const Elementwise<float> elementwise_for_float = {
-    unary, binary, select, sum_rows, largest_row, sum_points, gather, scatter_add};
+    unary, binary, select, sum_rows, largest_row, sum_points};
 extern const Elementwise<double> elementwise_for_double = {
-    unary, binary, select, sum_rows, largest_row, sum_points, gather, scatter_add};
+    unary, binary, select, sum_rows, largest_row, sum_points};
 
 }  // namespace ANODE_ISA
 }  // namespace anode

@@ -59,12 +59,6 @@ struct Elementwise {
 
   /// sums[r * step] += the sum over the points of row r, which is at a + r * stride.
   void (*sum_points)(const T* a, long stride, long rows, long width, T* sums, long step);
-
-  /// Row i of out = row index[i] of a.
-  void (*gather)(const T* a, const int* index, long rows, long width, T* out);
-
-  /// Row index[i] of out += row i of a.
-  void (*scatter_add)(const T* a, const int* index, long rows, long width, T* out);
 };
 
 /// The operations for the best instruction set that this processor has, or for that called `name`.

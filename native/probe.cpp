@@ -83,12 +83,6 @@ void bind_rows(nb::module_& m) {
                          const std::string& name) {
     elementwise<double>(named(name)).sum_points(numbers(a), stride, rows, width, numbers(sums), step);
   });
-  m.def("move_rows", [](bool scatter, Address a, Address index, long rows, long width, Address out,
-                        const std::string& name) {
-    const Elementwise<double>& kernels = elementwise<double>(named(name));
-    (scatter ? kernels.scatter_add : kernels.gather)(numbers(a), reinterpret_cast<const int*>(index), rows, width,
-                                                     numbers(out));
-  });
 }
 
 }  // namespace
