@@ -78,19 +78,22 @@ def test_evaluations_are_counted_with_the_weights_that_all_begin_with():
 
 
 def test_rows_whose_classes_are_predicted_take_the_steps_that_each_would_take_alone():
-    task, counts = TASKS["predict"], []
-    span = torch.tensor([0.0, task.t1])
+    task, span = TASKS["predict"], torch.tensor([0.0, TASKS["predict"].t1])
+    net, counts = Network(task), []
+    for tol in (0.98 * task.tol, task.tol, 1.02 * task.tol):
+        counts.append([])
 
-    def solve(net, y0):
-        return torchdiffeq.odeint(net, y0, span, rtol=task.tol, atol=task.tol, method="dopri5")[-1]
+        def solve(net, y0, tol=tol):
+            return torchdiffeq.odeint(net, y0, span, rtol=tol, atol=tol, method="dopri5")[-1]
 
-    net = Network(task)
-    with torch.no_grad():
-        for state in torch.tensor(task.state()).split(1):
-            by_hook(solve, counts)(net, state)
-    assert len(set(counts)) > 1
-    # Rounding decides for rows whose error is at the tolerance: of these 50, for two.
-    assert ours.work(task).nfe() == pytest.approx([np.mean(counts)], rel=0.02)
+        with torch.no_grad():
+            for state in torch.tensor(task.state()).split(1):
+                by_hook(solve, counts[-1])(net, state)
+    fewest, most = np.min(counts, axis=0), np.max(counts, axis=0)
+    assert len(set(counts[1])) > 1
+    assert (fewest == most).mean() >= 0.9  # rounding decides only for rows whose error is at the tolerance
+    (mine,) = ours.work(task).nfe()
+    assert fewest.mean() <= mine <= most.mean()
 
 
 @pytest.mark.parametrize(
