@@ -127,31 +127,49 @@ class Interrupt {
   std::atomic<bool> came_{false};
 };
 
+/// Everything about a solve but its tensors, for solves of the same kind one after the other.
+struct HeldTask {
+  bool is_double;
+  std::shared_ptr<const Method> method;
+  std::shared_ptr<const Program> program;
+  std::vector<bool> shared;
+  Task task;
+  Extent extent;
+  bool keep;
+  int threads;
+  std::string instructions;
+
+  HeldTask(bool is_double, const HeldMethod& method, const HeldProgram& program, const std::vector<bool>& shared,
+           const Row& times, const std::vector<int>& wanted, const Row& knots, double rtol, double atol,
+           double first_step, double min_step, double max_step, long max_steps, const Row& controller, bool grouped,
+           bool keeps_non_finite, const std::vector<int>& components, int members, long rows, long group_rows,
+           bool keep, int threads, const std::string& instructions)
+      : is_double(is_double), method(method.method), program(program.program), shared(shared),
+        task{times,    wanted,    knots,      rtol,      atol,    first_step,      min_step, max_step,
+             max_steps, to_controller(controller), grouped, keeps_non_finite, components},
+        extent{members, rows, group_rows}, keep(keep), threads(threads), instructions(instructions) {
+    if (shared.size() != program.program->sizes.size())
+      throw std::invalid_argument("shared: takes one for each of the program's tensors");
+    if (knots.empty() && method.method->error.empty())
+      throw std::invalid_argument("knots: takes the ends of steps for a method without an error estimate");
+  }
+};
+
 /// A solve in either precision.
 class AnySolve {
  public:
-  AnySolve(bool is_double, const HeldMethod& method, const HeldProgram& program, const Addresses& addresses,
-           const std::vector<bool>& shared, const Row& times, const std::vector<int>& wanted, const Row& knots,
-           double rtol, double atol, double first_step, double min_step, double max_step, long max_steps,
-           const Row& controller, bool grouped, bool keeps_non_finite, const std::vector<int>& components, int members,
-           long rows, long group_rows, bool keep, int threads, const std::string& instructions)
-      : shared_(shared), is_double_(is_double) {
-    if (addresses.size() != program.program->sizes.size() || shared.size() != addresses.size())
+  AnySolve(const HeldTask& task, const Addresses& addresses) : shared_(task.shared), is_double_(task.is_double) {
+    if (addresses.size() != shared_.size())
       throw std::invalid_argument("parameters: takes one for each of the program's tensors");
-    if (knots.empty() && method.method->error.empty())
-      throw std::invalid_argument("knots: takes the ends of steps for a method without an error estimate");
-    Task task{times,    wanted,    knots,      rtol,      atol,    first_step,      min_step, max_step,
-              max_steps, to_controller(controller), grouped, keeps_non_finite, components};
-    const Extent extent{members, rows, group_rows};
-    const char* name = instructions.empty() ? nullptr : instructions.c_str();
-    if (is_double)
-      for_double_ = std::make_unique<Solve<double>>(method.method, std::move(task), program.program,
-                                                    tensors<const double>(addresses, shared), extent,
-                                                    kernels<double>(name), keep, threads);
+    const char* name = task.instructions.empty() ? nullptr : task.instructions.c_str();
+    if (is_double_)
+      for_double_ = std::make_unique<Solve<double>>(task.method, task.task, task.program,
+                                                    tensors<const double>(addresses, shared_), task.extent,
+                                                    kernels<double>(name), task.keep, task.threads);
     else
-      for_float_ = std::make_unique<Solve<float>>(method.method, std::move(task), program.program,
-                                                  tensors<const float>(addresses, shared), extent,
-                                                  kernels<float>(name), keep, threads);
+      for_float_ = std::make_unique<Solve<float>>(task.method, task.task, task.program,
+                                                  tensors<const float>(addresses, shared_), task.extent,
+                                                  kernels<float>(name), task.keep, task.threads);
   }
 
   bool agrees(Address y0, Address slope, double tolerance) {
@@ -297,16 +315,17 @@ NB_MODULE(_native, m) {
            nb::arg("dim"), nb::arg("uses_time"), nb::arg("rows"), nb::arg("forward"), nb::arg("forward_numbers"),
            nb::arg("backward"), nb::arg("backward_numbers"), nb::arg("layers"), nb::arg("weights"), nb::arg("biases"),
            nb::arg("sizes"), nb::arg("literals"));
+  nb::class_<HeldTask>(m, "Task").def(
+      nb::init<bool, const HeldMethod&, const HeldProgram&, std::vector<bool>, Row, std::vector<int>, Row, double,
+               double, double, double, double, long, Row, bool, bool, std::vector<int>, int, long, long, bool, int,
+               std::string>(),
+      nb::arg("is_double"), nb::arg("method"), nb::arg("program"), nb::arg("shared"), nb::arg("times"),
+      nb::arg("wanted"), nb::arg("knots"), nb::arg("rtol"), nb::arg("atol"), nb::arg("first_step"),
+      nb::arg("min_step"), nb::arg("max_step"), nb::arg("max_steps"), nb::arg("controller"), nb::arg("grouped"),
+      nb::arg("keeps_non_finite"), nb::arg("components"), nb::arg("members"), nb::arg("rows"), nb::arg("group_rows"),
+      nb::arg("keep"), nb::arg("threads"), nb::arg("instructions"));
   nb::class_<AnySolve>(m, "Solve")
-      .def(nb::init<bool, const HeldMethod&, const HeldProgram&, Addresses, std::vector<bool>, Row, std::vector<int>,
-                    Row, double, double, double, double, double, long, Row, bool, bool, std::vector<int>, int, long,
-                    long, bool, int, std::string>(),
-           nb::arg("is_double"), nb::arg("method"), nb::arg("program"), nb::arg("parameters"), nb::arg("shared"),
-           nb::arg("times"), nb::arg("wanted"), nb::arg("knots"), nb::arg("rtol"), nb::arg("atol"),
-           nb::arg("first_step"), nb::arg("min_step"), nb::arg("max_step"), nb::arg("max_steps"),
-           nb::arg("controller"), nb::arg("grouped"), nb::arg("keeps_non_finite"), nb::arg("components"),
-           nb::arg("members"), nb::arg("rows"), nb::arg("group_rows"), nb::arg("keep"), nb::arg("threads"),
-           nb::arg("instructions"))
+      .def(nb::init<const HeldTask&, Addresses>(), nb::arg("task"), nb::arg("parameters"))
       .def("agrees", &AnySolve::agrees, nb::arg("y0"), nb::arg("slope"), nb::arg("tolerance"),
            nb::call_guard<nb::gil_scoped_release>())
       .def("run", &AnySolve::run, nb::arg("y0"), nb::arg("outputs"), nb::arg("last"), nb::arg("t"),

@@ -122,7 +122,7 @@ def by_engine(build, y, tensors, span, **settings):
     """The state at the end of a solve by the engine, as a function that autograd knows."""
     builder = Builder(y.shape[1])
     program = builder.finish(build(builder))
-    field = Compiled(program, tuple(tensors), [False] * len(tensors))
+    field = Compiled(program, tuple(tensors), (False,) * len(tensors))
     return Solved.apply(plan_of(y, span, **settings), field, y, *tensors)
 
 

@@ -28,7 +28,7 @@ class Compiled:
 
     program: Program
     tensors: tuple[Tensor, ...]
-    shared: list[bool]
+    shared: tuple[bool, ...]
     members: int | None = None
     components: tuple[int, ...] = ()
     unused: tuple[Tensor, ...] = ()

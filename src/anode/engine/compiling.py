@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from anode.engine import native
 from anode.engine.compiled import Compiled
-from anode.engine.known import CHANGES, Kind, Known, Rate, first_of, memory_of
+from anode.engine.known import CHANGES, Kind, Known, Rate, first_of, forms, memory_of
 from anode.engine.mapped import Mapped, Member
 from anode.engine.program.program import Builder
 from anode.engine.trace.record import Untraceable
@@ -59,8 +58,17 @@ def known_of(problem: Problem) -> Known:
         # What is computed once and for all must not be taken for something that f does.
         _ = problem.now, problem.module_parameters, problem.own_derivative
 
-    example = Example(components(problem), problem.packing.is_tuple, problem.plan.times[0], problem.plan.group_dims)
-    return known_for(problem.f, example, problem.start, prepare)
+    f, plan, states = problem.f, problem.plan, components(problem)
+    mode = isinstance(f, Mapped), torch.is_grad_enabled(), torch.get_default_dtype()
+    kind = plan.prepared.get(mode)  # which takes its time to be found
+    if kind is not None:
+        known = memory_of(f).find(f, kind, states)
+        if known is not None:
+            return known
+    example = Example(states, problem.packing.is_tuple, plan.times[0], plan.group_dims)
+    known = known_for(f, example, problem.start, prepare)
+    plan.prepared[mode] = known.kind
+    return known
 
 
 def known_for(f: Rate, example: Example, start: Callable[[], Any], prepare: Callable[[], Any] = lambda: None) -> Known:
@@ -115,7 +123,7 @@ def _trace(known: Known, example: Example) -> None:
             known.obstacle = "f stops gradients, with detach or otherwise"
             break
         known.program = builder.finish(known.traced.slope)
-        known.shapes = [x.shape for x in known.traced.tensors]
+        known.forms = forms(known.traced.tensors)
         known.members = known.f.members if isinstance(known.f, Mapped) else None
         used = {id(x) for x in (*known.traced.tensors, *known.traced.sources)}
         own = parameters_of(known.f) if isinstance(known.f, nn.Module) else ()
@@ -126,7 +134,7 @@ def _trace(known: Known, example: Example) -> None:
         counter.reset(count)  # a call that could not be recorded may have ended before it counted
 
 
-def _of_all(traced: Traced, member: Member) -> tuple[Traced, list[bool]]:
+def _of_all(traced: Traced, member: Member) -> tuple[Traced, tuple[bool, ...]]:
     """The traced function of one member with the tensors of all, and which of those all members share.
 
     Raises:
@@ -143,7 +151,7 @@ def _of_all(traced: Traced, member: Member) -> tuple[Traced, list[bool]]:
     if any(id(x) not in stacked and x.untyped_storage()._cdata in memory for x in used):
         raise Untraceable("f takes its parameters from elsewhere than from its module")
     tensors = tuple(stacked.get(id(x), x) for x in traced.tensors)
-    return replace(traced, tensors=tensors), [id(x) not in stacked for x in traced.tensors]
+    return replace(traced, tensors=tensors), tuple(id(x) not in stacked for x in traced.tensors)
 
 
 def unbatched(states: tuple[Tensor, ...], batch_dims: int, group_dims: int) -> str:
@@ -172,10 +180,12 @@ def compiled(known: Known, problem: Problem) -> Compiled:
 
 def field_of(known: Known, states: tuple[Tensor, ...]) -> Compiled:
     """A known function as the engine takes it, on such states."""
+    if known.compiled is not None and not known.swapped:
+        return known.compiled
     assert known.traced is not None
     assert known.program is not None
     tensors = tuple(known.swapped.get(id(x), x) for x in known.traced.inputs())
-    shared = known.shared if known.members is not None else [True] * len(tensors)
+    shared = known.shared if known.members is not None else (True,) * len(tensors)
     sizes: tuple[int, ...] = ()
     if known.kind.is_tuple:
         states = Example(states, True, 0.0).of_member(known.f).states
@@ -186,12 +196,11 @@ def field_of(known: Known, states: tuple[Tensor, ...]) -> Compiled:
 
 
 def is_tried(known: Known, problem: Problem, field: Compiled) -> bool:
-    """Whether the program agrees with f at another time and state too, once for each number of points.
+    """Whether the program agrees with f at another time and state too, once for each shape of states.
 
     f was traced with a few points, and may ask how many there are. What it does then may not show at the start.
     """
-    points = math.prod(components(problem)[0].shape[: 1 if field.members is None else 2])
-    if points in known.tried:
+    if problem.y0.shape in known.tried:
         return True
     times = problem.plan.times
     middle = times[0] + 0.37 * (times[-1] - times[0])
@@ -202,5 +211,5 @@ def is_tried(known: Known, problem: Problem, field: Compiled) -> bool:
         counter.advance(-1)
     if not native.agrees(problem, plan, field, y, slope):
         return False
-    known.tried.add(points)
+    known.tried.add(problem.y0.shape)
     return True

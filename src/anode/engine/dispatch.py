@@ -47,9 +47,10 @@ def traced(problem: Problem, gradient: Gradient) -> Solution | None:
             problem.obstacle = known.obstacle
             return None
         field = compiled(known, problem)
-        problem.obstacle = native.unfit(field, problem.y0)
+        problem.obstacle = "" if field is known.compiled else native.unfit(field, problem.y0)
         if problem.obstacle:
             return None
+        known.keep(field)
         try:
             if not is_tried(known, problem, field):
                 raise native.StaleError
@@ -68,5 +69,9 @@ def first_slope(problem: Problem) -> Tensor:
     """The slope at the start, as f computes it."""
     if problem.slope is not None:
         return problem.slope.detach()
+    prepared = problem.plan.prepared
+    if "now" not in prepared:
+        with torch.inference_mode(False):
+            prepared["now"] = problem.now.detach()
     with torch.no_grad():
-        return problem.rate(problem.now, problem.y0)
+        return problem.rate(prepared["now"], problem.y0)  # f was seen not to write into its arguments

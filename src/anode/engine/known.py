@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,12 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anode.engine.compiled import Compiled
 from anode.engine.program.program import Program
 from anode.engine.sequential import SequentialField
 from anode.engine.trace.tracing import Traced
 from anode.engine.watch.guard import Guard, can_swap, same
 from anode.engine.watch.purity import Counter as CallCounter
 from anode.engine.watch.reach import MEMORY
+from anode.recent import Recent
 
 Rate = Callable[..., Any]
 
@@ -72,13 +74,14 @@ class Known:
         traced: Its tensors.
         program: What it computes.
         first: The first dimensions of the states, if the program is of no other number of points.
-        shapes: Of the traced tensors.
+        forms: Of the traced tensors.
         members: How many members compute the program; ``None`` for a function that is not mapped over members.
         shared: Of each traced tensor, whether all members use the same.
         unused: Parameters of f that the program does not use.
         moved: Tensors of the guard that stand in the places of traced ones since it last changed, by the ids of those.
         swapped: All tensors that stand in the places of traced ones in the solve at hand.
-        tried: The numbers of points for which the program was compared with f away from the start.
+        tried: The shapes of states for which the program was compared with f away from the start.
+        compiled: The program and the tensors as the engine takes them, unless either may change from solve to solve.
     """
 
     f: Rate
@@ -89,13 +92,19 @@ class Known:
     traced: Traced | None = None
     program: Program | None = None
     first: tuple[int, ...] | None = None
-    shapes: list[torch.Size] = field(default_factory=list)
+    forms: list[Any] = field(default_factory=list)
     members: int | None = None
-    shared: list[bool] = field(default_factory=list)
+    shared: tuple[bool, ...] = ()
     unused: tuple[Tensor, ...] = ()
     moved: dict[int, Tensor] = field(default_factory=dict)
     swapped: dict[int, Tensor] = field(default_factory=dict)
-    tried: set[int] = field(default_factory=set)
+    tried: set[torch.Size] = field(default_factory=set)
+    compiled: Compiled | None = None
+
+    def keep(self, compiled: Compiled) -> None:
+        """Remember what the engine took, unless its tensors may be others in the next solve."""
+        if self.traced is not None and self.traced.derived is None and not self.swapped:
+            self.compiled = compiled
 
     def swaps(self, f: Rate) -> dict[int, Tensor] | None:
         """The tensors that stand in the places of traced ones now, by the ids of those.
@@ -103,22 +112,25 @@ class Known:
         ``None`` if what is known is not true of f. What f was seen to do besides computing is taken to stay as it is.
         """
         found: dict[int, Tensor] = {}
-        if not Comparison(found).is_same(self.f, f):
+        if self.f is not f and not Comparison(found).is_same(self.f, f):
             return None
         if self.guard is None:
             return found
         if self.program is None or self.traced is None:
             return found if self.guard.holds() else None
-        if [x.shape for x in self.traced.tensors] != self.shapes:  # a parameter's data may be replaced
+        if forms(self.traced.tensors) != self.forms:  # a parameter's data may be replaced
             return None
         if not self.guard.holds():
             moved = self.guard.swaps()
             if moved is None:
                 return None
             self.moved = moved
-        found = {old: new for old, new in {**found, **self.moved}.items() if id(new) != old}
-        fixed = (*self.traced.sources, *(x for x, _ in self.traced.baked))
-        return found if self.traced.is_current() and not any(id(x) in found for x in fixed) else None
+        if found or self.moved:
+            found = {old: new for old, new in {**found, **self.moved}.items() if id(new) != old}
+            fixed = (*self.traced.sources, *(x for x, _ in self.traced.baked))
+            if any(id(x) in found for x in fixed):
+                return None
+        return found if self.traced.is_current() else None
 
 
 class Memory:
@@ -144,7 +156,7 @@ class Memory:
     def find(self, f: Rate, kind: Kind, states: tuple[Tensor, ...]) -> Known | None:
         """What is known of a function on such states. What does not hold now may hold again, as in training mode."""
         for known in reversed(self.entries):
-            if known.kind != kind or known.first not in (None, first_of(states)):
+            if (known.kind is not kind and known.kind != kind) or known.first not in (None, first_of(states)):
                 continue
             swaps = known.swaps(f)
             if swaps is not None:
@@ -168,7 +180,7 @@ class Memory:
         return self.traces[kind] >= MOST_TRACES
 
 
-FUNCTIONS: OrderedDict[Any, Memory] = OrderedDict()
+FUNCTIONS: Recent[Memory] = Recent(MOST_FUNCTIONS)
 
 
 def memory_of(f: Rate) -> Memory:
@@ -188,13 +200,8 @@ def memory_of(f: Rate) -> Memory:
     if isinstance(function, FunctionType) and (module := _module_within(function)) is not None:
         functions = memory_of(module).functions  # so that nothing else keeps the module alive
         return functions.setdefault(function.__code__, Memory())
-    key = function.__code__ if isinstance(function, FunctionType) else type(function)
-    if key not in FUNCTIONS:
-        FUNCTIONS[key] = Memory()
-        if len(FUNCTIONS) > MOST_FUNCTIONS:
-            FUNCTIONS.popitem(last=False)
-    FUNCTIONS.move_to_end(key)
-    return FUNCTIONS[key]
+    key: Any = function.__code__ if isinstance(function, FunctionType) else type(function)
+    return FUNCTIONS.get(key, Memory)
 
 
 def _module_within(function: FunctionType) -> nn.Module | None:
@@ -204,6 +211,11 @@ def _module_within(function: FunctionType) -> nn.Module | None:
             if isinstance(cell.cell_contents, nn.Module):
                 return cell.cell_contents
     return None
+
+
+def forms(tensors: Sequence[Tensor]) -> list[Any]:
+    """Everything about some tensors but their values."""
+    return [(x.shape, x.dtype, x.device) for x in tensors]
 
 
 def first_of(states: tuple[Tensor, ...]) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -25,7 +26,7 @@ from anode.engine.program.layout import Layout
 from anode.engine.program.program import Program
 from anode.ode.clocks import CHECK_EVERY
 from anode.ode.control import PID
-from anode.ode.gradient import Gradient, is_last_pass, only_once, prepare
+from anode.ode.gradient import Gradient, is_last_pass, not_twice
 from anode.ode.integrate import Trace
 from anode.ode.plan import Plan
 from anode.ode.problem import Problem
@@ -52,6 +53,8 @@ if extension is not None:
 
 MISSING = "the engine was not compiled when anode was installed"
 DTYPES = (torch.float32, torch.float64)
+instructions = ""
+"""The instruction set that solves use, one of :func:`instruction_sets`; the best if empty."""
 
 
 def instruction_sets() -> list[str]:
@@ -68,7 +71,11 @@ def convolves(y: Tensor, parameters: Sequence[Tensor]) -> bool:
 
 def obstacle(problem: Problem, gradient: Gradient) -> str:
     """Why the engine cannot take over a solve, whatever its f is; nothing if it can."""
-    plan, y0, recording = problem.plan, problem.y0, torch.is_grad_enabled()
+    return _obstacle_around(problem) or _obstacle_in(problem.plan) or _obstacle_of(problem, gradient)
+
+
+def _obstacle_around(problem: Problem) -> str:
+    """What stands in the engine's way outside of a solve."""
     if problem.engine == "torch":
         return 'engine="torch" was asked for'
     if problem.engine == "auto" and os.environ.get("ANODE_ENGINE") == "torch":
@@ -77,37 +84,47 @@ def obstacle(problem: Problem, gradient: Gradient) -> str:
         return MISSING
     if torch.compiler.is_compiling():
         return "torch compiles what it is called from"
-    if may_be_followed() and is_followed(y0, *problem.module_parameters):
+    if may_be_followed() and is_followed(problem.y0, *problem.module_parameters):
         return "a transform of torch follows the computation"
     if torch.is_autocast_enabled("cpu"):
         return "autocast is on"
-    if y0.device.type != "cpu":
-        return f"the state is on {y0.device}"
-    if y0.dtype not in DTYPES:
-        return f"the state is of {y0.dtype}"
+    return ""
+
+
+def _obstacle_in(plan: Plan) -> str:
+    """What stands in its way in a plan, which is looked at only once."""
+    found = plan.prepared.get("obstacle")
+    if found is None:
+        device, dtype, numbers = plan.like.device, plan.like.dtype, (float, int)
+        obstacles = [
+            (device.type != "cpu", f"the state is on {device}"),
+            (dtype not in DTYPES, f"the state is of {dtype}"),
+            (bool(plan.step_at) or plan.nudge, "there are times where a step has to end"),
+            (plan.own_norm, "there is a norm"),
+            (type(plan.controller) is not PID, "the controller is not a plain PID"),
+            (not isinstance(plan.rtol, numbers) or not isinstance(plan.atol, numbers), "a tolerance is a tensor"),
+            (0 < plan.group_dims == plan.like.ndim, "every number has a step size of its own"),
+            (plan.times[0] == plan.times[-1], "the span is empty"),
+        ]
+        found = plan.prepared["obstacle"] = next((why for applies, why in obstacles if applies), "")
+    return found
+
+
+def _obstacle_of(problem: Problem, gradient: Gradient) -> str:
+    """What stands in its way in what is wanted of a solve."""
     if problem.dense:
         return "dense=True keeps slopes"
     if problem.event is not None:
         return "there is an event"
     if problem.watch is not None:
         return "there are callbacks"
-    if plan.step_at or plan.nudge:
-        return "there are times where a step has to end"
-    if plan.own_norm:
-        return "there is a norm"
-    if type(plan.controller) is not PID:
-        return "the controller is not a plain PID"
-    if isinstance(plan.rtol, Tensor) or isinstance(plan.atol, Tensor):
-        return "a tolerance is a tensor"
-    if plan.group_dims and plan.group_dims == y0.ndim:
-        return "every number has a step size of its own"
-    if plan.times[0] == plan.times[-1]:
-        return "the span is empty"
-    if recording and problem.times is not None:
+    if not torch.is_grad_enabled():
+        return ""
+    if problem.times is not None:
         return "gradients for times are wanted"
-    if recording and not gradient.compiled:
+    if not gradient.compiled:
         return f'gradient="{gradient.name}" is not compiled'
-    if recording and problem.params is not None:
+    if problem.params is not None:
         return "params are given"
     return ""
 
@@ -134,7 +151,7 @@ def agrees(problem: Problem, plan: Plan, field: Compiled, y0: Tensor, slope: Ten
     """Whether the slope at the start of a plan, as the engine computes it, is that which f computed."""
     y0, slope = (_laid_out(_rows(problem, field, x)) for x in (y0, slope))
     tensors = [_laid_out(x) for x in field.tensors]
-    solve = made(plan, field, y0, tensors, False, 1)
+    solve = made(plan, field, y0, tensors, keep=False, most=1)
     return bool(solve.agrees(y0.data_ptr(), slope.data_ptr(), AGREEMENT[y0.dtype]))
 
 
@@ -192,14 +209,14 @@ class NativeSolve(torch.autograd.Function):
         """Run the solve and put its trace into ``report``; returns the wanted outputs and the last state."""
         trace, solve = run_on(problem, field, y0, tensors[: len(field.tensors)], keep=True, slope=slope)
         report.append(trace)
-        prepare(ctx, y0)
+        ctx.lock = Lock()
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(y0, *tensors)  # so that autograd notices if they are changed in between
         ctx.solve, ctx.stats, ctx.problem, ctx.field = solve, trace.stats, problem, field
         return (*trace.outputs, trace.y)
 
     @staticmethod
-    @only_once
+    @not_twice
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
         """Gradients for y0 and the tensors of the field."""
         return NativeSolve.pull(ctx, cotangents)
@@ -208,16 +225,14 @@ class NativeSolve(torch.autograd.Function):
     def pull(ctx: Any, cotangents: Sequence[Tensor | None]) -> tuple[Any, ...]:
         """The backward pass by the engine."""
         y0, *tensors = ctx.saved_tensors
-        cotangents = tuple(None if g is None else g.resolve_neg().contiguous() for g in cotangents)
+        cotangents = tuple(None if g is None else _laid_out(g) for g in cotangents)
         *of_outputs, of_last = (0 if g is None else g.data_ptr() for g in cotangents)
         at_y0 = y0.new_empty(y0.shape)
         wanted = ctx.needs_input_grad[5:]
-        gradients = [
-            torch.zeros_like(x, memory_format=torch.contiguous_format) if wants else None
-            for x, wants in zip(tensors, wanted, strict=True)
-        ]
+        gradients = [x.new_zeros(x.shape) if wants else None for x, wants in zip(tensors, wanted, strict=True)]
         addresses = [0 if g is None else g.data_ptr() for g in gradients[: len(ctx.field.tensors)]]
-        ctx.stats.nfe_backward += ctx.solve.backward(of_outputs, of_last, at_y0.data_ptr(), addresses)
+        with ctx.lock:  # two threads may walk back over one graph
+            ctx.stats.nfe_backward += ctx.solve.backward(of_outputs, of_last, at_y0.data_ptr(), addresses)
         if is_last_pass():
             ctx.solve = ctx.problem = ctx.field = None
         return (None, None, None, None, at_y0, *gradients)
@@ -230,8 +245,7 @@ class NativeSolveTwice(NativeSolve):
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
         """Gradients for y0 and the tensors of the field."""
         if not torch.is_grad_enabled():
-            with ctx.lock:
-                return NativeSolve.pull(ctx, cotangents)
+            return NativeSolve.pull(ctx, cotangents)
         y0, *tensors = ctx.saved_tensors
         problem, field = ctx.problem, ctx.field
         packed = _packed(problem, field, y0) if field.components else y0
@@ -274,7 +288,7 @@ def run(
     """A solve by the engine, and what it needs for the backward pass if that is to be kept."""
     y0 = _laid_out(y0)
     tensors = [_laid_out(x) for x in tensors]
-    solve = made(plan, field, y0, tensors, keep, plan.max_steps if most is None else most)
+    solve = made(plan, field, y0, tensors, keep=keep, most=plan.max_steps if most is None else most)
     if slope is not None:
         slope = _laid_out(slope)
         if not solve.agrees(y0.data_ptr(), slope.data_ptr(), AGREEMENT[y0.dtype]):
@@ -291,15 +305,24 @@ def run(
     return Trace(outputs, last, times, counts[0], Stats(counts[1], counts[2], counts[3], calls)), solve
 
 
-def made(plan: Plan, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], keep: bool, most: int) -> Any:
+def made(plan: Plan, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], *, keep: bool, most: int) -> Any:
     """A solve as the engine has it."""
+    threads = torch.get_num_threads()
+    key = (field.program, field.members, field.shared, field.components, y0.shape, y0.dtype, keep, most, threads)
+    task = plan.prepared.get((*key, instructions))
+    if task is None:
+        task = plan.prepared[*key, instructions] = _task(plan, field, y0, keep, most, threads)
+    return extension.Solve(task, [x.data_ptr() for x in tensors])
+
+
+def _task(plan: Plan, field: Compiled, y0: Tensor, keep: bool, most: int, threads: int) -> Any:
+    """Everything about a solve but its tensors, as the engine has it."""
     assert isinstance(plan.controller, PID)
     rows = y0.numel() // field.program.dim
-    return extension.Solve(
+    return extension.Task(
         is_double=y0.dtype == torch.float64,
         method=method_for(plan.tableau),
         program=handle(field.program),
-        parameters=[x.data_ptr() for x in tensors],
         shared=field.shared,
         times=plan.times,
         wanted=plan.wanted,
@@ -318,8 +341,8 @@ def made(plan: Plan, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], kee
         rows=rows,
         group_rows=rows // math.prod(plan.groups),
         keep=keep,
-        threads=torch.get_num_threads(),
-        instructions="",
+        threads=threads,
+        instructions=instructions,
     )
 
 

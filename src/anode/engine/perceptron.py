@@ -39,7 +39,7 @@ class Perceptron:
         """The same for the engine; ``None`` if the parameters have other shapes than the layers."""
         if [p.shape for p in self.parameters] != self.shapes:
             return None
-        return Compiled(self.program, self.parameters, [False] * len(self.parameters), self.members)
+        return Compiled(self.program, self.parameters, (False,) * len(self.parameters), self.members)
 
     @property
     def program(self) -> Program:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anode.checks import describe, lookup, require
 from anode.engine.sequential import as_function
@@ -19,10 +19,10 @@ from anode.ode.continuous import largest_norm
 from anode.ode.control import PID
 from anode.ode.integrate import Watch
 from anode.ode.packing import FlatPacking, Packing
-from anode.ode.plan import Interval
+from anode.ode.plan import Interval, Plan
 from anode.ode.problem import Problem
 from anode.ode.solution import State
-from anode.ode.solver import DEFAULT
+from anode.ode.solver import DEFAULT, planned
 from anode.ode.tableau import Tableau
 from anode.ode.tableaus import ADAPTIVE_HEUN, FEHLBERG2, TABLEAUS
 
@@ -90,29 +90,35 @@ def problem_from(
     """Torchdiffeq's arguments in this solver's terms."""
     y0 = inputs.tensors(y0)
     tableau = _checked_method(method)
-    packing = FlatPacking(y0, broadcasts=not tableau.adaptive)
-    y = packing.pack(y0)
     times = _checked_times(t)
     if event_fn is not None:
         require(len(times) == 2, "t", t, "a start time and a second one for the direction, beside event_fn")
         times = [times[0], math.copysign(math.inf, times[1] - times[0])]
     options = dict(options or {})
-    norm = options.get("norm")
     unknown = options.keys() - (ADAPTIVE_OPTIONS if tableau.adaptive else FIXED_OPTIONS)
     if unknown:
         warnings.warn(f"options: {tableau.name} does not know {sorted(unknown)}, which are ignored", stacklevel=3)
 
-    if tableau.adaptive:
-        settings, special = _adaptive(options, tableau, times)
-    else:
-        settings, special = _fixed(options, tableau, times, func, y0, t)
-    special |= {"rtol": _checked_tolerance("rtol", rtol, packing), "atol": _checked_tolerance("atol", atol, packing)}
-    solver = DEFAULT.but(control="joint", **settings)
-    wanted = list(range(len(times)))
-    plan = solver.plan(y, packing, times, wanted, norm=norm, times_move=t.requires_grad, **special)
+    def plan() -> tuple[Plan, Packing]:
+        packing = FlatPacking(y0, broadcasts=not tableau.adaptive)
+        if tableau.adaptive:
+            settings, special = _adaptive(options, tableau, times)
+        else:
+            settings, special = _fixed(options, tableau, times, func, y0, t)
+        special["rtol"] = _checked_tolerance("rtol", rtol, packing)
+        special["atol"] = _checked_tolerance("atol", atol, packing)
+        special["times_move"] = t.requires_grad
+        solver = DEFAULT.but(control="joint", **settings)
+        wanted = list(range(len(times)))
+        return solver.plan(packing.pack(y0), packing, times, wanted, norm=options.get("norm"), **special), packing
+
+    made, packing = planned(plan, y0, times, method, rtol, atol, t.requires_grad, *options, *options.values())
+    y = packing.pack(y0)
     moving = t[: len(times)].to(y.device, torch.float64) if t.requires_grad else None
     watch = _watch(func, packing, tableau)
-    return Problem(as_function(func), y, moving, plan, packing, wanted, event_fn, watch, engine="auto", dense=dense)
+    return Problem(
+        as_function(func), y, moving, made, packing, made.wanted, event_fn, watch, engine="auto", dense=dense
+    )
 
 
 class TimesError(ValueError, AssertionError):
@@ -223,6 +229,8 @@ def _fixed(
 
 def _watch(func: Any, packing: Packing, tableau: Tableau) -> Watch | None:
     """The callbacks of ``func``, if it has any."""
+    if isinstance(func, nn.Module) and not any(hasattr(type(func), n) or n in vars(func) for n in CALLBACKS.values()):
+        return None  # because a module takes its time to say that it has no such attribute
     callbacks = {event: callback for event, name in CALLBACKS.items() if (callback := getattr(func, name, None))}
     missing = {CALLBACKS[event] for event in callbacks.keys() - {"try"}} if not tableau.adaptive else set()
     if missing:

@@ -16,9 +16,10 @@ from anode.engine.sequential import as_function
 from anode.ode import inputs
 from anode.ode.field import Field
 from anode.ode.packing import Packing
+from anode.ode.plan import Plan
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution, State
-from anode.ode.solver import DEFAULT, Solver, as_solver
+from anode.ode.solver import DEFAULT, Solver, as_solver, planned
 from anode.ode.tools import outside_graphs
 
 Time = float | Tensor
@@ -78,32 +79,39 @@ def solve(
     control = solver.control
     if control == "auto":
         control = "member" if isinstance(f, Field) and f.members is not None else "joint"
-    group_dims = inputs.group_dims(control, y0)
-    packing = Packing(y0, group_dims)
-    y = packing.pack(y0)
-    times, values, wanted = inputs.times(t_span, save_at, y.device, has_event=event is not None)
+    device = (y0[0] if isinstance(y0, tuple) else y0).device
+    times, values, wanted = inputs.times(t_span, save_at, device, has_event=event is not None)
     require(math.isfinite(values[-1]) or event is not None, "t_span", values[-1], "a finite end time")
-    for name in ("rtol", "atol"):
-        inputs.tolerance(name, getattr(solver, name), y0)
     landings = [float(t) for t in step_at]
     require(all(map(math.isfinite, landings)), "step_at", landings, "finite times")
-    for name, given in (("norm", norm is not None), ("event", event is not None), ("step_at", bool(landings))):
-        require(group_dims == 0 or not given, name, control, 'control="joint" beside it')
-    plan = solver.plan(
-        y,
-        packing,
-        values,
-        wanted,
-        norm=norm,
-        knots=_knots(solver, values, landings),
-        times_move=times is not None,
-        step_at=sorted(set(landings), reverse=values[-1] < values[0]),
-        jump_at=frozenset(landings),
-    )
+
+    def plan() -> tuple[Plan, Packing]:
+        group_dims = inputs.group_dims(control, y0)
+        packing = Packing(y0, group_dims)
+        for name in ("rtol", "atol"):
+            inputs.tolerance(name, getattr(solver, name), y0)
+        for name, given in (("norm", norm is not None), ("event", event is not None), ("step_at", bool(landings))):
+            require(group_dims == 0 or not given, name, control, 'control="joint" beside it')
+        made = solver.plan(
+            packing.pack(y0),
+            packing,
+            values,
+            wanted,
+            norm=norm,
+            knots=_knots(solver, values, landings),
+            times_move=times is not None,
+            step_at=sorted(set(landings), reverse=values[-1] < values[0]),
+            jump_at=frozenset(landings),
+        )
+        return made, packing
+
+    given = (solver, solver.rtol, solver.atol, control, norm, event is None, times is None, *wanted, *landings)
+    made, packing = planned(plan, y0, values, *given)
+    y = packing.pack(y0)
     shown = [0, len(values) - 1] if save_at is None else wanted[: len(values) - 2]
     given_params = None if params is None else tuple(params)
     problem = Problem(
-        as_function(f), y, times, plan, packing, shown, event, engine=solver.engine, dense=dense, params=given_params
+        as_function(f), y, times, made, packing, shown, event, engine=solver.engine, dense=dense, params=given_params
     )
     return run(problem, solver.gradient_method)
 

@@ -81,20 +81,32 @@ class NoSecondDerivative(torch.autograd.Function):
 
 
 def only_once(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """Let a backward pass compute without autograd, and its gradients refuse to be differentiated.
+    """Let a backward pass compute as f was evaluated, and its gradients refuse to be differentiated.
 
-    torch's ``once_differentiable`` refuses only where the cotangents need a gradient, and else is silently wrong.
     ``ctx.autocast`` says in which precision f was evaluated. Two threads may walk back over one graph: one after the
     other, as gradients are summed up on the way.
     """
 
     @wraps(backward)
+    def as_before(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
+        with ctx.lock, torch.autocast(**ctx.autocast):
+            return backward(ctx, *cotangents)
+
+    return not_twice(as_before)
+
+
+def not_twice(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """Let a backward pass compute without autograd, and its gradients refuse to be differentiated.
+
+    torch's ``once_differentiable`` refuses only where the cotangents need a gradient, and else is silently wrong.
+    """
+
+    @wraps(backward)
     def once(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
-        recording = torch.is_grad_enabled()
-        with ctx.lock, torch.no_grad(), torch.autocast(**ctx.autocast):
+        if not torch.is_grad_enabled():
+            return backward(ctx, *cotangents)
+        with torch.no_grad():
             gradients = backward(ctx, *cotangents)
-        if not recording:
-            return gradients
         inputs = [x for x in ctx.saved_tensors if x is not None and x.requires_grad]
         found = [g for g in gradients if g is not None]
         rest = iter(NoSecondDerivative.apply(len(inputs), *inputs, *found))  # type: ignore[no-untyped-call]

@@ -14,7 +14,7 @@ from anode.ode.control import Controller, Norm, Number
 from anode.ode.tableau import Tableau
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """What a solve was asked to do, checked and in the solver's own terms.
 
@@ -22,7 +22,7 @@ class Plan:
         tableau: The method.
         times: The times the caller gave: the start, those of the outputs, the end.
         wanted: The indices into ``times`` at which outputs are wanted, in order of time.
-        like: Any tensor with the state's shape, dtype and device.
+        like: A tensor with the state's shape, dtype and device, and no values.
         group_dims: How many leading dimensions of the state index groups with a step size of their own.
         norm: Maps a scaled error to one number, or to one a group.
         own_norm: Whether the caller brought it.
@@ -58,6 +58,11 @@ class Plan:
     nudge: bool = False
     times_move: bool = False
     moving_times: Tensor | None = None
+
+    @cached_property
+    def prepared(self) -> dict[Any, Any]:
+        """What those who solve have prepared for this plan, which may be solved again and again."""
+        return {}
 
     @cached_property
     def time_type(self) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from anode.ode.solution import Engine, Solution, Status, first_failure
 from anode.ode.tools import is_followed
 
 NOT_ASKED = "the engine was not asked"
+NATIVE = Engine()
 
 
 @dataclass
@@ -187,7 +188,7 @@ class Problem:
             status=trace.status,
             stats=trace.stats,
             gradient=gradient,
-            engine=Engine(self.obstacle),
+            engine=Engine(self.obstacle) if self.obstacle else NATIVE,
             interpolant=None if interpolant is None else lambda t: unpack(interpolant(t)),
             note=self.note(trace),
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -21,9 +20,12 @@ from anode.ode.discrete import Discrete
 from anode.ode.gradient import Gradient
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
+from anode.ode.solution import State
 from anode.ode.stored import Stored
 from anode.ode.tableau import Tableau
 from anode.ode.tableaus import TABLEAUS, as_tableau
+from anode.ode.tools import may_be_followed
+from anode.recent import Recent
 
 Tolerance = float | Tensor | tuple[float | Tensor, ...]
 
@@ -159,7 +161,7 @@ class Solver:
             tableau=self.tableau,
             times=times,
             wanted=wanted,
-            like=y.detach(),
+            like=y.detach().new_empty(()).expand(y.shape),
             own_norm=norm is not None,
             max_steps=self.max_steps,
             controller=self.step_controller,
@@ -176,19 +178,11 @@ class Solver:
             return self
         # Checking settings takes longer than a small solve, and most callers pass the same ones again and again.
         key = tuple((name, type(value), value) for name, value in settings.items())
-        try:
-            return self._variants[key]
-        except (KeyError, TypeError):  # it is new, or cannot be hashed
-            variant = self._changed(settings)
-        if len(self._variants) >= MOST_VARIANTS:
-            self._variants.clear()
-        with suppress(TypeError):
-            self._variants[key] = variant
-        return variant
+        return self._variants.get(key, lambda: self._changed(settings))
 
     @cached_property
-    def _variants(self) -> dict[Any, Solver]:
-        return {}
+    def _variants(self) -> Recent[Solver]:
+        return Recent(MOST_VARIANTS)
 
     def _changed(self, settings: dict[str, Any]) -> Solver:
         check_settings(settings)
@@ -223,6 +217,9 @@ class Solver:
 
 MOST_VARIANTS = 64
 """How many changed solvers are remembered."""
+PLANS: Recent[tuple[Plan, Packing]] = Recent(256)
+COMPARABLE = frozenset({float, int, bool, str, type(None), Solver})
+"""Types of values that are the same as long as they compare equal."""
 SETTINGS = tuple(each.name for each in fields(Solver))
 """The names of a solver's settings."""
 
@@ -235,6 +232,24 @@ def check_settings(settings: dict[str, Any], caller: Callable[..., Any] | None =
         hint = f"; did you mean {near[0]!r}?" if near else ""
         what = "setting of a solver" if caller is None else f"argument of {caller.__name__}"
         raise TypeError(f"{name}: is no {what}, which takes {', '.join((*own, *SETTINGS))}{hint}")
+
+
+def planned(
+    make: Callable[[], tuple[Plan, Packing]], y0: State, times: list[float], *given: Any
+) -> tuple[Plan, Packing]:
+    """A plan, which is not made again if everything that it depends on is given again.
+
+    Args:
+        make: Makes the plan and the packing of the state.
+        y0: The state, of which only the form may matter.
+        times: All times of the solve.
+        *given: Everything else that the plan depends on.
+    """
+    if may_be_followed() or not all(type(each) in COMPARABLE for each in given):
+        return make()
+    components = y0 if isinstance(y0, tuple) else (y0,)
+    form = tuple((x.shape, x.dtype, x.device) for x in components)
+    return PLANS.get((isinstance(y0, tuple), form, tuple(times), tuple(map(type, given)), given), make)
 
 
 def as_solver(solver: Any, usual: Solver, settings: dict[str, Any]) -> Solver:
