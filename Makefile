@@ -34,6 +34,7 @@ benchmark: $(STAMP)
 
 # torch comes first and pinned, so that nothing later asks for another build of it.
 $(STAMP): pyproject.toml constraints.txt $(wildcard native/*)
+	@echo "setting up .venv: downloads torch, compiles the engine; this takes some minutes and prints little"
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"

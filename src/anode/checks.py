@@ -6,22 +6,31 @@ import cmath
 import inspect
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
+from functools import wraps
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Words(str):
+    """What an error says of a value instead of the value: it is shown without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
 def require(condition: bool, name: str, got: Any, takes: str) -> None:
     """Raise ``ValueError`` about an argument unless the condition holds."""
     if not condition:
-        got = describe(got) if isinstance(got, Tensor) and got.numel() > 1 else repr(got)
-        raise ValueError(f"{name}: takes {takes}, got {got}")
+        got = describe(got) if isinstance(got, Tensor) and got.numel() > 1 else got
+        raise ValueError(f"{name}: takes {takes}, got {got!r}")
 
 
 def lookup(name: str, key: Any, table: dict[str, T]) -> T:
@@ -46,6 +55,37 @@ def check_call(name: str, function: Callable[..., Any], arguments: int, takes: s
     except TypeError as error:
         called = getattr(function, "__qualname__", type(function).__qualname__)
         raise TypeError(f"{name}: takes {takes}, got {called}{signature}: {error}") from None
+
+
+def check_function(name: str, function: Any, call: str) -> None:
+    """Raise ``TypeError`` about an argument unless it is a function or an object that can be called."""
+    if isinstance(function, type) or not callable(function):
+        hint = f"; pass an object, {function.__name__}(...)" if isinstance(function, type) else ""
+        raise TypeError(f"{name}: takes a function {call}, got {function!r}{hint}")
+
+
+def names_arguments(function: Callable[P, T]) -> Callable[P, T]:
+    """Let an error about an argument that a function does not have say which arguments it has."""
+    known = inspect.signature(function).parameters
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        for name in kwargs.keys() - known.keys():
+            near = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{name}: is no argument of {function.__name__}, which takes {', '.join(known)}{hint}")
+        return function(*args, **kwargs)
+
+    return call
+
+
+def tensors_in(name: str, values: Any) -> tuple[Tensor, ...]:
+    """The tensors of an iterable; ``TypeError`` if it is none, or has anything else in it."""
+    found = tuple(values) if isinstance(values, Iterable) else (values,)
+    for value in found:
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name}: takes a list of tensors, got {describe(value)}")
+    return found
 
 
 def is_finite(x: Tensor) -> bool:
@@ -100,10 +140,10 @@ def usable_device(name: Any) -> str:
     return name
 
 
-def describe(value: Any) -> str:
+def describe(value: Any) -> Words:
     """A short description of a value for error messages."""
     if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)} and dtype {value.dtype}"
+        return Words(f"a tensor of shape {tuple(value.shape)} and dtype {value.dtype}")
     if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {len(value)} elements"
-    return f"a {type(value).__name__}"
+        return Words(f"a {type(value).__name__} of {len(value)} elements")
+    return Words(f"a {type(value).__name__}")

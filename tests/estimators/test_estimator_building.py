@@ -134,9 +134,9 @@ def test_a_field_that_does_not_fit_the_state_is_named():
 @pytest.mark.parametrize(
     ("field", "said"),
     [
-        (Swirl(9), "field: takes a function or class that is given the size of the state .*got 'a Swirl'"),
+        (Swirl(9), "field: takes a function or class that is given the size of the state .*got a Swirl"),
         ("mlp", "field: takes a function or class"),
-        (lambda size: size, "field: takes a function or class .*; it returned a int"),
+        (lambda size: size, "field: takes a function or class .*, which returned a int"),
     ],
     ids=["module", "text", "number"],
 )
@@ -214,3 +214,14 @@ def test_going_on_takes_an_augmentation_built_alike():
     assert model.fit(*IRIS).n_iter_ == 2
     with pytest.raises(ValueError, match="augment: takes a module built as in the first fit, as warm_start is set"):
         model.set_params(augment=3).fit(*IRIS)
+
+
+@pytest.mark.parametrize("name", ["scale", "early_stopping", "warm_start"])
+def test_a_switch_takes_true_or_false(name):
+    with pytest.raises(ValueError, match=f"{name}: takes True or False, got 'yes'"):
+        rows(**{name: "yes"})
+
+
+def test_a_misspelt_augment_is_told_of_auto():
+    with pytest.raises(ValueError, match=r"augment: takes .auto., a whole number from 0, or .*got 'atuo'"):
+        rows(augment="atuo")

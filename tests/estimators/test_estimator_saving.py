@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from functools import partial
 
 import numpy as np
@@ -192,3 +194,29 @@ def test_other_processes_send_fitted_fields_back():
         for a, b in zip(found["estimator"], alone["estimator"], strict=True):
             assert type(a.model_.flow.field) is type(field(9))
             assert np.allclose(a.predict_proba(X), b.predict_proba(X), atol=1e-6)
+
+
+NOTEBOOK = """
+import anode, torch
+from sklearn.datasets import make_blobs
+from sklearn.model_selection import cross_val_score
+
+@anode.register
+class Line(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.map = torch.nn.Linear(size, size)
+    def forward(self, t, h):
+        return self.map(h)
+
+if __name__ == "__main__":
+    X, y = make_blobs(40, random_state=0)
+    model = anode.ANODEClassifier(field=Line, epochs=1, random_state=0).fit(X, y)
+    print(len(cross_val_score(model, X, y, cv=2, n_jobs=2)))
+"""
+
+
+def test_a_fitted_estimator_with_a_field_of_a_script_goes_to_other_processes(tmp_path):
+    (tmp_path / "notebook.py").write_text(NOTEBOOK)
+    done = subprocess.run([sys.executable, tmp_path / "notebook.py"], capture_output=True, text=True, check=False)
+    assert done.stdout == "2\n", done.stderr

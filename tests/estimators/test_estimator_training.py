@@ -172,7 +172,7 @@ def test_texts_are_classes_of_a_validation_set_too():
     ("validation", "said"),
     [
         (X_VAL, "validation: takes a pair"),
-        ((X_VAL, Y_VAL, Y_VAL), r"validation: takes a pair \(X, y\), got 'a tuple of 3 elements'"),
+        ((X_VAL, Y_VAL, Y_VAL), r"validation: takes a pair \(X, y\), got a tuple of 3 elements"),
         ((X_VAL, Y_VAL + 1), r"validation: takes the classes of y: \[0, 1, 2\], got \[1, 2, 3\]"),
         ((X_VAL[:, :2], Y_VAL), "validation: X has 2 features, but ANODEClassifier is expecting 4"),
         ((X_VAL, Y_VAL[:3]), "validation: Found input variables with inconsistent numbers of samples"),

@@ -735,3 +735,20 @@ def test_states_near_the_largest_number_do_not_overflow_within_a_step(method, en
         usual = anode.solve(decay, torch.full((3, 1), 1e4), (0.0, 1.0), **given)
     assert large.success
     torch.testing.assert_close(large.y1 / 1e38, usual.y1 / 1e4, rtol=5e-3, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"f": 3}, r"f: takes a function f\(t, y\), got 3"),
+        ({"f": anode.MLPField}, r"f: takes a function .*; pass an object, MLPField\(\.\.\.\)"),
+        ({"event": 3}, r"event: takes a function event\(t, y\), got 3"),
+        ({"norm": "max"}, r"norm: takes a function norm\(error\), got 'max'"),
+        ({"params": 3}, "params: takes a list of tensors, got a int"),
+        ({"params": [3]}, "params: takes a list of tensors, got a int"),
+    ],
+)
+def test_what_is_no_function_or_tensor_is_named(given, said):
+    call = {"f": lambda t, y: -y, "y0": torch.ones(2), "t_span": (0.0, 1.0)} | given
+    with pytest.raises(TypeError, match=said):
+        anode.solve(**call)

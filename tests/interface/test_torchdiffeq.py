@@ -616,3 +616,39 @@ def test_times_out_of_order_are_the_error_that_torchdiffeq_raises(times):
     for library in (torchdiffeq, anode):
         with pytest.raises(AssertionError):
             library.odeint(lambda t, y: -y, torch.ones(2), torch.tensor(times))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"rtol": "small"}, "rtol: takes numbers from 0, got 'small'"),
+        ({"options": 3}, "options: takes a dictionary of torchdiffeq's options, got a int"),
+        ({"options": {"norm": 3}}, r'options\["norm"\]: takes a function of the state that returns one number, got 3'),
+        ({"options": {"first_step": "a"}}, r"options\['first_step'\]: takes a number, got 'a'"),
+        ({"options": {"max_num_steps": 0}}, r'options\["max_num_steps"\]: takes a number from 1, got 0'),
+        ({"func": 3}, r"func: takes a function func\(t, y\), got 3"),
+        ({"func": anode.MLPField}, r"func: takes a function .*; pass an object, MLPField\(\.\.\.\)"),
+    ],
+)
+def test_a_wrong_argument_is_named(given, said):
+    call = {"func": lambda t, y: -y, "y0": torch.ones(2), "t": torch.tensor([0.0, 1.0])} | given
+    with pytest.raises((TypeError, ValueError), match=said):
+        anode.odeint(**call)
+
+
+def test_wrong_arguments_of_events_and_adjoints_are_named():
+    y0, t, line = torch.ones(2), torch.tensor([0.0, 1.0]), anode.MLPField(2)
+    with pytest.raises(TypeError, match=r"t0: takes a floating point tensor of one time, such as .*, got a float"):
+        anode.odeint_event(line, y0, 0.0, event_fn=lambda t, y: y[0])
+    with pytest.raises(TypeError, match=r"event_fn: takes a function event_fn\(t, y\), got None"):
+        anode.odeint_event(line, y0, t[0], event_fn=None)
+    with pytest.raises(TypeError, match=r"norm.\]: takes a function .* or .seminorm., got 'semi'"):
+        anode.odeint_adjoint(line, y0, t, adjoint_options={"norm": "semi"})
+    with pytest.raises(TypeError, match="adjoint_params: takes a list of tensors, got a int"):
+        anode.odeint_adjoint(line, y0, t, adjoint_params=3)
+
+
+def test_the_warning_about_an_unknown_option_points_to_the_caller():
+    with pytest.warns(UserWarning, match="does not know") as found:
+        anode.odeint(lambda t, y: -y, torch.ones(2), torch.tensor([0.0, 1.0]), options={"stepsize": 1})
+    assert found[0].filename == __file__

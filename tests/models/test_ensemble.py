@@ -457,3 +457,16 @@ def test_the_tensor_in_which_models_differ_is_named():
     said = r"got two that differ in head\.bias: \(1,\) torch\.float32, trained and \(1,\) torch\.float32, not trained"
     with pytest.raises(ValueError, match=said):
         anode.stack([one, other])
+
+
+def test_models_built_differently_are_named_by_the_first_line_in_which_they_differ():
+    said = r"differ in how they are built: 2, hidden=4, [^\n]* and 2, hidden=5, [^\n]*$"
+    with pytest.raises(ValueError, match=said):
+        anode.stack([anode.NeuralODE(2, 1, hidden=width) for width in (4, 5)])
+
+
+def test_a_stack_of_modules_that_know_of_no_members_names_the_shape_it_takes():
+    stacked = anode.stack([anode.Flow(Scaled(1.0)) for _ in range(3)])
+    said = r"x: takes shape \[members, \.\.\.\] = \[3, \.\.\.\] for a stack of 3, got a tensor of shape \(8, 2\)"
+    with pytest.raises(ValueError, match=said):
+        stacked(torch.rand(8, 2))

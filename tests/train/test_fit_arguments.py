@@ -99,7 +99,7 @@ def test_datasets_for_each_member_are_only_for_stacks():
     refuses(
         model_of(),
         TypeError,
-        r"data: takes a Dataset, an ImageData, tensors \(x, y\) or \(x, y, weights\), .* DataLoader, got list",
+        r"data: takes a Dataset, an ImageData, tensors \(x, y\) or .*, got a list of 1 parts \(Dataset\)",
         [data_of()],
     )
 

@@ -214,3 +214,26 @@ def test_an_attribute_called_members_makes_no_stack(build):
 def test_a_model_names_an_input_that_it_cannot_take(model, given, said):
     with pytest.raises(TypeError, match=said):
         model(given)
+
+
+@pytest.mark.parametrize(("name", "near"), [("batchsize", "batch_size"), ("epoch", "epochs")])
+def test_an_argument_that_fit_does_not_have_is_named_with_the_nearest_one(name, near):
+    with pytest.raises(TypeError, match=rf"^{name}: is no argument of fit, .*optimizer.*; did you mean '{near}'\?$"):
+        anode.fit(model_of(), data_of(), **{name: 3})
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (
+            (x.numpy(), y.numpy()),
+            r"got a tuple of 2 parts \(ndarray, ndarray\); convert .* torch\.as_tensor",
+        ),
+        (torch.utils.data.TensorDataset(x, y), r"got TensorDataset; pass DataLoader\(data"),
+        (nn.Linear(2, 1), "got Linear$"),
+    ],
+    ids=["arrays", "dataset", "module"],
+)
+def test_data_of_other_kinds_are_named_with_what_to_do(data, said):
+    with pytest.raises(TypeError, match=rf"^data: takes a Dataset, .*{said}"):
+        fit(model_of(), data)

@@ -110,7 +110,7 @@ def test_a_transform_is_applied_to_what_is_trained_on_and_to_nothing_else():
     ("data", "said"),
     [
         (batches(0), "data: takes an iterable that can be gone through once per epoch; pass a function"),
-        (lambda seed: [], "data: takes at least one batch per epoch, got '0 batches'"),
+        (lambda seed: [], "data: takes at least one batch per epoch, got none"),
         (lambda: None, "data: takes a function of a seed that returns the batches of an epoch, got .*too many"),
         (lambda seed: None, "data: takes a function of a seed that returns the batches of an epoch, got .*NoneType"),
         (lambda seed: [(data_of().x, data_of().y[:3])], r"data: takes batches .*as many of each .*got \[22, 3\]"),

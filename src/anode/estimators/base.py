@@ -233,6 +233,8 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
             weights: How much each row counts; ``None`` if all do alike.
             validation: Rows and targets of the user's validation set.
         """
+        for name in ("scale", "early_stopping", "warm_start"):
+            require(isinstance(self._given[name], bool), name, self._given[name], "True or False")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._make_model(X, weights, seed)
         data = self._tensors(X, y, weights)

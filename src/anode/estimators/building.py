@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from anode.checks import check_call, describe, require, whole_number
+from anode.checks import Words, check_call, describe, require, whole_number
 from anode.models.augment import Augment, Zeros, as_augment, augmented_size
 from anode.models.description import configuration
 from anode.models.layers import ImageHead
@@ -70,6 +70,8 @@ def _image(image: Any, features: int) -> tuple[int, ...]:
 def _augment(augment: Any, shape: tuple[int, ...]) -> Augment:
     """The augmentation of rows or images; of a user's own a copy, which is trained in its place."""
     dim = -len(shape)
+    takes = '"auto", a whole number from 0, or an anode.Augment'
+    require(not isinstance(augment, str) or augment == "auto", "augment", augment, takes)
     made = as_augment(AUGMENT if augment == "auto" else deepcopy(augment), dim)
     fits = not isinstance(made, Zeros) or made.dim == dim
     require(fits, "augment", augment, f"zeros that are appended to dimension {dim}, as Zeros(extra, dim={dim}) does")
@@ -88,7 +90,8 @@ def _with_field(field: Any, shape: tuple[int, ...], outputs: int, augment: Augme
     check_call("field", field, 1, takes)
     state = state_shape(augment, shape)
     module = field(state[0] if len(shape) == 1 else state)
-    require(isinstance(module, nn.Module), "field", field, f"{takes}; it returned {describe(module)}")
+    returned = Words(f"{field!r}, which returned {describe(module)}")
+    require(isinstance(module, nn.Module), "field", returned, takes)
     if len(shape) == 1:
         return NeuralODE(shape[0], outputs, field=module, augment=augment, solver=solver)
     return NeuralODE(field=module, head=ImageHead(state, outputs), augment=augment, solver=solver)

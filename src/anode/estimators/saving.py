@@ -14,7 +14,7 @@ from torch import Tensor
 
 from anode.estimators.building import state_shape
 from anode.files import read_described, write_described
-from anode.models.description import built_from, description_of
+from anode.models.description import built_from, description_of, restore, scripts_builders
 from anode.models.flow import PAPER
 from anode.models.saving import description, files, loadable, model_from
 from anode.ode.solver import SETTINGS, Solver
@@ -105,6 +105,7 @@ def with_torch(state: dict[str, Any]) -> dict[str, Any]:
         found["solver"] = built_from(state["solver"])
     for name in MODULES:
         if isinstance(state.get(name), dict):
+            restore(state[name].get("builders", {}))
             weights = {key: torch.from_numpy(np.array(array)) for key, array in state[name]["weights"].items()}
             found[name] = model_from(state[name]["description"], weights)
     return found
@@ -112,7 +113,8 @@ def with_torch(state: dict[str, Any]) -> dict[str, Any]:
 
 def _in_arrays(module: torch.nn.Module) -> dict[str, Any]:
     weights = {name: tensor.numpy(force=True) for name, tensor in module.state_dict().items()}
-    return {"description": description(module), "weights": weights}
+    builders = scripts_builders(module)  # which another process cannot import, and cloudpickle sends by value
+    return {"description": description(module), "weights": weights, **({"builders": builders} if builders else {})}
 
 
 def learned(estimator: Any) -> dict[str, Any]:

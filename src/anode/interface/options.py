@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from anode.checks import describe, lookup, require
+from anode.checks import check_function, describe, lookup, require
 from anode.engine.sequential import as_function
 from anode.ode import inputs
 from anode.ode.continuous import largest_norm
@@ -88,16 +88,22 @@ def problem_from(
     dense: bool = False,
 ) -> Problem:
     """Torchdiffeq's arguments in this solver's terms."""
+    check_function("func", func, "func(t, y)")
     y0 = inputs.tensors(y0)
     tableau = _checked_method(method)
     times = _checked_times(t)
     if event_fn is not None:
         require(len(times) == 2, "t", t, "a start time and a second one for the direction, beside event_fn")
         times = [times[0], math.copysign(math.inf, times[1] - times[0])]
+        check_function("event_fn", event_fn, "event_fn(t, y)")
+    if not isinstance(options, dict | None):
+        raise TypeError(f"options: takes a dictionary of torchdiffeq's options, got {describe(options)}")
     options = dict(options or {})
+    if options.get("norm") is not None:
+        check_function('options["norm"]', options["norm"], "of the state that returns one number")
     unknown = options.keys() - (ADAPTIVE_OPTIONS if tableau.adaptive else FIXED_OPTIONS)
     if unknown:
-        warnings.warn(f"options: {tableau.name} does not know {sorted(unknown)}, which are ignored", stacklevel=3)
+        warnings.warn(f"options: {tableau.name} does not know {sorted(unknown)}, which are ignored", stacklevel=4)
 
     def plan() -> tuple[Plan, Packing]:
         packing = FlatPacking(y0, broadcasts=not tableau.adaptive)
@@ -149,6 +155,7 @@ def _checked_method(method: str | None) -> Tableau:
 def _checked_tolerance(name: str, tolerance: Any, packing: Packing) -> float | Tensor:
     if type(tolerance) is float and tolerance >= 0:  # which nearly all are, and the rest takes its time
         return tolerance
+    require(not isinstance(tolerance, str | None), name, tolerance, "numbers from 0")
     if not isinstance(tolerance, int | float):
         if packing.is_tuple and np.ndim(tolerance) > 0:
             tolerance = tuple(tolerance)
@@ -163,6 +170,15 @@ def _checked_tolerance(name: str, tolerance: Any, packing: Packing) -> float | T
 Settings = dict[str, Any]
 
 
+def _number(options: Settings, name: str, usual: float | None = None) -> float:
+    """An option as a number: tensors and arrays of one number are accepted as well."""
+    value: Any = options.get(name, usual)
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise TypeError(f"options[{name!r}]: takes a number, got {value!r}") from None
+
+
 def _adaptive(options: Settings, tableau: Tableau, times: list[float]) -> tuple[Settings, Settings]:
     """The settings of the solver for an adaptive method, and what is special about its plan."""
 
@@ -173,18 +189,19 @@ def _adaptive(options: Settings, tableau: Tableau, times: list[float]) -> tuple[
     jumps = numbers("jump_t") + numbers("grid_points")
     landings = numbers("step_t") + jumps
     require(len(set(landings)) == len(landings), "step_t, jump_t", landings, "times without repetition")
-    first_step = options.get("first_step")
-    safety, dfactor, ifactor = (float(options.get(name, usual)) for name, usual in FACTORS.items())
+    safety, dfactor, ifactor = (_number(options, name, usual) for name, usual in FACTORS.items())
+    budget = _number(options, "max_num_steps", 2**31 - 1)
+    require(budget >= 1, 'options["max_num_steps"]', budget, "a number from 1")
     takes = "0 < dfactor < 1 <= ifactor and 0 < safety <= 1"
     require(0 < dfactor < 1 <= ifactor and 0 < safety <= 1, "options", options, takes)
     settings = {
         "method": tableau,
         "controller": PID(safety=safety, min_factor=dfactor, max_factor=ifactor),
         # torchdiffeq's budget is for each interval between outputs; this is never stricter
-        "max_steps": int(options.get("max_num_steps", 2**31 - 1)) * max(1, len(times) - 1),
-        "first_step": None if first_step is None else float(first_step),
-        "min_step": float(options.get("min_step", 0.0)),
-        "max_step": float(options.get("max_step", math.inf)),
+        "max_steps": int(budget) * max(1, len(times) - 1),
+        "first_step": None if options.get("first_step") is None else _number(options, "first_step"),
+        "min_step": _number(options, "min_step", 0.0),
+        "max_step": _number(options, "max_step", math.inf),
     }
     special = {
         "stiff_steps": None if "max_num_steps" in options else STIFF_STEPS,
@@ -205,7 +222,7 @@ def _fixed(
         require(step_size is not None, "options", options, "step_size beside event_fn and a method of fixed steps")
     if step_size is not None and len(times) > 1:
         most = MAX_FIXED_STEPS if math.isinf(times[-1]) else 2**31 - 1
-        grid = inputs.even_steps(times[0], times[-1], float(step_size), most)
+        grid = inputs.even_steps(times[0], times[-1], _number(options, "step_size"), most)
     elif step_size is not None:
         grid = times
     else:
@@ -217,7 +234,7 @@ def _fixed(
     settings = {
         "method": lookup("interp", interp, {"linear": tableau.linear, "cubic": tableau}),
         "max_steps": max(len(grid) - 1, 1),
-        "step_size": 1.0 if step_size is None else float(step_size),  # the knots say where steps end
+        "step_size": 1.0 if step_size is None else _number(options, "step_size"),  # the knots say where steps end
     }
     special = {
         "knots": [(time, moves_with.get(time, 0)) for time in grid],
@@ -234,7 +251,7 @@ def _watch(func: Any, packing: Packing, tableau: Tableau) -> Watch | None:
     callbacks = {event: callback for event, name in CALLBACKS.items() if (callback := getattr(func, name, None))}
     missing = {CALLBACKS[event] for event in callbacks.keys() - {"try"}} if not tableau.adaptive else set()
     if missing:
-        warnings.warn(f"method {tableau.name!r} does not support the callbacks {sorted(missing)}", stacklevel=4)
+        warnings.warn(f"method {tableau.name!r} does not support the callbacks {sorted(missing)}", stacklevel=5)
     if not callbacks:
         return None
 
@@ -256,4 +273,5 @@ def adjoint_norm(norm: Any, problem: Problem) -> Callable[[tuple[Tensor, ...]], 
 
     if norm is None or norm == "seminorm":
         return largest_norm(state_norm, seminorm=norm is not None)
+    check_function('adjoint_options["norm"]', norm, 'of a tuple of tensors that returns one number, or "seminorm"')
     return custom if problem.packing.is_tuple else norm

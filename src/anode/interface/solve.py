@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from anode.checks import require
+from anode.checks import check_function, require, tensors_in
 from anode.engine.dispatch import run
 from anode.engine.sequential import as_function
 from anode.ode import inputs
@@ -74,6 +74,10 @@ def solve(
         >>> str(solution.engine)
         'native'
     """
+    check_function("f", f, "f(t, y)")
+    for name, function, call in (("event", event, "event(t, y)"), ("norm", norm, "norm(error)")):
+        if function is not None:
+            check_function(name, function, call)
     solver = as_solver(solver, DEFAULT, settings)
     y0 = inputs.state(y0)
     control = solver.control
@@ -109,7 +113,7 @@ def solve(
     made, packing = planned(plan, y0, values, *given)
     y = packing.pack(y0)
     shown = [0, len(values) - 1] if save_at is None else wanted[: len(values) - 2]
-    given_params = None if params is None else tuple(params)
+    given_params = None if params is None else tensors_in("params", params)
     problem = Problem(
         as_function(f), y, times, made, packing, shown, event, engine=solver.engine, dense=dense, params=given_params
     )

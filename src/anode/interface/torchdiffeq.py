@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anode.checks import check_function, describe, tensors_in
 from anode.engine.dispatch import run as engine_run
 from anode.engine.sequential import as_function
 from anode.interface.options import CALLBACKS, adjoint_norm, problem_from
@@ -101,10 +102,10 @@ def odeint_adjoint(
         if adjoint_method not in (None, method) and options is not None:
             raise ValueError("adjoint_options: must be given beside options when adjoint_method differs from method")
         adjoint_options = {key: value for key, value in (options or {}).items() if key != "norm"}
-    params = parameters_of(func) if adjoint_params is None else tuple(adjoint_params)  # type: ignore[arg-type]
+    params = parameters_of(func) if adjoint_params is None else tensors_in("adjoint_params", adjoint_params)  # type: ignore[arg-type]
     if not all(p.requires_grad for p in params) and callable(adjoint_options.get("norm")):
         warnings.warn(
-            "parameters that need no gradient are not among the tensors given to the adjoint norm", stacklevel=2
+            "parameters that need no gradient are not among the tensors given to the adjoint norm", stacklevel=3
         )
     params = tuple(p for p in params if p.requires_grad)
     problem = problem_from(func, y0, t, rtol, atol, method, options, event_fn)
@@ -172,6 +173,9 @@ def odeint_event(
     Returns:
         The time of the event, and the states at the start and at the event.
     """
+    if not isinstance(t0, Tensor) or t0.numel() != 1:
+        raise TypeError(f"t0: takes a floating point tensor of one time, such as torch.tensor(0.0), got {describe(t0)}")
+    check_function("event_fn", event_fn, "event_fn(t, y)")
     start = t0.reshape(1)
     span = torch.cat([start, start.detach() + (-1.0 if reverse_time else 1.0)])
     event_time, ys = odeint_interface(func, y0, span, event_fn=event_fn, **kwargs)

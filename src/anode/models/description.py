@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial, wraps
+from itertools import zip_longest
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -142,6 +143,20 @@ def recipe_of(module: nn.Module) -> Recipe | None:
     return _BY_CLASS.get(type(module)) if by_function is None else _RECIPES.get(by_function)
 
 
+def scripts_builders(module: nn.Module) -> dict[str, Callable[..., nn.Module]]:
+    """The classes and functions of a module's parts that the running script or notebook registered, by name."""
+    recipes = filter(None, map(recipe_of, module.modules()))
+    return {recipe.name: recipe.build for recipe in recipes if recipe.origin == "__main__"}
+
+
+def restore(builders: dict[str, Callable[..., nn.Module]]) -> None:
+    """Register what :func:`scripts_builders` found in another process, unless this one has registered it too."""
+    for name, builder in builders.items():
+        recipe = _RECIPES.setdefault(name, Recipe(name, builder, _recorded, "__main__"))
+        if isinstance(builder, type):
+            _BY_CLASS.setdefault(builder, recipe)
+
+
 def description_of(value: Any, name: str = "model") -> Any:
     """A module, or anything that modules are built with, as JSON can hold it.
 
@@ -262,7 +277,7 @@ def difference(one: nn.Module, other: nn.Module) -> str:
     parts, others = list(one.modules()), list(other.modules())
     alike = configuration(one) == configuration(other) and list(map(type, parts)) == list(map(type, others))
     if not alike or ours.keys() != theirs.keys():
-        return f"how they are built:\n{one!r}\nand\n{other!r}"
+        return f"how they are built: {_first_difference(repr(one), repr(other))}"
     if name := next((name for name in ours if ours[name] != theirs[name]), ""):
         return f"{name}: {ours[name]} and {theirs[name]}"
     for part, its in zip(parts, others, strict=True):
@@ -270,6 +285,12 @@ def difference(one: nn.Module, other: nn.Module) -> str:
             if not name.startswith("_") and not _same(part.__dict__[name], its.__dict__[name]):
                 return f"{type(part).__name__}.{name}"
     return ""
+
+
+def _first_difference(one: str, other: str) -> str:
+    """The first lines in which two texts differ."""
+    lines = zip_longest(one.splitlines(), other.splitlines(), fillvalue="nothing")
+    return next((f"{mine.strip()} and {its.strip()}" for mine, its in lines if mine != its), one)
 
 
 def _kinds(module: nn.Module) -> dict[str, str]:

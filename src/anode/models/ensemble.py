@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from anode.checks import check_call, describe, require, whole_number
 from anode.engine.mapped import Mapped, Member
@@ -133,6 +133,9 @@ class Stacked(Stackable):
 
     def call(self, method: str, *inputs: Any) -> Any:
         """A method of each member on its part of the inputs; numbers are the same for all members."""
+        for x in tree_leaves(inputs[-1:]):
+            takes = f"shape [members, ...] = [{self.members}, ...] for a stack of {self.members}"
+            require(x.ndim == 0 or len(x) == self.members, "x", describe(x), takes)
         named = _Method(self.module, method)
         tensors = {f"module.{name}": tensor for name, tensor in _tensors(self.module)}
         dims = tree_map(lambda x: 0 if x.ndim else None, inputs)

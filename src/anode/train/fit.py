@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from anode.checks import number
+from anode.checks import names_arguments, number
 from anode.models.model import as_model
 from anode.train.between import Between
 from anode.train.callbacks import Callback, checked_callbacks
@@ -24,6 +24,7 @@ from anode.train.training import Training
 __all__ = ["Snapshots", "fit"]
 
 
+@names_arguments
 def fit(
     model: nn.Module,
     data: Data,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -148,7 +149,7 @@ def _of_each(name: str, data: Any, members: int | None) -> Points:
     takes += f"; or {members} datasets, one per member" if members else ""
     several = members is not None and isinstance(data, list | tuple) and all(is_whole(each) for each in data)
     if not several:
-        raise TypeError(f"{name}: takes {takes}, got {type(data).__name__}")
+        raise TypeError(f"{name}: takes {takes}, got {_kind(data)}")
     require(len(data) == members, name, len(data), takes)
     found = [points_of(f"{name}[{i}]", each, None) for i, each in enumerate(data)]
     parts = [[part for part in (each.x, each.y, each.weights) if part is not None] for each in found]
@@ -156,3 +157,14 @@ def _of_each(name: str, data: Any, members: int | None) -> Points:
     require(len(shapes) == 1, name, sorted(shapes), "data of one size, and targets of one shape")
     stacked = [torch.stack(same) for same in zip(*parts, strict=True)]
     return Points(stacked[0], stacked[1], members, *stacked[2:])
+
+
+def _kind(data: Any) -> str:
+    """What data are instead of points and targets, and how to make these of them."""
+    if not isinstance(data, list | tuple):
+        hint = "; pass DataLoader(data, batch_size=64)" if isinstance(data, torch.utils.data.Dataset) else ""
+        return f"{type(data).__name__}{hint}"
+    kinds = [type(part).__name__ for part in data[:4]]
+    convert = "; convert its parts with torch.as_tensor(part, dtype=torch.float32), class numbers with torch.int64"
+    hint = convert if any(isinstance(part, np.ndarray | list) for part in data) else ""
+    return f"a {type(data).__name__} of {len(data)} parts ({', '.join(kinds)}){hint}"

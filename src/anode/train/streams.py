@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
-from anode.checks import check_call, describe, finite_rows, require
+from anode.checks import Words, check_call, describe, finite_rows, require
 from anode.data.images import ImageData
 from anode.data.toy import Dataset
 from anode.models.model import as_input, check_input
@@ -71,19 +71,19 @@ class Stream:
         """How many batches make an epoch; counted by going through one where nobody says."""
         with apart():
             first = self.epoch(0)
-            require(self.is_function or iter(first) is not first, self.name, self.kind, _AGAIN)
+            require(self.is_function or iter(first) is not first, self.name, describe(first), _AGAIN)
             try:
                 count = len(first)  # type: ignore[arg-type]
             except TypeError:
                 count = sum(1 for _ in first)
-        require(count > 0, self.name, f"{count} batches", "at least one batch per epoch")
+        require(count > 0, self.name, Words(f"{count} batches"), "at least one batch per epoch")
         return count
 
     def first(self, like: Tensor) -> Batch:
         """The first batch, to look at; nothing is used up."""
         with apart():
             found = next(iter(self.epoch(0)), None)
-            require(found is not None, self.name, "0 batches", "at least one batch per epoch")
+            require(found is not None, self.name, Words("none"), "at least one batch per epoch")
             return self._checked(found, like)
 
     def all(self, like: Tensor) -> Iterator[Batch]:
@@ -142,4 +142,6 @@ def data_of(name: str, data: Data, members: int | None, seed: int) -> Points | S
 
 def _is_stream(data: Any) -> bool:
     """Whether data are batches that somebody else makes."""
+    if isinstance(data, nn.Module | type):  # which can be called, but not with a seed
+        return False
     return callable(data) or (isinstance(data, Iterable) and not isinstance(data, Tensor | np.ndarray | str | dict))

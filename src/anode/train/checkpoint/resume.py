@@ -41,7 +41,7 @@ def resumed(training: Training, path: str | Path | None, every: float) -> Iterat
         warnings.warn(
             f"data: the batches of a {data.kind} cannot be resumed to the same bits; pass a function that makes the "
             "batches of an epoch from a seed",
-            stacklevel=4,
+            stacklevel=5,
         )
     with ExitStack() as stack:
         folders = []
