@@ -14,7 +14,6 @@ from torch import Tensor
 from anode.ode.control import Controller, Norm, Number
 from anode.ode.tableau import Tableau
 
-
 TOGETHER = 64
 """Of how many steps of given size the times are turned into tensors at once."""
 
