@@ -4,6 +4,7 @@ import pytest
 import torch
 import torchdiffeq
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import anode
 from anode.interface.options import UNSUPPORTED
@@ -652,3 +653,40 @@ def test_the_warning_about_an_unknown_option_points_to_the_caller():
     with pytest.warns(UserWarning, match="does not know") as found:
         anode.odeint(lambda t, y: -y, torch.ones(2), torch.tensor([0.0, 1.0]), options={"stepsize": 1})
     assert found[0].filename == __file__
+
+
+def test_a_solve_of_fixed_steps_runs_fewer_operations_than_torchdiffeq():
+    class Count(TorchDispatchMode):
+        def __init__(self):
+            super().__init__()
+            self.count = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            self.count += 1
+            return func(*args, **(kwargs or {}))
+
+    seen = []
+
+    def f(t, y):
+        seen.append(t)  # so that it has to be called as it is
+        return -y
+
+    y0, t = torch.ones(4, 2), torch.tensor([0.0, 1.0])
+    for method in ("euler", "midpoint", "rk4"):
+        counts = []
+        for solve in (torchdiffeq.odeint, anode.odeint):
+            with torch.no_grad(), Count() as operations:
+                solve(f, y0, t, method=method, options={"step_size": 0.01})
+            counts.append(operations.count)
+        assert 2 * counts[1] < counts[0]
+
+
+@pytest.mark.parametrize("method", ["euler", "midpoint", "rk4"])
+def test_f_may_write_into_the_time_of_a_fixed_step(method):
+    def f(t, y):
+        return t.mul_(2.0) * y
+
+    y0, t = torch.ones(2, dtype=torch.float64), torch.tensor([0.0, 1.0], dtype=torch.float64)
+    options = {"step_size": 0.01}
+    expected = torchdiffeq.odeint(lambda t, y: 2 * t * y, y0, t, method=method, options=options)
+    torch.testing.assert_close(anode.odeint(f, y0, t, method=method, options=options), expected)

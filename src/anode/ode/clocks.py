@@ -69,10 +69,14 @@ def initial_step(plan: Plan, f: Rate, y: Tensor, slope: Tensor, t: Number) -> Nu
 
 
 class JointClock:
-    """One time and one step size for the whole state."""
+    """One time and one step size for the whole state.
+
+    Attributes:
+        needs_slope: Whether the next step depends on f at its start.
+    """
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+        self.plan, self.needs_slope = plan, plan.knots is None
         self.t = plan.times[0]
         self.stats = Stats()
         self.status = Status.SUCCESS
@@ -84,6 +88,7 @@ class JointClock:
         self._overflows = 0
         self._pending = [i for i in plan.wanted if plan.times[i] != self.t]
         self._landings = [t for t in plan.step_at if (t - self.t) * plan.direction > 0]
+        self._times = plan.stage_times()
         self._budget = plan.max_steps if plan.stiff_steps is None else min(plan.max_steps, CHECK_EVERY)
 
     def now(self) -> Tensor:
@@ -93,8 +98,6 @@ class JointClock:
 
     def fail_without_slope(self, slope: Tensor) -> None:
         """Stop if the slope is not finite, as no step that starts with it will be; there are no groups to give up."""
-        if self.plan.knots is not None:
-            return
         usable = is_finite(slope)
         if self.plan.own_norm:  # which may be that of several processes, who have to decide alike
             usable = bool(self.plan.norm(torch.full_like(slope, 0.0 if usable else torch.nan)).isfinite())
@@ -103,7 +106,7 @@ class JointClock:
 
     def begin(self, f: Rate, y: Tensor, slope: Tensor) -> None:
         """Choose the size of the first step, unless it was given."""
-        if self.plan.knots is None and self._h is None:
+        if self._h is None:
             self._h = initial_step(self.plan, f, y, slope, self.t)
             self.charge(1)
 
@@ -116,7 +119,7 @@ class JointClock:
             return None
         if plan.knots is not None:
             (t, start), (t1, end) = plan.knots[stats.accepted : stats.accepted + 2]
-            return Interval(plan, t, t1, start, end)
+            return Interval(plan, t, t1, start, end, next(self._times, None))
         self._h = min(max(self._h, plan.min_step), plan.max_step)
         if self._h < math.ulp(self.t):  # then time would not move, or only by rounding up, again and again
             self._stop(Status.UNDERFLOW if math.isfinite(self._last_error) else Status.NON_FINITE)
@@ -149,7 +152,7 @@ class JointClock:
         """
         plan = self.plan
         if error is None:
-            accepted = plan.keeps_non_finite or bool(y1.isfinite().all())
+            accepted = plan.keeps_non_finite or is_finite(y1)
             if not accepted:
                 self._stop(Status.NON_FINITE)
         else:
@@ -203,6 +206,8 @@ class JointClock:
 
 class GroupClock:
     """A time and a step size for each group; groups that are done, or that failed, stand still."""
+
+    needs_slope = True  # to give up the groups for which it is not finite
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan

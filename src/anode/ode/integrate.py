@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -27,9 +28,9 @@ def combine(row: Row, slopes: Sequence[Tensor]) -> Tensor:
     """The sum of slopes that a row describes, without its scale."""
     total = slopes[row.first]
     if row.rest:
-        (i, weight), *others = row.rest
-        total = torch.add(total, slopes[i], alpha=weight)
-        for i, weight in others:
+        i, weight = row.rest[0]
+        total = total + slopes[i] if weight == 1 else torch.add(total, slopes[i], alpha=weight)
+        for i, weight in row.rest[1:]:
             total.add_(slopes[i], alpha=weight)
     return total
 
@@ -50,9 +51,14 @@ def weighted_sum(parts: Sequence[tuple[Number, Tensor]], factor: Number = 1.0) -
     return total if isinstance(last, float) else total * last.to(total.dtype)
 
 
-def take_step(f: Rate, tableau: Tableau, step: Interval, y: Tensor, slope: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """One step of the method: the new state and the slopes, with the end slope last if the method is FSAL."""
-    slopes = [slope]
+def take_step(
+    f: Rate, tableau: Tableau, step: Interval, y: Tensor, slope: Tensor | None
+) -> tuple[Tensor, list[Tensor]]:
+    """One step of the method: the new state and the slopes, with the end slope last if the method is FSAL.
+
+    ``slope`` is that at the start, ``None`` to evaluate it.
+    """
+    slopes = [f(step.at(0.0), y) if slope is None else slope]
     for c, row in tableau.stages[:-1]:
         slopes.append(f(step.at(c), step.move(y, combine(row, slopes), row.scale)))
     c, row = tableau.stages[-1]
@@ -158,6 +164,7 @@ class Integration:
         watch: Watch | None = None,
     ) -> None:
         self.f, self.y, self.slope, self.plan, self.clock = f, y, slope, plan, clock_for(plan)
+        self.rate = f
         self.keep_steps, self.keep_slopes, self.dense = keep_steps or dense, keep_slopes, dense
         self.event, self.watch = event, watch
         self.event_time: float | None = None
@@ -179,14 +186,15 @@ class Integration:
             self.slope_is_pieced = True  # as it was not made for being pulled back
             clock.charge_first_slope()
         while clock.running:
-            if self.slope is None:
-                clock.charge_first_slope()
-                self._check_slope(self._evaluate(clock.now(), self.y))
-                continue
-            clock.begin(self._evaluate, self.y, self.slope)
+            if clock.needs_slope:
+                if self.slope is None:
+                    clock.charge_first_slope()
+                    self._check_slope(self.rate(clock.now(), self.y))
+                    continue
+                clock.begin(self.rate, self.y, self.slope)
             step = clock.propose()
             if step is not None:
-                self._try(step, self.slope)
+                self._try(step)
             elif isinstance(clock, JointClock) and clock.can_extend:
                 clock.extend(not is_hopeless(self.f, self.plan, clock.t, self.y, clock.stats))
         return self._trace()
@@ -198,51 +206,68 @@ class Integration:
         if unusable is not None:
             self.set_aside.append((unusable, self.y))
             self.failed = unusable if self.failed is None else self.failed | unusable
+            self.rate = self._without_failed
             self.y = stand_in(unusable, self.y)
-            self.slope = self._evaluate(self.clock.now(), self.y)
+            self.slope = self.rate(self.clock.now(), self.y)
             self.clock.stats.calls += 1
 
-    def _evaluate(self, t: Tensor, y: Tensor) -> Tensor:
+    def _without_failed(self, t: Tensor, y: Tensor) -> Tensor:
         """f(t, y), with zeros for the groups that were set aside: their own parameters may be what is not finite."""
-        slope = self.f(t, y)
-        return slope if self.failed is None else slope.masked_fill(self.failed, 0.0)
+        assert self.failed is not None
+        return self.f(t, y).masked_fill(self.failed, 0.0)
 
-    def _try(self, step: Interval, slope: Tensor) -> None:
+    def _try(self, step: Interval) -> None:
         """Take a step, and keep it if it is good enough."""
-        tableau, clock = self.plan.tableau, self.clock
-        self._tell("try", step)
-        y1, slopes = take_step(self._evaluate, tableau, step, self.y, slope)
-        clock.charge(len(slopes) - 1)
-        with torch.no_grad():
-            error = combine(tableau.error_row, slopes) if self.plan.knots is None else None
-            accepted = clock.judge(step, error, self.y, y1)
-        self._tell("reject" if accepted is None else "accept", step)
+        tableau, clock, slope = self.plan.tableau, self.clock, self.slope
+        if self.watch is not None:
+            self.watch("try", step, self.y)
+        y1, slopes = take_step(self.rate, tableau, step, self.y, slope)
+        clock.charge(len(slopes) if slope is None else len(slopes) - 1)
+        accepted = self._judge(step, y1, slopes)
+        if self.watch is not None:
+            self.watch("reject" if accepted is None else "accept", step, self.y)
         if accepted is None:
             return
         kept = clock.keep(step, accepted)
         whole = kept is step  # groups that are done have stood still by themselves; did others have to be held back?
         if not whole and torch.is_grad_enabled() and not all(map(is_finite, (y1, *slopes))):
             # Autograd would multiply a rejected group's infinities by zero and get NaN: take the step without it.
-            y1, slopes = take_step(self._evaluate, tableau, kept, self.y, slope)
+            y1, slopes = take_step(self.rate, tableau, kept, self.y, slope)
             clock.stats.calls += len(slopes) - 1
-        self._emit(kept, accepted, y1, slopes, whole)
+        emissions = clock.emissions(kept, accepted)
+        if emissions or self.keep_steps or self.event is not None:
+            self._emit(kept, accepted, emissions, y1, slopes, whole)
         has_end_slope = len(slopes) > len(tableau.b) or tableau.last_stage_ends
         has_end_slope = has_end_slope and not self.plan.is_jump(kept.t1)
         end_slope = slopes[-1]
         if not whole:
             moved = to_broadcast(self.plan, accepted)
-            y1, end_slope = torch.where(moved, y1, self.y), torch.where(moved, end_slope, slope)
+            y1, end_slope = torch.where(moved, y1, self.y), torch.where(moved, end_slope, slopes[0])
         self.y, self.slope = y1, end_slope if has_end_slope else None
         self.slope_is_pieced = not whole
 
-    def _emit(self, step: Interval, accepted: Accepted, y1: Tensor, slopes: list[Tensor], whole: bool) -> None:
+    def _judge(self, step: Interval, y1: Tensor, slopes: list[Tensor]) -> Accepted:
+        """Who keeps a step."""
+        if self.plan.knots is not None:
+            return self.clock.judge(step, None, self.y, y1)
+        with torch.no_grad() if torch.is_grad_enabled() else nullcontext():  # which takes less time
+            return self.clock.judge(step, combine(self.plan.tableau.error_row, slopes), self.y, y1)
+
+    def _emit(
+        self,
+        step: Interval,
+        accepted: Accepted,
+        emissions: list[Emission],
+        y1: Tensor,
+        slopes: list[Tensor],
+        whole: bool,
+    ) -> None:
         """Put out the states that were wanted inside an accepted step, and keep what has to be kept of it."""
         plan, tableau = self.plan, self.plan.tableau
-        emissions = self.clock.emissions(step, accepted)
         happened = self.event is not None and self.event.has_happened(step.at(1.0), y1)
         inside = self.dense or happened or any(emission.fraction is not None for emission in emissions)
         if inside and tableau.dense_needs_end_slope and not tableau.fsal:
-            slopes.append(self._evaluate(step.at(1.0), y1))
+            slopes.append(self.rate(step.at(1.0), y1))
             self.clock.charge(1, accepted)
         if self.event is not None and happened:
             when = self.event.locate(step, partial(state_inside, tableau, step, self.y, slopes))
@@ -251,7 +276,8 @@ class Integration:
                 emissions.append(Emission(plan.wanted[-1], (when - step.t) / step.h, given=False))
                 self.event_time, self.clock.running = when, False
         for emission in emissions:
-            value = state_inside(tableau, step, self.y, slopes, emission.fraction)
+            at_end = emission.fraction is None
+            value = y1.clone() if at_end else state_inside(tableau, step, self.y, slopes, emission.fraction)
             if emission.groups is not None:
                 value = torch.where(emission.groups, value, self.outputs[emission.index])
             self.outputs[emission.index] = value
@@ -259,10 +285,6 @@ class Integration:
             keep_slopes = self.dense or (whole and self.failed is None and len(self.steps) < self.keep_slopes)
             kept = slopes if keep_slopes else None
             self.steps.append(Step(step, self.y, emissions, kept, self.slope_is_pieced, self.failed))
-
-    def _tell(self, what: str, step: Interval) -> None:
-        if self.watch is not None:
-            self.watch(what, step, self.y)
 
     def _trace(self) -> Trace:
         y, t, status = self.y, self.clock.t, self.clock.status

@@ -71,12 +71,12 @@ class Packing:
 
     def rate(self, f: Callable[[Tensor, Any], Any]) -> Callable[[Tensor, Tensor], Tensor]:
         """Return f on packed states, with its result checked."""
-        slope_of, unpack = self.slope_of(), self.unpack
+        slope_of, unpack, is_tuple = self.slope_of(), self.unpack, self.is_tuple
 
         def evaluate(t: Tensor, y: Tensor) -> Tensor:
-            before = _version(y)
-            result = f(t, unpack(y))
-            if _version(y) != before:
+            before = 0 if y.is_inference() else y._version
+            result = f(t, unpack(y) if is_tuple else y)
+            if before != (0 if y.is_inference() else y._version):
                 raise changed_state()
             return slope_of(result, y)
 
@@ -105,7 +105,7 @@ class OwnMemory:
 
     def __call__(self, slope: Any, y: Tensor) -> Tensor:
         slope, last = _checked(slope, y), self._last
-        version = _version(slope)
+        version = 0 if slope.is_inference() else slope._version
         if last is not None and _version(last) != self._last_version and _same_memory(slope, last):
             raise ValueError("f must return a new tensor each time, but it overwrote the one it returned before")
         self._last, self._last_version = slope, version
@@ -139,13 +139,14 @@ class FlatPacking(Packing):
         return _converted(torch.cat(parts), y)
 
     def _fitted(self, slope: Any, y: Tensor) -> Tensor:
-        if self.broadcasts and isinstance(slope, int | float):
-            slope = y.new_tensor(slope)
         if not isinstance(slope, Tensor):
-            raise bad_slope(slope, y)
+            if not self.broadcasts or not isinstance(slope, int | float):
+                raise bad_slope(slope, y)
+            slope = y.new_tensor(slope)
         if slope.shape != y.shape:
             slope = self._reshaped(slope, y)
-        slope = _converted(slope, y)
+        if slope.dtype != y.dtype:
+            slope = _converted(slope, y)
         # What was written to in place may be a buffer that f will write to again.
         return slope.clone() if slope.is_inference() or slope._version else slope
 
@@ -165,14 +166,14 @@ def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
 
 
 def _converted(slope: Tensor, y: Tensor) -> Tensor:
-    if slope.dtype == y.dtype:
-        return slope
     if slope.is_complex() and not y.is_complex():
         raise bad_slope(slope, y)
     return slope.to(y.dtype)
 
 
 def _checked(slope: Any, y: Tensor) -> Tensor:
+    if isinstance(slope, Tensor) and slope.shape == y.shape and slope.dtype == y.dtype:
+        return slope
     slope = _uncast(slope, y)
     if not isinstance(slope, Tensor) or slope.shape != y.shape or slope.dtype != y.dtype:
         raise bad_slope(slope, y)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -12,6 +13,9 @@ from torch import Tensor
 
 from anode.ode.control import Controller, Norm, Number
 from anode.ode.tableau import Tableau
+
+TOGETHER = 64
+"""Of how many steps of given size the times are turned into tensors at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +105,23 @@ class Plan:
         scale = torch.maximum(y.abs(), y1.abs()).mul_(self.rtol).add_(self.atol)
         return self.norm(error.div_(scale).add_(scale.sub_(scale)))
 
+    def stage_times(self) -> Iterator[dict[float, Tensor] | None]:
+        """The times at which f is evaluated, by c, for each step of given size; ``None`` where nothing is prepared.
+
+        An entry of a tensor of many times costs a third of a tensor made for one. The first step prepares nothing, as
+        it may be the only one.
+        """
+        yield None
+        ends = [] if self.knots is None or self.nudges or self.moving_times is not None else self.knots
+        c = torch.tensor(self.tableau.c, dtype=torch.float64, device="cpu")
+        for first in range(1, len(ends) - 1, TOGETHER):
+            part = [time for time, _ in ends[first : first + TOGETHER + 1]]
+            t = torch.tensor(part, dtype=torch.float64, device="cpu").unsqueeze(1)
+            times = torch.where(c == 1, t[1:], t[:-1] + c * (t[1:] - t[:-1]))
+            each = iter(times.to(self.time_type["dtype"]).to(self.time_type["device"]).flatten().unbind())
+            for _ in part[1:]:
+                yield dict(zip(self.tableau.c, each, strict=False))
+
     def moving(self, time: Number, index: int | None) -> Number:
         """``time`` as a function of the given time number ``index``, with which it moves; ``None`` if with none."""
         if self.moving_times is None or index is None:
@@ -120,19 +141,31 @@ class Interval:
         end: The same for ``t1``. Where it equals ``start`` the size of the step is a constant.
     """
 
-    __slots__ = ("_size", "end", "h", "plan", "start", "t", "t1")
+    __slots__ = ("_prepared", "_size", "end", "h", "plan", "start", "t", "t1")
 
-    def __init__(self, plan: Plan, t: Number, t1: Number, start: int | None = 0, end: int | None = 0) -> None:
-        self.plan, self.start, self.end = plan, start, end
+    def __init__(
+        self,
+        plan: Plan,
+        t: Number,
+        t1: Number,
+        start: int | None = 0,
+        end: int | None = 0,
+        prepared: dict[float, Tensor] | None = None,
+    ) -> None:
+        self.plan, self.start, self.end, self._prepared = plan, start, end, prepared
         self._size: Tensor | None = None
+        self.t, self.t1, self.h = t, t1, t1 - t
+        if plan.moving_times is None:
+            return
         self.t, self.t1 = plan.moving(t, start), plan.moving(t1, end)
-        self.h = t1 - t
-        if start != end and plan.moving_times is not None:
+        if start != end:
             moving = self.t1 - self.t
             self.h = torch.where(t1 == t, 0.0, moving) if isinstance(t, Tensor) else moving
 
     def at(self, c: float) -> Tensor:
         """The time a fraction ``c`` into the step, as f sees it."""
+        if self._prepared and c in self._prepared:
+            return self._prepared.pop(c)  # f may write into it
         plan = self.plan
         time = self.t1 if c == 1 else self.t + c * self.h
         time = time.to(**plan.time_type) if isinstance(time, Tensor) else torch.scalar_tensor(time, **plan.time_type)
