@@ -164,8 +164,11 @@ class Interval:
 
     def at(self, c: float) -> Tensor:
         """The time a fraction ``c`` into the step, as f sees it."""
-        if self._prepared and c in self._prepared:
-            return self._prepared.pop(c)  # f may write into it
+        prepared = self._prepared
+        if prepared and c in prepared:
+            if c == 1:
+                self._prepared = None  # steps may be kept, and nothing asks for what is left
+            return prepared.pop(c)  # f may write into it
         plan = self.plan
         time = self.t1 if c == 1 else self.t + c * self.h
         time = time.to(**plan.time_type) if isinstance(time, Tensor) else torch.scalar_tensor(time, **plan.time_type)
