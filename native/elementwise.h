@@ -57,6 +57,9 @@ struct Elementwise {
   /// The same with the largest instead of the sum. NaN counts as the largest.
   void (*largest_row)(const T* a, long groups, long outer, long length, long inner, long width, T* out);
 
+  /// Row r of out, [rows][narrow], is the sum of row r of a * b over the pieces of `narrow` points each.
+  void (*fold)(Operand<T> a, Operand<T> b, long rows, long width, long narrow, T* out);
+
   /// sums[r * step] += the sum over the points of row r, which is at a + r * stride.
   void (*sum_points)(const T* a, long stride, long rows, long width, T* sums, long step);
 };
