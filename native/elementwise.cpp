@@ -86,6 +86,8 @@ ANODE_INLINE V<T> combine(V<T> a, V<T> b) {
   if constexpr (B == Binary::relu_pull) return b > 0 ? a : none;
   if constexpr (B == Binary::tanh_pull) return a * (1 - b * b);
   if constexpr (B == Binary::sigmoid_pull) return a * b * (1 - b);
+  if constexpr (B == Binary::tanh_bend) return -2 * a * b;
+  if constexpr (B == Binary::sigmoid_bend) return a * (1 - 2 * b);
 }
 
 /// One row of an operand. A number for all points is a vector that is loaded again and again.

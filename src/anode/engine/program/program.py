@@ -31,6 +31,8 @@ FOLDED: dict[str, Callable[..., NDArray[np.float64]]] = {
     "greater_equal": np.greater_equal,
     "equal": np.equal,
     "not_equal": np.not_equal,
+    "tanh_pull": lambda g, value: g * (1 - value**2),
+    "sigmoid_pull": lambda g, value: g * value * (1 - value),
 }
 """Binary functions of literal numbers."""
 
@@ -70,8 +72,9 @@ class Program:
         for operation in self.operations:
             if any(row > 0 and self.owner[row] in varying for row in operation.reads()):
                 varying.add(self.owner[operation.out])
-        return frozenset(row for operation in self.operations for row in operation.made
-                         if self.owner[row] not in varying)
+        return frozenset(
+            row for operation in self.operations for row in operation.made if self.owner[row] not in varying
+        )
 
     def __str__(self) -> str:
         return "\n".join(listing(self))

@@ -11,6 +11,8 @@ from anode.engine.program.program import Program
 
 FROM_VALUE = {"relu": "relu_pull", "tanh": "tanh_pull", "sigmoid": "sigmoid_pull", "exp": "multiply"}
 """Functions whose derivative is computed from their value, and how it enters a cotangent."""
+BEND = {"tanh_pull": "tanh_bend", "sigmoid_pull": "sigmoid_bend"}
+"""Those of these that right-hand sides use which differentiate inside, and their derivative by the value."""
 FLAT = {"sign", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal"}
 """Functions whose derivative is zero."""
 
@@ -184,6 +186,10 @@ class Pullback:
                 self._send(b, count, "unary", "negate", [share])
         elif name == "power":
             self._pull_power(operation, g)
+        elif name in BEND:
+            self._send(a, count, "binary", name, [g, b])
+            if self._wants(b):
+                self._send(b, count, "binary", BEND[name], [self._temporary("binary", "multiply", [g, a], count), b])
         elif name in ("maximum", "minimum"):
             wins = "greater" if name == "maximum" else "less"
             half = self._temporary("binary", "multiply", [g, self._literal(0.5)], count)
