@@ -15,12 +15,13 @@ struct Solve<T>::Workspace {
   std::vector<T*> cotangents;  // of each slope, and of the affine maps that it is made with
   std::vector<T*> arrivals;
   T *h, *ones, *sum, *weights, *scratch, *loose;
-  long size, width;
+  long size;
   Arena& arena;
   long calls = 0;
 
-  Workspace(const Program& program, const Method& method, long width, Arena& arena)
-      : size(program.dim * width), width(width), arena(arena) {
+  Workspace(const Program& program, const Method& method, Width widths, Arena& arena)
+      : size(program.dim * widths.points), arena(arena) {
+    const long width = widths.points;
     h = arena.take<T>(width);
     ones = arena.take<T>(width);
     weights = arena.take<T>(width);
@@ -31,8 +32,8 @@ struct Solve<T>::Workspace {
     for (int i = 0; i <= method.slopes; ++i) {
       slopes.push_back(arena.take<T>(size));
       pulled.push_back(arena.take<T>(size));
-      evaluations.push_back({take_state<T>(arena, program.dim, width), arena.take<T>(program.kept * width)});
-      cotangents.push_back(arena.take<T>(program.cotangents * width));
+      evaluations.push_back({take_state<T>(arena, program.dim, width), arena.take<T>(program.kept_size(widths))});
+      cotangents.push_back(arena.take<T>(program.cotangents_size(widths)));
     }
   }
 
@@ -71,7 +72,7 @@ long Solve<T>::back(Cohort<T>& cohort, const std::vector<const T*>& of_outputs, 
   each(cohort, [&](Block<T>& block) {
     Arena& arena = *strands_[block.strand].arena;
     const typename Arena::Mark mark = arena.mark();
-    Workspace workspace(*program_, *method_, block.width, arena);
+    Workspace workspace(*program_, *method_, block.widths(), arena);
     block.adjoint = nullptr;
     T* buffer = arena.template take<T>(workspace.size);
     const auto load = [&](const T* rows, T* to) {
@@ -158,7 +159,7 @@ struct Solve<T>::BackStep {
   void evaluate(int last) {
     const auto again = [this](int i) {
       set_times(i);
-      network.evaluate(solve.kernels_, evaluations[i], work.scratch, width, work.slopes[i]);
+      network.evaluate(solve.kernels_, evaluations[i], work.scratch, block.widths(), work.slopes[i]);
       ++work.calls;
     };
     evaluations = kept.evaluations;
@@ -195,7 +196,7 @@ struct Solve<T>::BackStep {
       any = true;
     }
     if (!any) return;
-    network.pull(solve.kernels_, evaluations[slope], cotangent, work.loose, width, work.pulled[slope], sums);
+    network.pull(solve.kernels_, evaluations[slope], cotangent, work.loose, block.widths(), work.pulled[slope], sums);
     pulled.push_back(slope);
   }
 
@@ -225,7 +226,7 @@ struct Solve<T>::BackStep {
       at[count] = &evaluations[i];
       cotangents[count++] = work.cotangents[i];
     }
-    network.add_gradients(solve.kernels_, count, at, cotangents, width, sums);
+    network.add_gradients(solve.kernels_, count, at, cotangents, block.widths(), sums);
   }
 
   /// The cotangent of the state at the start, in work.sum.

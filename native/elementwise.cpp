@@ -86,6 +86,8 @@ ANODE_INLINE V<T> combine(V<T> a, V<T> b) {
   if constexpr (B == Binary::relu_pull) return b > 0 ? a : none;
   if constexpr (B == Binary::tanh_pull) return a * (1 - b * b);
   if constexpr (B == Binary::sigmoid_pull) return a * b * (1 - b);
+  if constexpr (B == Binary::tanh_bend) return -2 * a * b;
+  if constexpr (B == Binary::sigmoid_bend) return a * (1 - 2 * b);
 }
 
 /// One row of an operand. A number for all points is a vector that is loaded again and again.
@@ -210,6 +212,22 @@ void largest_row(const T* a, long groups, long outer, long length, long inner, l
 }
 
 template <class T>
+void fold(Operand<T> a, Operand<T> b, long rows, long width, long narrow, T* out) {
+  for (long r = 0; r < rows; ++r) {
+    const Row<T> left(a, r), right(b, r);
+    for (long at = 0; at < narrow; at += 2 * kLanes<T>) {  // two vectors at a time, because each waits for itself
+      V<T> first = {}, second = {};
+      for (long i = at; i < width; i += narrow) {
+        first += left[i] * right[i];
+        second += left[i + kLanes<T>] * right[i + kLanes<T>];
+      }
+      store(out + r * narrow + at, first);
+      store(out + r * narrow + at + kLanes<T>, second);
+    }
+  }
+}
+
+template <class T>
 void sum_points(const T* a, long stride, long rows, long width, T* sums, long step) {
   for (long r = 0; r < rows; ++r) {
     V<T> first = {}, second = {};
@@ -227,9 +245,9 @@ void sum_points(const T* a, long stride, long rows, long width, T* sums, long st
 }  // namespace
 
 extern const Elementwise<float> elementwise_for_float = {
-    unary, binary, select, sum_rows, largest_row, sum_points};
+    unary, binary, select, sum_rows, largest_row, fold, sum_points};
 extern const Elementwise<double> elementwise_for_double = {
-    unary, binary, select, sum_rows, largest_row, sum_points};
+    unary, binary, select, sum_rows, largest_row, fold, sum_points};
 
 }  // namespace ANODE_ISA
 }  // namespace anode

@@ -16,7 +16,7 @@ namespace anode {
 #define ANODE_BINARY(each)                                                                                       \
   each(add) each(subtract) each(multiply) each(divide) each(power) each(maximum) each(minimum) each(less)        \
   each(less_equal) each(greater) each(greater_equal) each(equal) each(not_equal) each(relu_pull)                 \
-  each(tanh_pull) each(sigmoid_pull)
+  each(tanh_pull) each(sigmoid_pull) each(tanh_bend) each(sigmoid_bend)
 
 #define ANODE_NAME(name) name,
 enum class Unary : int { ANODE_UNARY(ANODE_NAME) };
@@ -45,7 +45,8 @@ struct Elementwise {
   void (*unary)(Unary, Operand<T> a, T p, T q, long rows, long width, T* out, T* derivative, bool add);
 
   /// out = a op b, or out += a op b. Comparisons give 1 or 0. relu_pull(g, value) = value > 0 ? g : 0,
-  /// tanh_pull(g, value) = g (1 - value^2), sigmoid_pull(g, value) = g value (1 - value).
+  /// tanh_pull(g, value) = g (1 - value^2), sigmoid_pull(g, value) = g value (1 - value). The derivatives of these two
+  /// by the value are tanh_bend(g, value) = -2 g value and sigmoid_bend(g, value) = g (1 - 2 value).
   void (*binary)(Binary, Operand<T> a, Operand<T> b, long rows, long width, T* out, bool add);
 
   /// out = c != 0 ? a : b, or out += that.
@@ -56,6 +57,9 @@ struct Elementwise {
 
   /// The same with the largest instead of the sum. NaN counts as the largest.
   void (*largest_row)(const T* a, long groups, long outer, long length, long inner, long width, T* out);
+
+  /// Row r of out, [rows][narrow], is the sum of row r of a * b over the pieces of `narrow` points each.
+  void (*fold)(Operand<T> a, Operand<T> b, long rows, long width, long narrow, T* out);
 
   /// sums[r * step] += the sum over the points of row r, which is at a + r * stride.
   void (*sum_points)(const T* a, long stride, long rows, long width, T* sums, long step);

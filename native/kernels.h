@@ -19,8 +19,9 @@ constexpr bool keeps_derivative(Activation act) {
 
 constexpr int kMostSlopes = 32;
 
-/// How many rows of a matrix a kernel computes at once.
-constexpr int kTile = 4;
+/// How many rows of a matrix a kernel computes at once, each in two vectors: as many as have registers, so that their
+/// sums wait neither for each other nor for the loads.
+constexpr int kTile = 6;
 
 /// One affine map of one member. Matrices are packed in groups of kTile rows, the last filled with zeros.
 template <class T>

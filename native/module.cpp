@@ -63,15 +63,16 @@ struct HeldProgram {
               const std::vector<Row>& backward_numbers, const std::vector<Numbers>& maps,
               const std::vector<std::vector<int>>& weights, const std::vector<std::vector<int>>& biases,
               const Numbers& sizes, const Row& literals) {
-    Program made{dim, time, rows.at(0), rows.at(1), rows.at(2), rows.at(3), {}, {}, {}, sizes, literals};
+    Program made{dim, time, rows.at(0), rows.at(1), rows.at(2), rows.at(3), rows.at(4), rows.at(5),
+                 {},  {},   {},         sizes,      literals};
     for (std::size_t i = 0; i < forward.size(); ++i)
       made.forward.push_back(to_instruction(forward[i], forward_numbers.at(i)));
     for (std::size_t i = 0; i < backward.size(); ++i)
       made.backward.push_back(to_instruction(backward[i], backward_numbers.at(i)));
     for (std::size_t i = 0; i < maps.size(); ++i) {
       const Numbers& n = maps[i];
-      Map map{int(n.at(0)), int(n.at(1)), int(n.at(2)), n.at(3), {int(n.at(4)), n.at(5), 1}, weights.at(i),
-              biases.at(i), {}, {}};
+      Map map{int(n.at(0)), int(n.at(1)), int(n.at(2)), {int(n.at(3)), n.at(4), 1}, {int(n.at(5)), n.at(6), 1},
+              weights.at(i), biases.at(i), {}, {}};
       map.pack();
       made.maps.push_back(std::move(map));
     }

@@ -79,6 +79,10 @@ void bind_rows(nb::module_& m) {
     if (sum) return kernels.sum_rows(numbers(a), groups, outer, length, inner, width, numbers(out), add);
     kernels.largest_row(numbers(a), groups, outer, length, inner, width, numbers(out));
   });
+  m.def("fold", [](const Given& a, const Given& b, long rows, long width, long narrow, Address out,
+                   const std::string& name) {
+    elementwise<double>(named(name)).fold(operand(a), operand(b), rows, width, narrow, numbers(out));
+  });
   m.def("sum_points", [](Address a, long stride, long rows, long width, Address sums, long step,
                          const std::string& name) {
     elementwise<double>(named(name)).sum_points(numbers(a), stride, rows, width, numbers(sums), step);

@@ -57,60 +57,85 @@ Network<T>::Network(const Program& program, const Tensors<const T>& tensors, int
 }
 
 template <class T>
-Operand<T> Network<T>::operand(const Slot& slot, Bases bases, long width) const {
+T* Network<T>::place(const Slot& slot, Bases bases, Width width) const {
+  if (slot.space < 0) return nullptr;
+  return bases[slot.space] + slot.first * (is_uniform(slot.space) ? width.uniform : width.points);
+}
+
+/// `spread`: whether an operation on all points reads it, to which a uniform row is a number.
+template <class T>
+Operand<T> Network<T>::operand(const Slot& slot, Bases bases, Width width, bool spread) const {
   if (slot.space == kScalar) return {scalars_ + slot.first, slot.step, true};
-  return {bases[slot.space] + slot.first * width, slot.step * width, false};
+  const long distance = is_uniform(slot.space) ? width.uniform : width.points;
+  const bool splat = spread && is_uniform(slot.space) && width.uniform < width.points;
+  return {place(slot, bases, width), slot.step * distance, splat};
 }
 
 template <class T>
-void Network<T>::run(const Kernels<T>& kernels, const Instruction& op, Bases bases, long width,
+void Network<T>::run(const Kernels<T>& kernels, const Instruction& op, Bases bases, Width widths,
                      const Sums<T>* sums) const {
   const Elementwise<T>& each = *kernels.elementwise;
-  const auto place = [&](const Slot& slot) { return slot.space < 0 ? nullptr : bases[slot.space] + slot.first * width; };
-  const auto in = [&](int i) { return operand(op.inputs[i], bases, width); };
-  T* out = op.kind == Kind::points ? nullptr : place(op.out);
+  const bool folds = op.kind == Kind::fold;
+  const bool narrow = !folds && is_uniform(op.kind == Kind::points ? op.inputs[0].space : op.out.space);
+  const long width = narrow ? widths.uniform : widths.points;
+  const auto in = [&](int i) { return operand(op.inputs[i], bases, widths, !narrow); };
+  T* out = op.kind == Kind::points ? nullptr : place(op.out, bases, widths);
+  T* derivative = place(op.derivative, bases, widths);
   switch (op.kind) {
     case Kind::unary:
-      return each.unary(Unary(op.name), in(0), T(op.p), T(op.q), op.rows, width, out, place(op.derivative), op.add);
+      return each.unary(Unary(op.name), in(0), T(op.p), T(op.q), op.rows, width, out, derivative, op.add);
     case Kind::binary: return each.binary(Binary(op.name), in(0), in(1), op.rows, width, out, op.add);
     case Kind::select: return each.select(in(0), in(1), in(2), op.rows, width, out, op.add);
     case Kind::sum:
       return each.sum_rows(in(0).at, op.rows, op.outer, op.length, op.inner, width, out, op.add);
     case Kind::largest: return each.largest_row(in(0).at, op.rows, op.outer, op.length, op.inner, width, out);
     case Kind::affine:
-      return kernels.affine(layers_[op.layer], op.activation, in(0).at, width, out, place(op.derivative));
+      return kernels.affine(layers_[op.layer], op.activation, in(0).at, width, out, derivative);
     case Kind::pull:
-      return kernels.pull(layers_[op.layer], op.activation, in(0).at, place(op.seen), width, out, op.add);
+      return kernels.pull(layers_[op.layer], op.activation, in(0).at, place(op.seen, bases, widths), width, out, op.add);
     case Kind::points:
       return each.sum_points(in(0).at, in(0).stride, op.rows, width, sums->scalars + op.out.first, op.inputs[1].step);
+    case Kind::fold: {
+      const T one = 1;
+      const Operand<T> factor = op.inputs[1].space < 0 ? Operand<T>{&one, 0, true} : in(1);
+      return each.fold(in(0), factor, op.rows, width, widths.uniform, out);
+    }
   }
 }
 
 template <class T>
-void Network<T>::evaluate(const Kernels<T>& kernels, const Evaluation<T>& at, T* scratch, long width, T* slope) const {
-  T* const bases[kSpaces] = {at.x, at.kept, scratch, nullptr, slope, nullptr, nullptr, nullptr};
+void Network<T>::evaluate(const Kernels<T>& kernels, const Evaluation<T>& at, T* scratch, Width width, T* slope) const {
+  T* const uniform = at.kept + program_.kept * width.points;
+  T* const bases[kSpaces] = {at.x, at.kept, scratch, nullptr, slope, nullptr, nullptr, nullptr, uniform, nullptr};
   for (const Instruction& op : program_.forward) run(kernels, op, bases, width, nullptr);
 }
 
 template <class T>
-void Network<T>::pull(const Kernels<T>& kernels, const Evaluation<T>& at, T* cotangents, T* loose, long width,
+void Network<T>::pull(const Kernels<T>& kernels, const Evaluation<T>& at, T* cotangents, T* loose, Width width,
                       T* at_state, const Sums<T>& sums) const {
-  T* const bases[kSpaces] = {at.x, at.kept, nullptr, nullptr, nullptr, cotangents, at_state, loose};
+  T* const bases[kSpaces] = {at.x,       at.kept,  nullptr, nullptr, nullptr, cotangents,
+                             at_state, loose,    at.kept + program_.kept * width.points,
+                             cotangents + program_.cotangents * width.points};
   for (const Instruction& op : program_.backward) run(kernels, op, bases, width, &sums);
 }
 
 template <class T>
 void Network<T>::add_gradients(const Kernels<T>& kernels, int count, const Evaluation<T>* const* at,
-                               T* const* cotangents, long width, const Sums<T>& sums) const {
+                               T* const* cotangents, Width width, const Sums<T>& sums) const {
   for (std::size_t l = 0; l < program_.maps.size(); ++l) {
     const Map& map = program_.maps[l];
-    if (map.cotangent < 0) continue;  // nothing depends on it in a way that has a derivative
+    if (map.cotangent.space < 0) continue;  // nothing depends on it in a way that has a derivative
     const T *g[kMostSlopes], *x[kMostSlopes];
     for (int i = 0; i < count; ++i) {
-      g[i] = cotangents[i] + map.cotangent * width;
-      x[i] = (map.input.space == kState ? at[i]->x : at[i]->kept) + map.input.first * width;
+      T* const kept = at[i]->kept;
+      T* const bases[kSpaces] = {at[i]->x, kept,    nullptr, nullptr, nullptr, cotangents[i],
+                                 nullptr,  nullptr, kept + program_.kept * width.points,
+                                 cotangents[i] + program_.cotangents * width.points};
+      g[i] = place(map.cotangent, bases, width);
+      x[i] = place(map.input, bases, width);
     }
-    kernels.sums(map.outputs, map.inputs, count, g, x, width, sums.maps[l]);
+    const long entries = is_uniform(map.cotangent.space) ? width.uniform : width.points;
+    kernels.sums(map.outputs, map.inputs, count, g, x, entries, sums.maps[l]);
   }
 }
 

@@ -11,10 +11,20 @@
 
 namespace anode {
 
-/// Pieces of memory that operations read and write. In all but `scalar` a row has an entry for each point.
-enum Space : int { kState, kKept, kScratch, kScalar, kSlope, kCotangent, kPulled, kLoose, kSpaces };
+/// Pieces of memory that operations read and write. In all but `scalar` a row has an entry for each point, and in the
+/// uniform ones as many as `Width` says.
+enum Space : int { kState, kKept, kScratch, kScalar, kSlope, kCotangent, kPulled, kLoose, kUniform, kUniformCotangent, kSpaces };
 
-enum class Kind : int { unary, binary, select, sum, largest, affine, pull, points };
+enum class Kind : int { unary, binary, select, sum, largest, affine, pull, points, fold };
+
+/// How many entries a row has: one for each point, or, if it holds a value that depends on time and tensors only, fewer
+/// where all points have one time. All of those are then the same, except in its cotangent: there, they are parts of a
+/// sum over the points. A pullback is linear, so it may be given the parts.
+struct Width {
+  long points, uniform;
+};
+
+constexpr bool is_uniform(int space) { return space == kUniform || space == kUniformCotangent; }
 
 /// Rows, or scalars, of a space: the first, and the distance to the next.
 struct Slot {
@@ -38,8 +48,7 @@ struct Instruction {
 struct Map {
   int outputs, inputs;
   int skipped;                    // how many of the first inputs need no cotangent
-  long cotangent;                 // the rows in kCotangent that hold that of its output
-  Slot input;
+  Slot cotangent, input;          // the rows that hold those; no space if nothing depends on it
   std::vector<int> weight, bias;  // which scalars: [outputs][inputs], [outputs]
   std::vector<int> forward, backward;  // those of the packed matrices; -1 for zero
 
@@ -50,7 +59,7 @@ struct Map {
 struct Program {
   int dim;
   bool time;
-  long kept, scratch, cotangents, loose;  // rows of these spaces
+  long kept, scratch, cotangents, loose, uniform, uniform_cotangents;  // rows of these spaces
   std::vector<Instruction> forward, backward;
   std::vector<Map> maps;
   std::vector<long> sizes;  // elements of the tensors, of one member
@@ -61,8 +70,11 @@ struct Program {
     for (long size : sizes) all += size;
     return all;
   }
-  /// Rows that an evaluation writes besides the state and the slope.
-  long inner_rows() const { return kept + scratch; }
+  /// Room for what an evaluation keeps, and for the cotangents that are kept: uniform rows follow the others.
+  long kept_size(Width width) const { return kept * width.points + uniform * width.uniform; }
+  long cotangents_size(Width width) const {
+    return cotangents * width.points + uniform_cotangents * width.uniform;
+  }
 };
 
 /// Where the tensors of a program, or their gradients, lie: of each, one member after the other, or one for all.
@@ -102,20 +114,21 @@ class Network {
   Network(const Program& program, const Tensors<const T>& tensors, int member, Arena& arena);
 
   /// The slope at a state and time. `scratch` has program.scratch rows.
-  void evaluate(const Kernels<T>& kernels, const Evaluation<T>& at, T* scratch, long width, T* slope) const;
+  void evaluate(const Kernels<T>& kernels, const Evaluation<T>& at, T* scratch, Width width, T* slope) const;
 
   /// Pull the cotangent of a slope, which is in the first rows of `cotangents`, back to the state.
-  void pull(const Kernels<T>& kernels, const Evaluation<T>& at, T* cotangents, T* loose, long width, T* at_state,
+  void pull(const Kernels<T>& kernels, const Evaluation<T>& at, T* cotangents, T* loose, Width width, T* at_state,
             const Sums<T>& sums) const;
 
   /// Add the gradients of the affine maps, from several evaluations that were pulled back.
   void add_gradients(const Kernels<T>& kernels, int count, const Evaluation<T>* const* at, T* const* cotangents,
-                     long width, const Sums<T>& sums) const;
+                     Width width, const Sums<T>& sums) const;
 
  private:
   using Bases = T* const*;
-  Operand<T> operand(const Slot& slot, Bases bases, long width) const;
-  void run(const Kernels<T>& kernels, const Instruction& op, Bases bases, long width, const Sums<T>* sums) const;
+  T* place(const Slot& slot, Bases bases, Width width) const;
+  Operand<T> operand(const Slot& slot, Bases bases, Width width, bool spread) const;
+  void run(const Kernels<T>& kernels, const Instruction& op, Bases bases, Width widths, const Sums<T>* sums) const;
 
   const Program& program_;
   T* scalars_;

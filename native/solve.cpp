@@ -41,7 +41,7 @@ void Solve<T>::cut() {
   const long rows = extent_.rows / extent_.members, groups = extent_.rows / extent_.group_rows;
   const bool pointwise = task_.grouped && extent_.group_rows == 1, together = groups == 1 && !pointwise;
   const int strands = std::max(1, kStrands / extent_.members);  // of each member
-  long width = 0;
+  long remembered = 0;  // elements of all blocks' evaluations of one slope
   const auto add_blocks = [&](Cohort<T>& cohort, int member, long first, long count) {
     const long blocks = (count + kBlockRows - 1) / kBlockRows;
     for (long i = 0; i < blocks; ++i) {
@@ -50,7 +50,8 @@ void Solve<T>::cut() {
       block.first = first + i * count / blocks;
       block.rows = first + (i + 1) * count / blocks - block.first;
       block.width = (block.rows + kernels_.lanes - 1) / kernels_.lanes * kernels_.lanes;
-      width += block.width;
+      block.uniform_width = pointwise ? block.width : kernels_.lanes;
+      remembered += (dim_ + 1) * block.width + program_->kept_size(block.widths());
       cohort.blocks.push_back(std::move(block));
     }
   };
@@ -58,7 +59,7 @@ void Solve<T>::cut() {
     Strand<T> strand{member, Loan(), nullptr, nullptr};
     const long width = kBlockRows + kernels_.lanes;
     strand.scratch = strand.arena->template take<T>(program_->scratch * width);
-    strand.kept = strand.arena->template take<T>(program_->kept * width);
+    strand.kept = strand.arena->template take<T>(program_->kept_size({width, width}));
     strands_.push_back(std::move(strand));
     return int(strands_.size()) - 1;
   };
@@ -95,8 +96,7 @@ void Solve<T>::cut() {
       }
     }
   }
-  const long remembered = (dim_ + 1 + program_->kept) * width * method_->slopes;
-  steps_kept_ = keep_ ? kElementsKept / remembered : 0;
+  steps_kept_ = keep_ ? kElementsKept / (remembered * method_->slopes) : 0;
 }
 
 /// Something for every block of a cohort; on several threads if the cohort is the only one.
@@ -149,7 +149,7 @@ bool Solve<T>::agrees(const T* y0, const T* slope, double tolerance) {
       T* found = strand.arena->template take<T>(dim_ * block.width);
       load_rows(y0 + block.first * dim_, block.rows, dim_, block.width, at.x);
       for (long b = 0; b < block.width; ++b) times_of(at.x, block.width)[b] = T(task_.times.front());
-      networks_[block.member].evaluate(kernels_, at, strand.scratch, block.width, found);
+      networks_[block.member].evaluate(kernels_, at, strand.scratch, block.widths(), found);
       for (long b = 0; b < block.rows; ++b)
         for (long i = 0; i < dim_; ++i) {
           const double own = found[i * block.width + b], theirs = slope[(block.first + b) * dim_ + i];
@@ -250,13 +250,13 @@ Evaluation<T> Solve<T>::room(Block<T>& block) {
   Strand<T>& strand = strands_[block.strand];
   const bool remembered = long(block.kept.size()) < steps_kept_;
   return {take_state<T>(*strand.arena, dim_, block.width),
-          remembered ? strand.arena->template take<T>(program_->kept * block.width) : strand.kept};
+          remembered ? strand.arena->template take<T>(program_->kept_size(block.widths())) : strand.kept};
 }
 
 template <class T>
 void Solve<T>::evaluate(Block<T>& block, int slope) {
-  networks_[block.member].evaluate(kernels_, block.evaluations[slope], strands_[block.strand].scratch, block.width,
-                                   block.slopes[slope]);
+  networks_[block.member].evaluate(kernels_, block.evaluations[slope], strands_[block.strand].scratch,
+                                   block.widths(), block.slopes[slope]);
 }
 
 /// For every point, the sum of squares of a scaled error, for each component of the state.

@@ -48,6 +48,9 @@ template <class T>
 struct Block {
   int member, strand;
   long first, rows, width;
+  long uniform_width;  // of rows that hold the same for all points with one time
+
+  Width widths() const { return {width, uniform_width}; }
 
   // The step being tried.
   std::vector<T*> slopes;                  // and that at the end

@@ -45,6 +45,8 @@ UNARY = {
 BINARY = {
     **{name: getattr(np, name) for name in ["add", "subtract", "multiply", "divide", "power", "maximum", "minimum"]},
     **{name: getattr(np, name) for name in ["less", "less_equal", "greater", "greater_equal", "equal", "not_equal"]},
+    "tanh_pull": lambda g, value: g * (1 - value**2),
+    "sigmoid_pull": lambda g, value: g * value * (1 - value),
 }
 
 

@@ -276,6 +276,8 @@ BINARY = {
     "relu_pull": lambda g, v: torch.where(v > 0, g, 0.0),
     "tanh_pull": pull(lambda v: 1 - v * v),
     "sigmoid_pull": pull(lambda v: v * (1 - v)),
+    "tanh_bend": pull(lambda v: -2 * v),
+    "sigmoid_bend": pull(lambda v: 1 - 2 * v),
 }
 
 

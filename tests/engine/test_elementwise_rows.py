@@ -81,3 +81,14 @@ def test_points_are_summed_and_rows_moved(instructions):
         engine.sum_points(a.ctypes.data, stride, 4, WIDTH, sums.ctypes.data, 2, instructions)
         totals = a.sum(1) if stride else np.full(4, a[0].sum())
         np.testing.assert_allclose(sums, np.arange(8) + np.stack([totals, np.zeros(4)], 1).ravel(), rtol=1e-13)
+
+
+@each_set
+@pytest.mark.parametrize("narrow", [WIDTH // 2, WIDTH])
+def test_products_are_summed_over_pieces_of_points(narrow, instructions):
+    for a, _, left in operands(3):
+        for b, _, right in operands(3):
+            out = np.empty((3, narrow))
+            native.extension.fold(a, b, 3, WIDTH, narrow, out.ctypes.data, instructions)
+            expected = (left * right).reshape(3, -1, narrow).sum(1)
+            np.testing.assert_allclose(out, expected, rtol=1e-13, atol=1e-14)

@@ -36,6 +36,8 @@ BINARY = {
     "minimum": torch.minimum,
     "less": lambda a, b: (a < b).to(a),
     "greater_equal": lambda a, b: (a >= b).to(a),
+    "tanh_pull": lambda g, value: g * (1 - value**2),
+    "sigmoid_pull": lambda g, value: g * value * (1 - value),
 }
 
 

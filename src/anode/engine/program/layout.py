@@ -11,7 +11,7 @@ from anode.engine.program.operation import SCALAR, Operation, Run
 from anode.engine.program.program import Program
 from anode.engine.program.pullback import Pullback
 
-KINDS = ("unary", "binary", "select", "sum", "largest", "affine", "pull", "points")
+KINDS = ("unary", "binary", "select", "sum", "largest", "affine", "pull", "points", "fold")
 """The kinds of operations, in the engine's order."""
 ACTIVATIONS = ("none", "relu", "tanh", "softplus", "silu", "gelu")
 """The activations that the engine fuses with an affine map, in its order."""
@@ -36,6 +36,14 @@ class Space(IntEnum):
     """The cotangent of the state."""
     LOOSE = 7
     """Other cotangents."""
+    UNIFORM = 8
+    """Values that depend on time and tensors only, which the pullback finds again."""
+    UNIFORM_COTANGENT = 9
+    """Their cotangents."""
+
+
+SIZED = (Space.KEPT, Space.SCRATCH, Space.COTANGENT, Space.LOOSE, Space.UNIFORM, Space.UNIFORM_COTANGENT)
+"""The spaces whose rows the engine makes room for, in its order."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,9 @@ class Layout:
         loose = []
         for owner in sorted(made):
             rows = values[owner]
-            if rows == slope and not read.intersection(rows):
+            if rows[0] in back.uniform:
+                self._put(Space.UNIFORM, rows)
+            elif rows == slope and not read.intersection(rows):
                 self._put(Space.SLOPE, rows)
             elif pulled.intersection(rows):
                 self._put(Space.KEPT, rows)
@@ -101,7 +111,7 @@ class Layout:
                 loose.append(rows)
         self.copies_slope = not any(space is Space.SLOPE for space, _ in self.place.values())
         for first, count in back.derivatives.items():
-            self._put(Space.KEPT, range(first, first + count))
+            self._put(Space.UNIFORM if first in back.uniform else Space.KEPT, range(first, first + count))
         end = len(program.operations)
         self._share(Space.SCRATCH, loose, list(program.operations), dict.fromkeys(slope, end))
 
@@ -115,12 +125,18 @@ class Layout:
             if owner == 0 or first in taken:
                 continue
             rows = list(range(first, first + program.owner.count(owner)))
-            if owner in mapped:
+            if first in back.uniform:
+                self._put(Space.UNIFORM_COTANGENT, rows)
+            elif owner in mapped:
                 self._put(Space.COTANGENT, rows)
             else:
                 loose.append(rows)
         taken = {*self.place, *(row for rows in loose for row in rows)}
-        loose += [list(op.made) for op in back.operations if op.kind != "points" and op.out not in taken]
+        made = [list(op.made) for op in back.operations if op.kind != "points" and op.out not in taken]
+        for rows in made:
+            if rows[0] in back.uniform:
+                self._put(Space.UNIFORM_COTANGENT, rows)
+        loose += [rows for rows in made if rows[0] not in back.uniform]
         self._share(Space.LOOSE, loose, back.operations, {})
 
     def _share(self, space: Space, blocks: list[list[int]], order: list[Operation], until: dict[int, int]) -> None:
@@ -155,7 +171,7 @@ class Layout:
         return Code(
             dim=program.dim,
             uses_time=program.uses_time,
-            rows=[self.sizes[s] for s in (Space.KEPT, Space.SCRATCH, Space.COTANGENT, Space.LOOSE)],
+            rows=[self.sizes[s] for s in SIZED],
             forward=[self._written(op) for op in forward],
             forward_numbers=[list(op.numbers) for op in forward],
             backward=[self._written(op) for op in back.operations],
@@ -179,13 +195,12 @@ class Layout:
         return copies
 
     def _layer(self, operation: Operation) -> list[int]:
-        """Outputs, inputs, inputs without a cotangent, place of the cotangent, place of the input."""
+        """Outputs, inputs, inputs without a cotangent, place of the cotangent (-1 for none), place of the input."""
         outputs, inputs = operation.weight.shape
         run = operation.inputs[0]
         row = self.back.cotangent(operation.out)
-        cotangent = self.place[row][1] if row in self.back.defined else -1
-        space, offset = self.place[run.first]
-        return [outputs, inputs, int(run.first == 0), cotangent, int(space), offset]
+        cotangent = self.place[row] if row in self.back.defined else (-1, 0)
+        return [outputs, inputs, int(run.first == 0), *map(int, cotangent), *map(int, self.place[run.first])]
 
     def _written(self, op: Operation) -> list[int]:
         names: dict[str, Any] = {"unary": self.unary, "binary": self.binary}

@@ -50,7 +50,8 @@ class Operation:
 
     Attributes:
         kind: ``"unary"``, ``"binary"``, ``"select"``, ``"sum"``, ``"largest"`` or ``"affine"``; in pullbacks also
-            ``"pull"``, an affine map transposed, and ``"points"``, a sum over all points.
+            ``"pull"``, an affine map transposed, ``"points"``, a sum over all points, and ``"fold"``, the product of
+            its inputs (one or two), summed over points into the cotangent of a uniform value.
         out: The first of the rows that it makes, which follow each other.
         rows: How many they are.
         inputs: What it reads.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ FOLDED: dict[str, Callable[..., NDArray[np.float64]]] = {
     "greater_equal": np.greater_equal,
     "equal": np.equal,
     "not_equal": np.not_equal,
+    "tanh_pull": lambda g, value: g * (1 - value**2),
+    "sigmoid_pull": lambda g, value: g * value * (1 - value),
 }
 """Binary functions of literal numbers."""
 
@@ -58,6 +61,20 @@ class Program:
     def uses_time(self) -> bool:
         """Whether the slope depends on time, other than through the state."""
         return 0 in self.slope or any(0 in operation.reads() for operation in self.operations)
+
+    @cached_property
+    def uniform(self) -> frozenset[int]:
+        """The rows that depend on time and tensors only: the same for all points that share a time.
+
+        Values are uniform as a whole or not at all, so that only elementwise operations read both kinds.
+        """
+        varying = {0}
+        for operation in self.operations:
+            if any(row > 0 and self.owner[row] in varying for row in operation.reads()):
+                varying.add(self.owner[operation.out])
+        return frozenset(
+            row for operation in self.operations for row in operation.made if self.owner[row] not in varying
+        )
 
     def __str__(self) -> str:
         return "\n".join(listing(self))

@@ -11,6 +11,8 @@ from anode.engine.program.program import Program
 
 FROM_VALUE = {"relu": "relu_pull", "tanh": "tanh_pull", "sigmoid": "sigmoid_pull", "exp": "multiply"}
 """Functions whose derivative is computed from their value, and how it enters a cotangent."""
+BEND = {"tanh_pull": "tanh_bend", "sigmoid_pull": "sigmoid_bend"}
+"""Those of these that right-hand sides use which differentiate inside, and their derivative by the value."""
 FLAT = {"sign", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal"}
 """Functions whose derivative is zero."""
 
@@ -27,6 +29,8 @@ class Pullback:
         state: The first row of the state's cotangent, which is wanted.
         first: The first row that is no row of the program.
         derivatives: The rows that hold derivatives, and how many.
+        uniform: The rows, of the program and of these operations, that belong to uniform values. The cotangent of such
+            a value is only complete when summed over its entries.
     """
 
     program: Program
@@ -37,6 +41,8 @@ class Pullback:
     def __post_init__(self) -> None:
         program = self.program
         self.first = self.next = len(program.owner)
+        self.uniform = set(program.uniform)
+        self._is_uniform = False  # whether the operation that is pulled back is
         self.slope, self.state = self.rows(program.dim), self.rows(program.dim)
         self.cotangents[0] = self.state - 1  # row 0 is time, whose cotangent nobody wants
         self.defined: set[int] = set(range(self.slope, self.slope + program.dim))
@@ -65,16 +71,18 @@ class Pullback:
                 wanted.update(operation.reads())
         return kept[::-1]
 
-    def rows(self, count: int) -> int:
+    def rows(self, count: int, uniform: bool = False) -> int:
         """The first of some new rows."""
         self.next += count
+        if uniform:
+            self.uniform.update(range(self.next - count, self.next))
         return self.next - count
 
     def cotangent(self, row: int) -> int:
         """The row of a row's cotangent."""
         owner = self.program.owner[row]
         if owner not in self.cotangents:
-            self.cotangents[owner] = self.rows(self.program.owner.count(owner))
+            self.cotangents[owner] = self.rows(self.program.owner.count(owner), row in self.uniform)
         return self.cotangents[owner] + row - self.begin[owner]
 
     def _take_slope(self) -> None:
@@ -82,7 +90,7 @@ class Pullback:
         program, names = self.program, self.program.slope.tolist()
         owner = program.owner[names[0]] if names[0] < SCALAR else 0
         value = [row for row, each in enumerate(program.owner) if each == owner]
-        if owner and names == value and not self._readers.keys() & set(names):
+        if owner and names == value and not (self._readers.keys() | self.uniform) & set(names):
             self.cotangents[owner] = self.slope
             return
         for i, name in enumerate(names):
@@ -95,6 +103,7 @@ class Pullback:
         if not self.defined.intersection(places):
             return operation
         self._fill(places)
+        self._is_uniform = operation.out in self.uniform
         g = Run(places[0], 1)
         if operation.kind == "affine":
             return self._pull_affine(operation, g)
@@ -142,7 +151,7 @@ class Pullback:
         if activation in FROM_VALUE:
             return operation, Run(operation.out, 1)
         if operation.derivative < 0:
-            operation = replace(operation, derivative=self.rows(operation.rows))
+            operation = replace(operation, derivative=self.rows(operation.rows, operation.out in self.uniform))
             self.derivatives[operation.derivative] = operation.rows
             if operation.kind == "affine":
                 self._active[operation.out] = operation
@@ -177,6 +186,10 @@ class Pullback:
                 self._send(b, count, "unary", "negate", [share])
         elif name == "power":
             self._pull_power(operation, g)
+        elif name in BEND:
+            self._send(a, count, "binary", name, [g, b])
+            if self._wants(b):
+                self._send(b, count, "binary", BEND[name], [self._temporary("binary", "multiply", [g, a], count), b])
         elif name in ("maximum", "minimum"):
             wins = "greater" if name == "maximum" else "less"
             half = self._temporary("binary", "multiply", [g, self._literal(0.5)], count)
@@ -212,7 +225,7 @@ class Pullback:
                 self._send(members, length, "unary", "copy", [mine])
                 continue
             largest = self._temporary("binary", "equal", [members, Run(operation.out + group, 0)], length)
-            ties = Operation("sum", self.rows(1), 1, [largest], groups=(0, length, 1))
+            ties = Operation("sum", self.rows(1, self._is_uniform), 1, [largest], groups=(0, length, 1))
             self.operations.append(ties)
             share = self._temporary("binary", "divide", [mine, Run(ties.out, 0)], 1)
             self._send(members, length, "binary", "multiply", [largest, Run(share.first, 0)])
@@ -232,13 +245,27 @@ class Pullback:
         return Run(SCALAR + self.tensors + literals.index(value), 0)
 
     def _temporary(self, kind: str, name: str, inputs: list[Run], count: int) -> Run:
-        made = self.rows(count)
+        made = self.rows(count, self._is_uniform)
         self.operations.append(Operation(kind, made, count, inputs, name))
+        return Run(made, 1)
+
+    def _folded(self, kind: str, name: str, inputs: list[Run], count: int) -> Run:
+        """What an operation on so many rows computes, summed over points."""
+        if name not in ("copy", "multiply"):
+            inputs = [self._temporary(kind, name, inputs, count)]
+        made = self.rows(count, uniform=True)
+        self.operations.append(Operation("fold", made, count, inputs))
         return Run(made, 1)
 
     def _send(self, run: Run, count: int, kind: str, name: str, inputs: list[Run]) -> None:
         """Add a contribution, computed by an operation on so many rows, to the cotangents of what was read."""
         if not self._wants(run):
+            return
+        if run.first in self.uniform and not self._is_uniform:
+            part = self._folded(kind, name, inputs, count)
+            self._is_uniform = True
+            self._send(run, count, "unary", "copy", [part])
+            self._is_uniform = False
             return
         if run.is_scalar or (run.step == 0 and count > 1):
             part = inputs[0] if name == "copy" else self._temporary(kind, name, inputs, count)

@@ -82,8 +82,8 @@ def _layer_norm(
 
 
 PULLBACKS: dict[str, Handler] = {
-    "tanh_backward": lambda op, g, result: g * (1.0 - result.unary("square")),
-    "sigmoid_backward": lambda op, g, result: g * (result * (1.0 - result)),
+    "tanh_backward": lambda op, g, result: g.binary("tanh_pull", result),
+    "sigmoid_backward": lambda op, g, result: g.binary("sigmoid_pull", result),
     "threshold_backward": lambda op, g, x, bound: x.binary("greater", bound).choose(g, 0.0),
     "leaky_relu_backward": lambda op, g, x, slope, is_result: x.binary("greater", 0.0).choose(g, g * slope),
     "log_sigmoid_backward": lambda op, g, x, buffer: g * (-x).unary("sigmoid"),
