@@ -69,7 +69,9 @@ void affine_with(const Layer<T>& layer, const T* x, long width, T* out, T* deriv
         }
     }
   }
-  if constexpr (!is_cheap(A))  // one after the other they overlap; between products each would wait for itself
+  if constexpr (A == Activation::tanh)
+    hyperbolic_tangents<T>(out, layer.outputs * width);
+  else if constexpr (!is_cheap(A))  // one after the other they overlap; between products each would wait for itself
     for (long at = 0; at < layer.outputs * width; at += kLanes<T>)
       store(out + at, activate<T, A>(load(out + at), keeps_derivative(A) && derivative ? derivative + at : nullptr));
 }
