@@ -7,14 +7,50 @@
 namespace anode {
 namespace ANODE_ISA {
 
+/// With |x| = n log(2) / 2 + r, s = 2^n and t = tanh(r), tanh(|x|) = ((s - 1) + (s + 1) t) / ((s + 1) + (s - 1) t).
+/// The polynomial of tanh has half as many terms as that of the exponential: this takes 0.8 of the time. For n > 0 the
+/// quotient is 1 - 2 / s + (2 / s + (4 - 2 / s) t) / ((s + 1) + (s - 1) t), whose rounded part is small.
+template <class T>
+struct Tangent {
+  V<T> t, shifted;  // the lowest bits of `shifted` are those of n
+
+  Tangent() = default;
+  explicit ANODE_INLINE Tangent(V<T> x) {
+    using S = Simd<T>;
+    V<T> a = absolute<T>(x);
+    a = a > S::tanh_largest ? splat<T>(S::tanh_largest) : a;
+    shifted = a * (2 * S::log2e) + S::round;
+    const V<T> n = shifted - S::round, r = a - n * S::half_ln2, z = r * r;
+    t = r + (polynomial<T>(z, S::tanh_powers) * (r * z) - n * S::half_ln2_low);
+  }
+
+  /// tanh(|x|) with the sign of x.
+  ANODE_INLINE V<T> of(V<T> x) const {
+    const V<T> s = Exponent<T>::scale((I<T>)shifted), d = Exponent<T>::scale(1 - (I<T>)shifted);  // 2 / s
+    const auto far = shifted != Simd<T>::round;
+    const V<T> part = (4 - d) * t + (far ? d : V<T>{}), start = far ? 1 - d : V<T>{};
+    return with_sign_of<T>(start + part / ((s - 1) * t + (s + 1)), x);
+  }
+};
+
 template <class T>
 ANODE_INLINE V<T> hyperbolic_tangent(V<T> x) {
-  V<T> argument = absolute<T>(x) * -2;
-  argument = argument < Simd<T>::expm1_lowest ? splat<T>(Simd<T>::expm1_lowest) : argument;
-  const Exponent<T> e(argument);
-  const V<T> scale = e.scale(e.whole - 1), half = (e.r + e.rest) * scale + scale;  // e^(-2 |x|) / 2
-  V<T> small, sum = half_complement<T>(e, scale, small);
-  return with_sign_of<T>((sum + small) / (half + T(0.5)), x);
+  return Tangent<T>(x).of(x);
+}
+
+/// The same in place for `count` numbers, a multiple of kLanes. Each operation of one tanh waits for the one before,
+/// and a processor looks only some hundred operations ahead: with all first halves before all second halves it finds
+/// work in more vectors, which takes 0.77 of the time.
+template <class T>
+ANODE_INLINE void hyperbolic_tangents(T* x, long count) {
+  constexpr int most = 32;
+  Tangent<T> halves[most];
+  for (long first = 0; first < count; first += most * kLanes<T>) {
+    const long left = (count - first) / kLanes<T>, vectors = left < most ? left : most;
+    T* at = x + first;
+    for (long i = 0; i < vectors; ++i) halves[i] = Tangent<T>(load(at + i * kLanes<T>));
+    for (long i = 0; i < vectors; ++i) store(at + i * kLanes<T>, halves[i].of(load(at + i * kLanes<T>)));
+  }
 }
 
 /// 1 / (1 + 2^n (1 + r)) = 2^-n / (2^-n + 1 + r); 0 where 2^-n is subnormal.
