@@ -34,6 +34,9 @@ UNFILLED = frozenset(["empty", "empty_like", "empty_strided", "empty_permuted", 
 # They hand values to Python, where a recording cannot follow them.
 READS_VALUES = frozenset(["_local_scalar_dense", "is_nonzero", "equal", "nonzero", "item", "masked_select", "_unique2"])
 
+# It is marked as drawing random numbers, which it would do for dropout only. torch has none of it on the CPU.
+EXACT_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+
 # They change a tensor's shape, not its memory.
 RESHAPES = frozenset(["squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_", "detach_"])
 
@@ -179,7 +182,7 @@ class Recorder(TorchDispatchMode):
         name = operation_name(func)
         if any(kind not in (Tensor, torch.nn.Parameter) for kind in types):
             self.refuse(f"f uses a tensor subclass ({types[0].__name__})")
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if torch.Tag.nondeterministic_seeded in func.tags and name != EXACT_ATTENTION:
             self.refuse(f"f draws random numbers ({_label(func)})")
         fresh = "made" if name == "lift_fresh" else "outside"
         refs = mapped((args, list(kwargs.values())), Tensor, lambda x: self.ref(x, fresh))
@@ -207,11 +210,13 @@ class Recorder(TorchDispatchMode):
 
     def _targets(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Ref, ...]:
         """Which existing tensors an operation writes to; refuse if f does not own them."""
-        if not func._schema.is_mutable:
+        statistics = ("running_mean", "running_var") if operation_name(func) == "native_batch_norm" and args[5] else ()
+        if not func._schema.is_mutable and not statistics:
             return ()
         targets = []
         for place, argument in enumerate(func._schema.arguments):
-            if argument.alias_info is not None and argument.alias_info.is_write:
+            written = argument.alias_info is not None and argument.alias_info.is_write
+            if written or argument.name in statistics:  # which its schema does not tell
                 given = args[place] if place < len(args) else kwargs.get(argument.name)
                 targets += [x for x in leaves(given) if isinstance(x, Ref)]
         for x in targets:

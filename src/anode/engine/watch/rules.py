@@ -138,8 +138,11 @@ HIDDEN_WRITES = frozenset({"__delattr__", "__dict__", "__setattr__", "__setstate
 
 
 def is_clean(module: str | None) -> bool:
-    """Whether a module of this name belongs to torch or to anode, whose functions only compute unless named here."""
-    return (module or "").partition(".")[0] in ("torch", "anode")
+    """Whether a module of this name belongs to torch or to anode, whose functions only compute unless named here.
+
+    So does ``opt_einsum``, which `torch.einsum` asks for an order if it is installed.
+    """
+    return (module or "").partition(".")[0] in ("torch", "anode", "opt_einsum")
 
 
 def is_standard(module: str | None) -> bool:
