@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from anode.engine.trace.calls import Calls
 
 # They look at the shape of what they are given, not at its values.
 SHAPE_ONLY = frozenset(
@@ -39,10 +40,6 @@ EXACT_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 
 # They change a tensor's shape, not its memory.
 RESHAPES = frozenset(["squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_", "detach_"])
-
-
-# They give tensors whose gradients end there.
-DETACHING = (Tensor.detach, Tensor.detach_, torch.detach, torch.detach_, Tensor.data.__get__)  # type: ignore[attr-defined]
 
 
 class Untraceable(Exception):  # noqa: N818  (an answer, not a mistake)
@@ -242,18 +239,6 @@ class Recorder(TorchDispatchMode):
         self.events.append(Event(func, named[0], named[1], reads, outs, writes, values))
 
 
-class Detaching(TorchFunctionMode):
-    """Notices whether f itself detaches tensors. A recorder cannot tell: autograd does so as well, to save outputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.happened = False
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.happened = self.happened or func in DETACHING
-        return func(*args, **(kwargs or {}))
-
-
 def _label(func: Any) -> str:
     return f"{func.namespace}.{operation_name(func)}"
 
@@ -271,6 +256,7 @@ class Recording:
         given, returned: The tensors that these are.
         alive: Everything that holds the memory that the recording names.
         stops_gradients: Whether f detached something or computed while autograd was off, as an autograd.Function does.
+        calls: Which functions f called.
     """
 
     batch: int
@@ -282,6 +268,7 @@ class Recording:
     returned: tuple[Tensor, ...]
     alive: list[Any]
     stops_gradients: bool
+    calls: Calls
 
 
 def record(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batch: int, t: Tensor) -> Recording:
@@ -297,9 +284,9 @@ def record(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batc
     Raises:
         Untraceable: If f does what a recording cannot follow.
     """
-    recorder, detaching = Recorder([*states, t]), Detaching()
+    recorder, calls = Recorder([*states, t]), Calls()
     try:
-        with torch.inference_mode(False), torch.enable_grad(), recorder, detaching:
+        with torch.inference_mode(False), torch.enable_grad(), recorder, calls:
             result = f(t, tuple(states) if is_tuple else states[0])
     except Exception as error:
         why = f"f raises {type(error).__name__} when it is recorded: {str(error).splitlines()[0] if str(error) else ''}"
@@ -324,5 +311,6 @@ def record(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batc
         (*states, t),
         results,
         recorder.alive,
-        recorder.stops_gradients or detaching.happened,
+        recorder.stops_gradients or calls.detached,
+        calls,
     )

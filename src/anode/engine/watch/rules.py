@@ -93,8 +93,13 @@ _TORCH_EFFECTS = frozenset(
         "use_deterministic_algorithms",
     ]
 )
-_TORCH_READS = frozenset(["__dlpack__", "__format__", "__repr__", "data_ptr", "storage", "tolist", "untyped_storage"])
-"""Methods that hand values to Python without an operation."""
+_TORCH_READS = frozenset(
+    [
+        *("__dlpack__", "__format__", "__repr__", "data_ptr", "storage", "tolist", "untyped_storage"),
+        *("get_num_threads", "is_grad_enabled", "is_inference", "is_inference_mode_enabled"),
+    ]
+)
+"""What hands values to Python without an operation, and what may tell a solve from a recording."""
 _TORCH_EFFECT_MODULES = (
     "torch.distributed",
     "torch.hub",
