@@ -81,8 +81,7 @@ def number_obstacle(known: Known, problem: Problem) -> str:
         if example.group_dims:
             t = t.expand(points, *[1] * (1 if example.is_tuple else states[0].ndim - 1))
         counts = [counter.count() for counter in known.counters]
-        with torch.no_grad():
-            calls = calls_of(f, t, states if example.is_tuple else states[0])
+        calls = calls_of(f, t, states if example.is_tuple else states[0])
         for counter, count in zip(known.counters, counts, strict=True):
             counter.reset(count)
         return calls

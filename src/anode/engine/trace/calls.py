@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from anode.engine.trace.modes import under
 from anode.engine.watch.rules import is_clean
 
 # They give tensors whose gradients end there.
@@ -106,12 +107,17 @@ def elsewhere(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, t
     for change, recording in ((stored, False), (computed, True)):
         with torch.inference_mode(False), torch.set_grad_enabled(recording):
             y, time = tuple(change(x.detach()) for x in states), change(t.detach())
-            yield calls_of(f, time, y if is_tuple else y[0])
+            calls = calls_of(f, time, y if is_tuple else y[0], recording)
+        yield calls
 
 
-def calls_of(f: Callable[..., Any], t: Tensor, y: Any) -> Calls:
-    """Call f and note what it calls."""
+def calls_of(f: Callable[..., Any], t: Tensor, y: Any, recording: bool = False) -> Calls:
+    """Call f, with autograd or without, and note what it calls."""
     calls = Calls()
-    with calls:
-        f(t, y)
+
+    def call() -> None:
+        with torch.set_grad_enabled(recording):
+            f(t, y)
+
+    under((calls,), call)
     return calls

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from anode.engine.trace.calls import Calls
+from anode.engine.trace.modes import under
 
 # They look at the shape of what they are given, not at its values.
 SHAPE_ONLY = frozenset(
@@ -187,6 +188,10 @@ class Recorder(TorchDispatchMode):
         reads = () if name in SHAPE_ONLY else tuple(x for x in leaves(refs) if isinstance(x, Ref))
         if name in READS_VALUES and any(self.storages[x.storage].origin != "made" or self._moves(x) for x in reads):
             self.refuse(f"f reads values into Python ({_label(func)})")
+        if name == "index" and any(x.dtype == torch.bool and self._moves(x) for x in reads):
+            self.refuse(
+                f"f picks elements by a mask that depends on the state or time ({_label(func)}): use torch.where"
+            )
         if not torch.is_grad_enabled() and any(x.dtype.is_floating_point for x in reads):
             self.stops_gradients = True
         writes = self._targets(func, *named)
@@ -286,8 +291,7 @@ def record(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batc
     """
     recorder, calls = Recorder([*states, t]), Calls()
     try:
-        with torch.inference_mode(False), torch.enable_grad(), recorder, calls:
-            result = f(t, tuple(states) if is_tuple else states[0])
+        result = under((recorder, calls), lambda: f(t, tuple(states) if is_tuple else states[0]))
     except Exception as error:
         why = f"f raises {type(error).__name__} when it is recorded: {str(error).splitlines()[0] if str(error) else ''}"
         raise Untraceable(recorder.obstacle or why) from error

@@ -207,6 +207,8 @@ class Reach:
     def _network(self, module: nn.Module) -> None:
         if isinstance(module, torch.jit.ScriptModule):
             raise UnwatchableError("f uses a module compiled by torch.jit")
+        if type(module).__module__.startswith("torch._dynamo"):
+            raise UnwatchableError("f uses a module compiled by torch.compile")
         for name in (*_STORES, *_HOOKS):
             contents = module.__dict__[name]
             if name in _HOOKS and contents:
@@ -244,6 +246,8 @@ class Reach:
             self._waiting.append(value.__self__)
 
     def _function(self, function: FunctionType) -> None:
+        if "_torchdynamo_orig_callable" in function.__dict__:
+            raise UnwatchableError("f uses a function compiled by torch.compile")
         self.codes.add(function.__code__)
         self._functions.setdefault(function.__code__, []).append(function)
         if is_clean(function.__globals__.get("__name__")):  # not announced when it runs
