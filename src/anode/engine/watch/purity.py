@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from anode.engine.watch.bytecode import Path, Store, nested, strings, summarize
 from anode.engine.watch.guard import ABSENT, Change, Guard
-from anode.engine.watch.reach import Reach, UnwatchableError
+from anode.engine.watch.names import UnwatchableError
+from anode.engine.watch.reach import Reach
 from anode.engine.watch.rules import HIDDEN_WRITES, is_clean, is_standard, method_obstacle, numpy_obstacle, use_obstacle
 
 T = TypeVar("T")
