@@ -703,6 +703,13 @@ def test_objects_that_cannot_be_watched_are_obstacles():
     refused(lambda t, y: y * nest[0][0][0], "more than 2000")
 
 
+def test_what_torch_compile_has_compiled_is_an_obstacle():
+    module = torch.compile(torch.nn.Linear(2, 2), backend="eager")
+    assert observe(module, lambda: None).obstacle == "f uses a module compiled by torch.compile"
+    function = torch.compile(lambda t, y: -y, backend="eager")
+    assert observe(function, lambda: None).obstacle == "f uses a function compiled by torch.compile"
+
+
 def test_hooks_are_obstacles():
     f = Net()
     handle = f.layers[0].register_forward_hook(lambda *_: None)

@@ -208,6 +208,12 @@ def test_batch_statistics_stay_as_they_are():
     assert (norm.running_mean == 0).all()
 
 
+def test_elements_that_a_mask_picks_are_refused_with_the_reason():
+    with pytest.raises(Untraceable, match="by a mask that depends on the state or time"):
+        traced(lambda t, y: -y * y[y > 0].sum(), points(3))
+    assert_agrees(lambda t, y: -y * y[:, torch.tensor([True, False, True])].sum(1, keepdim=True), points(3))
+
+
 def test_an_obstacle_that_f_catches_is_not_forgotten():
     def f(t, y):
         try:

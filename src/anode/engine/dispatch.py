@@ -7,9 +7,11 @@ from torch import Tensor
 
 from anode.engine import native
 from anode.engine.compiled import Compiled
-from anode.engine.compiling import compiled, is_tried, known_of
-from anode.engine.known import memory_of
+from anode.engine.compiling import Example, compiled, components, is_tried, known_of
+from anode.engine.known import Known, memory_of
+from anode.engine.mapped import Mapped
 from anode.engine.perceptron import Transparent
+from anode.engine.trace.calls import Calls, calls_of
 from anode.ode.gradient import Gradient
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution
@@ -47,7 +49,8 @@ def traced(problem: Problem, gradient: Gradient) -> Solution | None:
             problem.obstacle = known.obstacle
             return None
         field = compiled(known, problem)
-        problem.obstacle = "" if field is known.compiled else native.unfit(field, problem.y0)
+        unfit = "" if field is known.compiled else native.unfit(field, problem.y0)
+        problem.obstacle = unfit or number_obstacle(known, problem)
         if problem.obstacle:
             return None
         known.keep(field)
@@ -63,6 +66,29 @@ def traced(problem: Problem, gradient: Gradient) -> Solution | None:
         return solution
     problem.obstacle = problem.obstacle or "f does not compute what was traced of it"
     return None
+
+
+def number_obstacle(known: Known, problem: Problem) -> str:
+    """Say that f computes something else with as many points as there are; empty if it does not."""
+    if known.traced is None or known.traced.numbers is None or known.first is not None:
+        return ""
+    f = problem.f
+    example = Example(components(problem), problem.packing.is_tuple, problem.plan.times[0], problem.plan.group_dims)
+    example, f = example.of_member(f), f.member().f if isinstance(f, Mapped) else f
+    states = tuple(x.detach() for x in example.states)
+    points = len(states[0])
+
+    def call() -> Calls:
+        t = torch.tensor(example.t, dtype=states[0].dtype)
+        if example.group_dims:
+            t = t.expand(points, *[1] * (1 if example.is_tuple else states[0].ndim - 1))
+        counts = [counter.count() for counter in known.counters]
+        calls = calls_of(f, t, states if example.is_tuple else states[0])
+        for counter, count in zip(known.counters, counts, strict=True):
+            counter.reset(count)
+        return calls
+
+    return known.traced.numbers.obstacle(points, call)
 
 
 def first_slope(problem: Problem) -> Tensor:

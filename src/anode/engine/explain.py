@@ -11,7 +11,7 @@ from torch import Tensor
 from anode.engine import native
 from anode.engine.compiled import Compiled
 from anode.engine.compiling import compiled, components, known_of
-from anode.engine.dispatch import described
+from anode.engine.dispatch import described, number_obstacle
 from anode.engine.known import Known
 from anode.engine.naming import Names
 from anode.engine.program.layout import Layout, Space
@@ -127,7 +127,7 @@ def explain(f: Callable[[Tensor, Any], Any], y0: State, t: float = 0.0) -> Expla
     if problem.slope is not None:  # f was called once beyond what tracing counts
         for counter in known.counters:
             counter.advance(-1)
-    obstacle = known.obstacle or native.unfit(compiled(known, problem), problem.y0)
+    obstacle = known.obstacle or native.unfit(compiled(known, problem), problem.y0) or number_obstacle(known, problem)
     if obstacle:
         return Explanation(Engine(obstacle))
     return _of_traced(known, problem, names)

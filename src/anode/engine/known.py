@@ -18,8 +18,8 @@ from anode.engine.program.program import Program
 from anode.engine.sequential import SequentialField
 from anode.engine.trace.tracing import Traced
 from anode.engine.watch.guard import Guard, can_swap, same
+from anode.engine.watch.names import MEMORY
 from anode.engine.watch.purity import Counter as CallCounter
-from anode.engine.watch.reach import MEMORY
 from anode.recent import Recent
 
 Rate = Callable[..., Any]

@@ -11,7 +11,9 @@ from torch import Tensor
 
 from anode.engine.program.operation import Rows
 from anode.engine.program.program import Builder
+from anode.engine.trace.activations import ACTIVATIONS
 from anode.engine.trace.dependence import LITERAL, MOVING, PARAMETRIC, Dependence
+from anode.engine.trace.functions import FUNCTIONS
 from anode.engine.trace.movements import MOVEMENTS, move
 from anode.engine.trace.operations import OPERATIONS, Operation
 from anode.engine.trace.products import PRODUCTS
@@ -22,7 +24,7 @@ from anode.engine.trace.reductions import REDUCTIONS
 from anode.engine.trace.replay import Captured, Derived, needed
 from anode.engine.trace.shadow import Layout, Order, Shadow
 
-HANDLERS = {**OPERATIONS, **REDUCTIONS, **PRODUCTS, **PULLBACKS}
+HANDLERS = {**OPERATIONS, **ACTIVATIONS, **FUNCTIONS, **REDUCTIONS, **PRODUCTS, **PULLBACKS}
 # On masks they are logical operations.
 MASKS = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor", "add": "logical_or"}
 MASKS |= {"bitwise_not": "logical_not", "__and__": "logical_and", "__or__": "logical_or", "__xor__": "logical_xor"}

@@ -55,7 +55,8 @@ class Operation:
         return axes
 
 
-def _unary(name: str) -> Handler:
+def unary(name: str) -> Handler:
+    """A function that the engine has."""
     return lambda op, x: x.unary(name)
 
 
@@ -119,10 +120,16 @@ def _fixed_power(x: Quantity, exponent: float) -> Quantity:
     return half if exponent % 2 == 0 or exponent == 1 else half * x
 
 
-def _clamp(op: Operation, x: Quantity, low: Number | None = None, high: Number | None = None, **names: Any) -> Quantity:
+def clamp(op: Operation, x: Quantity, low: Number | None = None, high: Number | None = None, **names: Any) -> Quantity:
+    """Keep numbers within bounds, which may be missing."""
     low, high = names.get("min", low), names.get("max", high)
     x = x if low is None else x.binary("maximum", low)
     return x if high is None else x.binary("minimum", high)
+
+
+def _chosen(a: Quantity, b: Quantity, order: str) -> Quantity:
+    """The one that comes first, and the other one where one is NaN. Gradients reach only the one that is chosen."""
+    return a.binary(order, b).binary("maximum", b.binary("not_equal", b)).choose(a, b)
 
 
 def truth(x: Number, op: Operation) -> Quantity:
@@ -131,90 +138,16 @@ def truth(x: Number, op: Operation) -> Quantity:
     return x if x.dtype == torch.bool else x.binary("not_equal", 0.0)
 
 
-def _elu(op: Operation, x: Quantity, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Quantity:
-    if input_scale == 1:
-        return x.unary("elu", alpha) * scale
-    below = (x.binary("minimum", 0.0) * input_scale).unary("expm1") * alpha
-    return x.binary("greater", 0.0).choose(x, below) * scale
-
-
-def _softplus(op: Operation, x: Quantity, beta: float = 1, threshold: float = 20) -> Quantity:
-    return x.unary("softplus", beta, threshold)
-
-
-def _log_sigmoid(op: Operation, x: Quantity) -> tuple[Quantity, Quantity]:
-    decay = (-x.unary("absolute")).unary("exp")  # torch keeps it for the backward pass
-    return x.binary("minimum", 0.0) - decay.unary("log1p"), decay
-
-
-def _gelu(op: Operation, x: Quantity, approximate: str = "none") -> Quantity:
-    return x.unary("gelu" if approximate == "none" else "gelu_tanh")
-
-
-def _logaddexp(op: Operation, a: Quantity, b: Quantity) -> Quantity:
-    return a.binary("maximum", b) + (-(a - b).unary("absolute")).unary("exp").unary("log1p")
-
-
-def _glu(op: Operation, x: Quantity, dim: int = -1) -> Quantity:
-    (axis,) = op.axes(x, dim)
-    first, second = np.split(x.rows, 2, axis)
-    return x.like(first) * x.like(second).unary("sigmoid")
-
-
 def _where(op: Operation, condition: Quantity, yes: Number, no: Number) -> Quantity:
     return condition.choose(yes, no)
 
 
-_LN2, _LN10 = math.log(2.0), math.log(10.0)
-
 OPERATIONS: dict[str, Handler] = {
-    **{
-        name: _unary(name)
-        for name in [
-            "relu",
-            "tanh",
-            "sigmoid",
-            "silu",
-            "exp",
-            "expm1",
-            "log",
-            "log1p",
-            "sqrt",
-            "rsqrt",
-            "reciprocal",
-            "sin",
-            "cos",
-            "tan",
-            "square",
-            "erf",
-            "sinh",
-            "cosh",
-            "atan",
-            "sign",
-        ]
-    },
-    "neg": _unary("negate"),
-    "abs": _unary("absolute"),
-    "sgn": _unary("sign"),
+    **{name: unary(name) for name in ["sqrt", "rsqrt", "reciprocal", "square", "sign"]},
+    "neg": unary("negate"),
+    "abs": unary("absolute"),
+    "sgn": unary("sign"),
     "positive": lambda op, x: x,
-    "log2": lambda op, x: x.unary("log") * (1 / _LN2),
-    "log10": lambda op, x: x.unary("log") * (1 / _LN10),
-    "exp2": lambda op, x: (x * _LN2).unary("exp"),
-    "erfc": lambda op, x: 1.0 - x.unary("erf"),
-    "softplus": _softplus,
-    "log_sigmoid_forward": _log_sigmoid,
-    "gelu": _gelu,
-    "elu": _elu,
-    "celu": lambda op, x, alpha=1.0: _elu(op, x, alpha, 1.0, 1.0 / alpha),
-    "selu": lambda op, x: _elu(op, x, 1.6732632423543772, 1.0507009873554805),
-    "leaky_relu": lambda op, x, slope=0.01: x.unary("leaky_relu", slope),
-    "_prelu_kernel": lambda op, x, weight: x.binary("greater", 0.0).choose(x, x * weight),
-    "mish": lambda op, x: x * x.unary("softplus", 1.0, 20.0).unary("tanh"),
-    "hardtanh": lambda op, x, low=-1.0, high=1.0: _clamp(op, x, low, high),
-    "hardsigmoid": lambda op, x: _clamp(op, x + 3.0, 0.0, 6.0) * (1 / 6),
-    "hardswish": lambda op, x: x * _clamp(op, x + 3.0, 0.0, 6.0) * (1 / 6),
-    "threshold": lambda op, x, bound, value: x.binary("greater", bound).choose(x, value),
-    "glu": _glu,
     "add": _add,
     "sub": _subtract,
     "rsub": lambda op, a, b, alpha=1: _subtract(op, b, a, alpha),
@@ -223,11 +156,11 @@ OPERATIONS: dict[str, Handler] = {
     "pow": _pow,
     "maximum": _compared("maximum"),
     "minimum": _compared("minimum"),
-    "clamp": _clamp,
-    "clamp_min": lambda op, x, low: _clamp(op, x, low),
-    "clamp_max": lambda op, x, high: _clamp(op, x, None, high),
-    "hypot": lambda op, a, b: (a.unary("square") + b.unary("square")).unary("sqrt"),
-    "logaddexp": _logaddexp,
+    "fmax": lambda op, a, b: _chosen(a, b, "greater_equal"),
+    "fmin": lambda op, a, b: _chosen(a, b, "less_equal"),
+    "clamp": clamp,
+    "clamp_min": lambda op, x, low: clamp(op, x, low),
+    "clamp_max": lambda op, x, high: clamp(op, x, None, high),
     "lerp": lambda op, a, b, weight: a + (b - a) * weight,
     "addcmul": lambda op, x, a, b, value=1: x + a * b * value,
     "addcdiv": lambda op, x, a, b, value=1: x + a / b * value,
@@ -237,6 +170,7 @@ OPERATIONS: dict[str, Handler] = {
     "ge": _compared("greater_equal"),
     "eq": _compared("equal"),
     "ne": _compared("not_equal"),
+    "heaviside": lambda op, x, at_zero: x.binary("equal", 0.0).choose(at_zero, x.binary("greater", 0.0)),
     "isnan": lambda op, x: x.binary("not_equal", x),
     "logical_not": lambda op, x: 1.0 - truth(x, op),
     "logical_and": lambda op, a, b: truth(a, op) * truth(b, op),

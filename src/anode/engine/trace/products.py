@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+import torch
 
 from anode.engine.trace.operations import Handler, Operation
 from anode.engine.trace.quantity import Quantity
+from anode.engine.trace.record import EXACT_ATTENTION
+from anode.engine.trace.reductions import safe_softmax
 
 
 def _turned(x: Quantity) -> Quantity:
@@ -81,6 +85,42 @@ def _add_outer(op: Operation, x: Quantity, a: Quantity, b: Quantity, **scales: A
     return _vector(a) * b * scales.get("alpha", 1) + x * scales.get("beta", 1)
 
 
+def _bilinear(
+    op: Operation, a: Quantity, weight: Quantity, b: Quantity, one: Any, two: Any, three: Any, over: Any, *rest: Any
+) -> Quantity:
+    """What `nn.Bilinear` calls: a [n, i], weight [o, i, j] and b [n, j] give [n, o]."""
+    if (list(one), list(two), list(three), list(over)) != ([1, 3], [0], [1, 2], [2, 3]) or not weight.fixed:
+        raise op.missing()
+    outputs, width, _ = weight.shape
+    op.axes(a, 1)
+    op.axes(b, 1)
+    products = b.builder.linear(b.rows, weight.rows.reshape(outputs * width, -1))
+    return (a.like(a.rows[:, None, :]) * a.like(products.reshape(-1, outputs, width))).sum((2,))
+
+
+def _attention(
+    op: Operation,
+    query: Quantity,
+    key: Quantity,
+    value: Quantity,
+    dropout: float = 0.0,
+    is_causal: bool = False,
+    attn_mask: Quantity | None = None,
+    scale: float | None = None,
+) -> tuple[Quantity, None]:
+    """The attention of tokens [..., tokens, features] to those of the same point."""
+    op.axes(query, (-2, -1))
+    op.axes(key, (-2, -1))
+    scores = _multiplied(op, query, _turned(key)) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        seen = np.tri(query.shape[-2], key.shape[-2])
+        scores = scores.like(op.builder.numbers(seen)).choose(scores, -math.inf)
+    if attn_mask is not None:
+        masks = attn_mask.dtype == torch.bool
+        scores = attn_mask.choose(scores, -math.inf) if masks else scores + attn_mask
+    return _multiplied(op, safe_softmax(op, scores, -1), value), None
+
+
 PRODUCTS: dict[str, Handler] = {
     "mm": _matmul,
     "bmm": _matmul,
@@ -93,4 +133,6 @@ PRODUCTS: dict[str, Handler] = {
     "dot": _dot,
     "vdot": _dot,
     "linear": _linear,
+    "_trilinear": _bilinear,
+    EXACT_ATTENTION: _attention,
 }

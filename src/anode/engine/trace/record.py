@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from anode.engine.trace.calls import Calls
+from anode.engine.trace.modes import under
 
 # They look at the shape of what they are given, not at its values.
 SHAPE_ONLY = frozenset(
@@ -34,12 +36,11 @@ UNFILLED = frozenset(["empty", "empty_like", "empty_strided", "empty_permuted", 
 # They hand values to Python, where a recording cannot follow them.
 READS_VALUES = frozenset(["_local_scalar_dense", "is_nonzero", "equal", "nonzero", "item", "masked_select", "_unique2"])
 
+# It is marked as drawing random numbers, which it would do for dropout only. torch has none of it on the CPU.
+EXACT_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+
 # They change a tensor's shape, not its memory.
 RESHAPES = frozenset(["squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_", "detach_"])
-
-
-# They give tensors whose gradients end there.
-DETACHING = (Tensor.detach, Tensor.detach_, torch.detach, torch.detach_, Tensor.data.__get__)  # type: ignore[attr-defined]
 
 
 class Untraceable(Exception):  # noqa: N818  (an answer, not a mistake)
@@ -179,7 +180,7 @@ class Recorder(TorchDispatchMode):
         name = operation_name(func)
         if any(kind not in (Tensor, torch.nn.Parameter) for kind in types):
             self.refuse(f"f uses a tensor subclass ({types[0].__name__})")
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if torch.Tag.nondeterministic_seeded in func.tags and name != EXACT_ATTENTION:
             self.refuse(f"f draws random numbers ({_label(func)})")
         fresh = "made" if name == "lift_fresh" else "outside"
         refs = mapped((args, list(kwargs.values())), Tensor, lambda x: self.ref(x, fresh))
@@ -187,6 +188,10 @@ class Recorder(TorchDispatchMode):
         reads = () if name in SHAPE_ONLY else tuple(x for x in leaves(refs) if isinstance(x, Ref))
         if name in READS_VALUES and any(self.storages[x.storage].origin != "made" or self._moves(x) for x in reads):
             self.refuse(f"f reads values into Python ({_label(func)})")
+        if name == "index" and any(x.dtype == torch.bool and self._moves(x) for x in reads):
+            self.refuse(
+                f"f picks elements by a mask that depends on the state or time ({_label(func)}): use torch.where"
+            )
         if not torch.is_grad_enabled() and any(x.dtype.is_floating_point for x in reads):
             self.stops_gradients = True
         writes = self._targets(func, *named)
@@ -207,11 +212,13 @@ class Recorder(TorchDispatchMode):
 
     def _targets(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Ref, ...]:
         """Which existing tensors an operation writes to; refuse if f does not own them."""
-        if not func._schema.is_mutable:
+        statistics = ("running_mean", "running_var") if operation_name(func) == "native_batch_norm" and args[5] else ()
+        if not func._schema.is_mutable and not statistics:
             return ()
         targets = []
         for place, argument in enumerate(func._schema.arguments):
-            if argument.alias_info is not None and argument.alias_info.is_write:
+            written = argument.alias_info is not None and argument.alias_info.is_write
+            if written or argument.name in statistics:  # which its schema does not tell
                 given = args[place] if place < len(args) else kwargs.get(argument.name)
                 targets += [x for x in leaves(given) if isinstance(x, Ref)]
         for x in targets:
@@ -237,18 +244,6 @@ class Recorder(TorchDispatchMode):
         self.events.append(Event(func, named[0], named[1], reads, outs, writes, values))
 
 
-class Detaching(TorchFunctionMode):
-    """Notices whether f itself detaches tensors. A recorder cannot tell: autograd does so as well, to save outputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.happened = False
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.happened = self.happened or func in DETACHING
-        return func(*args, **(kwargs or {}))
-
-
 def _label(func: Any) -> str:
     return f"{func.namespace}.{operation_name(func)}"
 
@@ -266,6 +261,7 @@ class Recording:
         given, returned: The tensors that these are.
         alive: Everything that holds the memory that the recording names.
         stops_gradients: Whether f detached something or computed while autograd was off, as an autograd.Function does.
+        calls: Which functions f called.
     """
 
     batch: int
@@ -277,6 +273,7 @@ class Recording:
     returned: tuple[Tensor, ...]
     alive: list[Any]
     stops_gradients: bool
+    calls: Calls
 
 
 def record(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batch: int, t: Tensor) -> Recording:
@@ -292,10 +289,9 @@ def record(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batc
     Raises:
         Untraceable: If f does what a recording cannot follow.
     """
-    recorder, detaching = Recorder([*states, t]), Detaching()
+    recorder, calls = Recorder([*states, t]), Calls()
     try:
-        with torch.inference_mode(False), torch.enable_grad(), recorder, detaching:
-            result = f(t, tuple(states) if is_tuple else states[0])
+        result = under((recorder, calls), lambda: f(t, tuple(states) if is_tuple else states[0]))
     except Exception as error:
         why = f"f raises {type(error).__name__} when it is recorded: {str(error).splitlines()[0] if str(error) else ''}"
         raise Untraceable(recorder.obstacle or why) from error
@@ -319,5 +315,6 @@ def record(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batc
         (*states, t),
         results,
         recorder.alive,
-        recorder.stops_gradients or detaching.happened,
+        recorder.stops_gradients or calls.detached,
+        calls,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from anode.engine.program.operation import Rows
 from anode.engine.program.program import Builder
+from anode.engine.trace.calls import CIRCUMSTANCES, SIZES, Calls, elsewhere
 from anode.engine.trace.compare import Collision, compare
 from anode.engine.trace.lowering import Lowering
 from anode.engine.trace.record import Recording, Untraceable, record
@@ -21,6 +22,33 @@ from anode.ode.tools import in_functorch
 
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 TIMES = (0.37, 0.61)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What f does with other numbers of points than it was traced with.
+
+    Attributes:
+        calls: What it called when it was traced.
+        points: With how many points it was traced.
+        known: With how many others it was compared, and whether it did the same.
+    """
+
+    calls: Calls
+    points: int
+    known: dict[int, bool] = field(default_factory=dict)
+
+    def obstacle(self, points: int, call: Callable[[], Calls]) -> str:
+        """Say why the program may not replace f for so many points; empty if it may.
+
+        Args:
+            points: The number of points.
+            call: Calls f with so many; it is used once for each number.
+        """
+        if points not in self.known:
+            self.known[points] = self.calls.repeated_by(call(), (self.points, points))
+        alike = self.known[points]
+        return "" if alike else f"f does not do the same with {points} points as with {self.points}"
 
 
 @dataclass(frozen=True)
@@ -35,6 +63,7 @@ class Traced:
         slope: The ids of the derivative, flat, in the order of the state's features.
         passes_gradients: Whether gradients of f are those of its values. If f stops gradients, with `detach` or
             ``no_grad``, the program's gradients are others than autograd's.
+        numbers: For which numbers of points f does the same; ``None`` if it does not ask how many there are.
     """
 
     tensors: tuple[Tensor, ...]
@@ -43,6 +72,7 @@ class Traced:
     baked: tuple[tuple[Tensor, Tensor], ...]
     slope: Rows
     passes_gradients: bool
+    numbers: Numbers | None = None
 
     def inputs(self) -> tuple[Tensor, ...]:
         """All tensors of the program, in the builder's order. Autograd follows how derived ones are computed."""
@@ -76,11 +106,28 @@ def trace(
     """
     _check_surroundings()
     recording, literal = _recorded(f, states, is_tuple, batch_dims, t)
+    _check_circumstances(f, recording, is_tuple)
     passes = passes_gradients(recording)
     lowering = Lowering(recording, literal, builder)
     slope = lowering.run()
     captured = lowering.captured()
-    return Traced(captured.tensors, captured.derived, captured.sources, captured.baked, slope, passes)
+    numbers = Numbers(recording.calls, recording.batch) if recording.batch and recording.calls.asked & SIZES else None
+    return Traced(captured.tensors, captured.derived, captured.sources, captured.baked, slope, passes, numbers)
+
+
+def _check_circumstances(f: Callable[..., Any], recording: Recording, is_tuple: bool) -> None:
+    """Check that f does the same if tensors are stored or differentiated otherwise, provided that it asks."""
+    if recording.calls.asked.isdisjoint(CIRCUMSTANCES):
+        return
+    *states, t = recording.given
+    points = recording.batch, recording.batch
+    try:
+        alike = all(recording.calls.repeated_by(calls, points) for calls in elsewhere(f, states, is_tuple, t))
+    except RuntimeError:
+        alike = False
+    if not alike:
+        asked = ", ".join(sorted(recording.calls.asked & CIRCUMSTANCES))
+        raise Untraceable(f"f computes something else if a tensor is stored or differentiated otherwise ({asked})")
 
 
 def _check_surroundings() -> None:

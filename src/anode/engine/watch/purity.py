@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
+from cProfile import Profile
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Generic, TypeVar
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 
 from anode.engine.watch.bytecode import Path, Store, nested, strings, summarize
 from anode.engine.watch.guard import ABSENT, Change, Guard
-from anode.engine.watch.reach import Reach, UnwatchableError
+from anode.engine.watch.names import UnwatchableError
+from anode.engine.watch.reach import Reach
 from anode.engine.watch.rules import HIDDEN_WRITES, is_clean, is_standard, method_obstacle, numpy_obstacle, use_obstacle
 
 T = TypeVar("T")
@@ -87,16 +89,26 @@ def observe(f: Callable[..., Any], call: Callable[[], T]) -> Observation[T]:
     """
     watcher = _Watcher(f, call)
     previous, collecting = sys.getprofile(), gc.isenabled()
-    gc.disable()  # what the collector calls would be taken for part of f
-    sys.setprofile(watcher)
-    try:
+    try:  # all of it: Ctrl-C may come between any two lines
+        gc.disable()  # what the collector calls would be taken for part of f
+        sys.setprofile(watcher)
         result = call()
     finally:
-        sys.setprofile(previous)
-        if collecting:
-            gc.enable()
+        try:
+            _profile(previous)
+        finally:
+            if collecting:
+                gc.enable()
     obstacle, counters = watcher.conclude()
     return Observation(result, obstacle, counters, watcher.guard)
+
+
+def _profile(previous: Any) -> None:
+    """Go on with a profile function; cProfile has none that Python could call."""
+    if isinstance(previous, Profile):
+        previous.enable()
+    else:
+        sys.setprofile(previous)
 
 
 class _Watcher:

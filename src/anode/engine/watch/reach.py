@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import functools
 from collections import Counter, OrderedDict, defaultdict, deque
 from operator import attrgetter, itemgetter, methodcaller
@@ -29,8 +28,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from anode.engine.watch.bytecode import Path, strings, summarize
-from anode.engine.watch.guard import ABSENT, SCALARS, Guard
+from anode.engine.watch.bytecode import summarize
+from anode.engine.watch.guard import SCALARS
+from anode.engine.watch.names import MACHINERY, STORES, Names, UnwatchableError
 from anode.engine.watch.rules import builtin_obstacle, is_clean, numpy_obstacle, use_obstacle
 from anode.ode.field import has_global_hooks
 
@@ -47,49 +47,29 @@ _LEAVES = (
     *(torch.dtype, torch.layout, torch.memory_format, torch.Generator, np.generic, np.dtype),
 )
 _IMMUTABLE_IN_C = frozenset({"_abc._abc_data", "collections._tuplegetter", "_collections._tuplegetter"})
-_STORES = ("_parameters", "_buffers", "_modules")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-MEMORY = "_anode_memory"
-"""The attribute in which a module keeps what is known of it, which f does not read."""
-_MACHINERY = frozenset({MEMORY, *nn.Module().__dict__} - {"training"})
-"""Attributes of every module; those that matter are watched apart."""
 _GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
-_READS_ANY_NAME = frozenset({"getattr", "hasattr", "attrgetter", "methodcaller", "__getattribute__"})
 
 
 class _Plain:
     """A class whose instances have nothing but a ``__dict__``."""
 
 
-class UnwatchableError(Exception):
-    """f reaches something whose changes cannot be noticed, or uses something with side effects."""
-
-
-class Reach:
+class Reach(Names):
     """Everything that f can reach, each thing watched by a guard from the moment it is found.
 
     Attributes and global variables count only if code that runs names them. Such code is announced with :meth:`enter`
     before it runs, so that what it changes has been seen before.
 
     Attributes:
-        guard: Watches everything found.
         codes: The code of every function found.
-        any_name: Whether code that ran may read attributes by names that it computes.
     """
 
     def __init__(self) -> None:
-        self.guard = Guard()
+        super().__init__()
         self.codes: set[CodeType] = set()
-        self._seen: dict[int, Any] = {}
-        self._waiting: list[Any] = []
-        self._names = {"forward", "training", "__call__", "__new__"}
-        self.any_name = False
-        self._misses = False
         self._entered: set[CodeType] = set()
         self._functions: dict[CodeType, list[FunctionType]] = {}
-        self._spaces: list[tuple[dict[str, Any], Any, bool]] = []
-        self._classes: list[type] = []
-        self._watched: set[tuple[int, str]] = set()
         if has_global_hooks():
             raise UnwatchableError("a hook is registered for all modules")
         for name in _GLOBAL_HOOKS:
@@ -114,26 +94,12 @@ class Reach:
         """
         self._entered.add(code)
         summary = summarize(code)
-        new = {*code.co_names, *strings(code), code.co_name} - self._names
-        self._names |= new
-        if self._notices_misses(code):
-            new = self._names
         for path in summary.globals:
             self._global(path, variables)
         for function in self._functions.get(code, ()):
             self._closure(function)
-        for space, owner, everything in list(self._spaces):
-            self._look_up(space, owner, everything, new)
-        for owner in list(self._classes):
-            self._look_up_class(owner, new)
+        self._mention(code)
         self.add(None)
-
-    def _notices_misses(self, code: CodeType) -> bool:
-        """Whether this is the first code that goes on if an attribute is missing, or that computes its name."""
-        before = self._misses, self.any_name
-        self.any_name = self.any_name or not _READS_ANY_NAME.isdisjoint(code.co_names)
-        self._misses = self._misses or self.any_name or bool(code.co_exceptiontable) or code.co_name == "__getattr__"
-        return before != (self._misses, self.any_name)
 
     def _visit(self, value: Any) -> None:
         if isinstance(value, _LEAVES) or type(value) is object or id(value) in self._seen:
@@ -171,11 +137,6 @@ class Reach:
         if value.__dict__:
             self._attributes(value.__dict__, value)
 
-    def _attributes(self, space: dict[str, Any], owner: Any, everything: bool = False) -> None:
-        """Watch the attributes that code names, now or later."""
-        self._spaces.append((space, owner, everything))
-        self._look_up(space, owner, everything, self._names)
-
     def _object(self, value: Any) -> None:
         kind = type(value)
         if obstacle := numpy_obstacle(kind.__module__, kind.__qualname__) or use_obstacle(
@@ -201,18 +162,20 @@ class Reach:
         self._attributes(space, value, everything)
         self._waiting.append(type(value))
         if everything:
-            for key in space.keys() - _MACHINERY:
+            for key in space.keys() - MACHINERY:
                 self._slot(space, key, value)
 
     def _network(self, module: nn.Module) -> None:
         if isinstance(module, torch.jit.ScriptModule):
             raise UnwatchableError("f uses a module compiled by torch.jit")
-        for name in (*_STORES, *_HOOKS):
+        if type(module).__module__.startswith("torch._dynamo"):
+            raise UnwatchableError("f uses a module compiled by torch.compile")
+        for name in (*STORES, *_HOOKS):
             contents = module.__dict__[name]
             if name in _HOOKS and contents:
                 raise UnwatchableError(f"a hook is registered on {type(module).__name__}")
             self.guard.watch_contents(contents)
-            if name in _STORES:
+            if name in STORES:
                 self.guard.watch_slot(module.__dict__, name, module)
                 self._waiting += contents.values()
 
@@ -244,6 +207,8 @@ class Reach:
             self._waiting.append(value.__self__)
 
     def _function(self, function: FunctionType) -> None:
+        if "_torchdynamo_orig_callable" in function.__dict__:
+            raise UnwatchableError("f uses a function compiled by torch.compile")
         self.codes.add(function.__code__)
         self._functions.setdefault(function.__code__, []).append(function)
         if is_clean(function.__globals__.get("__name__")):  # not announced when it runs
@@ -265,87 +230,9 @@ class Reach:
                 raise UnwatchableError(f"{function.__qualname__} uses a variable that has no value yet") from None
             self.guard.watch_attribute(cell, "cell_contents")
 
-    def _class(self, value: type) -> None:
-        self._classes.append(value)
-        if not is_clean(value.__module__):
-            self.guard.watch_attribute(value, "__mro__")
-        self._look_up_class(value, self._names)
-
-    def _look_up_class(self, owner: type, names: set[str]) -> None:
-        """Watch names in every class that an instance may inherit them from, for ``super()`` too."""
-        if (is_clean(owner.__module__) and not issubclass(owner, nn.Module)) or owner.__module__ == "builtins":
-            return
-        lineage = [base for base in owner.__mro__ if base.__module__ != "builtins"]
-        if self.any_name and not is_clean(owner.__module__):
-            every = {name for base in lineage if not is_clean(base.__module__) for name in base.__dict__}
-            names = names | {name for name in every if not name.startswith("__")}
-        for name in names:
-            holders = [i for i, base in enumerate(lineage) if name in base.__dict__]
-            last = len(lineage) if self._misses and not name.startswith("__") else max(holders, default=-1) + 1
-            for base in lineage[:last]:
-                self._class_slot(base, name)
-
-    def _class_slot(self, owner: type, name: str) -> None:
-        ours = is_clean(owner.__module__) and (name != "forward" or owner is nn.Module)
-        if ours or (id(owner), name) in self._watched:
-            return
-        self._watched.add((id(owner), name))
-        self._seen[id(owner)] = owner
-        self.guard.watch_class_slot(owner, name)
-        self._waiting.append(owner.__dict__.get(name))
-
-    def _look_up(self, space: dict[str, Any], owner: Any, everything: bool, names: set[str]) -> None:
-        """Watch those of the names that an object has, and those whose absence matters."""
-        if self.any_name and id(space) not in self._seen:
-            self._seen[id(space)] = space
-            self.guard.watch_size(space)
-        if self.any_name and not everything:
-            names = names | (space.keys() - _MACHINERY)
-        inherited = [base.__dict__ for base in type(owner).__mro__[:-1]]
-        if isinstance(owner, nn.Module):
-            inherited += [owner.__dict__[name] for name in _STORES]
-        for name in names:
-            matters = self._misses or any(name in defined for defined in inherited)
-            if name in space or (matters and not name.startswith("__")):
-                self._slot(space, name, owner)
-
-    def _slot(self, space: dict[str, Any], name: str, owner: Any) -> None:
-        if (id(space), name) not in self._watched:
-            self._watched.add((id(space), name))
-            self.guard.watch_slot(space, name, owner)
-            self._waiting.append(space.get(name))
-
     def _module(self, module: ModuleType) -> None:
         """Watch a Python module that is used other than by its attributes."""
         if obstacle := use_obstacle(module.__name__):
             raise UnwatchableError(obstacle)
         if not is_clean(module.__name__):
             self._attributes(module.__dict__, module)
-
-    def _global(self, path: Path, variables: dict[str, Any]) -> None:
-        """Watch a global variable, and what is read of it if it is a module."""
-        name, *attributes = path
-        value = variables.get(name, ABSENT)
-        self._seen.setdefault(id(variables), variables)
-        if value is ABSENT:
-            self._slot(variables, name, variables)
-            if obstacle := builtin_obstacle(vars(builtins).get(name)):
-                raise UnwatchableError(obstacle)
-            return
-        space = variables
-        while isinstance(value, ModuleType) and attributes:
-            self._slot_only(space, name)
-            space, name = value.__dict__, attributes.pop(0)
-            if obstacle := use_obstacle(value.__name__, name):
-                raise UnwatchableError(obstacle)
-            if name not in space and not is_clean(value.__name__):
-                raise UnwatchableError(f"f uses {value.__name__}.{name}, which that module makes on demand")
-            value = space.get(name)
-        self._slot_only(space, name)
-        self._waiting.append(value)
-
-    def _slot_only(self, space: dict[str, Any], name: str) -> None:
-        if (id(space), name) not in self._watched:
-            self._watched.add((id(space), name))
-            self._seen.setdefault(id(space), space)
-            self.guard.watch_slot(space, name, space)

@@ -93,8 +93,13 @@ _TORCH_EFFECTS = frozenset(
         "use_deterministic_algorithms",
     ]
 )
-_TORCH_READS = frozenset(["__dlpack__", "__format__", "__repr__", "data_ptr", "storage", "tolist", "untyped_storage"])
-"""Methods that hand values to Python without an operation."""
+_TORCH_READS = frozenset(
+    [
+        *("__dlpack__", "__format__", "__repr__", "data_ptr", "storage", "tolist", "untyped_storage"),
+        *("get_num_threads", "is_grad_enabled", "is_inference", "is_inference_mode_enabled"),
+    ]
+)
+"""What hands values to Python without an operation, and what may tell a solve from a recording."""
 _TORCH_EFFECT_MODULES = (
     "torch.distributed",
     "torch.hub",
@@ -138,8 +143,11 @@ HIDDEN_WRITES = frozenset({"__delattr__", "__dict__", "__setattr__", "__setstate
 
 
 def is_clean(module: str | None) -> bool:
-    """Whether a module of this name belongs to torch or to anode, whose functions only compute unless named here."""
-    return (module or "").partition(".")[0] in ("torch", "anode")
+    """Whether a module of this name belongs to torch or to anode, whose functions only compute unless named here.
+
+    So does ``opt_einsum``, which `torch.einsum` asks for an order if it is installed.
+    """
+    return (module or "").partition(".")[0] in ("torch", "anode", "opt_einsum")
 
 
 def is_standard(module: str | None) -> bool:

@@ -1,0 +1,59 @@
+"""ATen's activations as formulas over a program's rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from anode.engine.trace.operations import Handler, Operation, clamp, unary
+from anode.engine.trace.quantity import Quantity
+
+
+def _elu(op: Operation, x: Quantity, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Quantity:
+    if input_scale == 1:
+        return x.unary("elu", alpha) * scale
+    below = (x.binary("minimum", 0.0) * input_scale).unary("expm1") * alpha
+    return x.binary("greater", 0.0).choose(x, below) * scale
+
+
+def _softplus(op: Operation, x: Quantity, beta: float = 1, threshold: float = 20) -> Quantity:
+    return x.unary("softplus", beta, threshold)
+
+
+def _log_sigmoid(op: Operation, x: Quantity) -> tuple[Quantity, Quantity]:
+    decay = (-x.unary("absolute")).unary("exp")  # torch keeps it for the backward pass
+    return x.binary("minimum", 0.0) - decay.unary("log1p"), decay
+
+
+def _gelu(op: Operation, x: Quantity, approximate: str = "none") -> Quantity:
+    return x.unary("gelu" if approximate == "none" else "gelu_tanh")
+
+
+def _glu(op: Operation, x: Quantity, dim: int = -1) -> Quantity:
+    (axis,) = op.axes(x, dim)
+    first, second = np.split(x.rows, 2, axis)
+    return x.like(first) * x.like(second).unary("sigmoid")
+
+
+def _soft_shrink(op: Operation, x: Quantity, bound: float = 0.5) -> Quantity:
+    return x.binary("greater", bound).choose(x - bound, x.binary("less", -bound).choose(x + bound, 0.0))
+
+
+ACTIVATIONS: dict[str, Handler] = {
+    **{name: unary(name) for name in ["relu", "tanh", "sigmoid", "silu"]},
+    "softplus": _softplus,
+    "log_sigmoid_forward": _log_sigmoid,
+    "gelu": _gelu,
+    "elu": _elu,
+    "celu": lambda op, x, alpha=1.0: _elu(op, x, alpha, 1.0, 1.0 / alpha),
+    "selu": lambda op, x: _elu(op, x, 1.6732632423543772, 1.0507009873554805),
+    "leaky_relu": lambda op, x, slope=0.01: x.unary("leaky_relu", slope),
+    "_prelu_kernel": lambda op, x, weight: x.binary("greater", 0.0).choose(x, x * weight),
+    "mish": lambda op, x: x * x.unary("softplus", 1.0, 20.0).unary("tanh"),
+    "hardtanh": lambda op, x, low=-1.0, high=1.0: clamp(op, x, low, high),
+    "hardsigmoid": lambda op, x: clamp(op, x + 3.0, 0.0, 6.0) * (1 / 6),
+    "hardswish": lambda op, x: x * clamp(op, x + 3.0, 0.0, 6.0) * (1 / 6),
+    "threshold": lambda op, x, bound, value: x.binary("greater", bound).choose(x, value),
+    "glu": _glu,
+    "softshrink": _soft_shrink,
+    "hardshrink": lambda op, x, bound=0.5: x.unary("absolute").binary("less_equal", bound).choose(0.0, x),
+}

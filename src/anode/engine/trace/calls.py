@@ -1,0 +1,123 @@
+"""Which functions of torch's a right-hand side calls, and what it asks of tensors.
+
+A recording of ATen operations does not tell. f may ask how many points there are, or whether a tensor is contiguous,
+and compute something else if the answer is another one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType, GetSetDescriptorType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from anode.engine.trace.modes import under
+from anode.engine.watch.rules import is_clean
+
+# They give tensors whose gradients end there.
+DETACHING = (Tensor.detach, Tensor.detach_, torch.detach, torch.detach_, Tensor.data.__get__)  # type: ignore[attr-defined]
+SIZES = frozenset(["shape", "size", "__len__", "numel", "nbytes"])
+CIRCUMSTANCES = frozenset(
+    [
+        *("is_contiguous", "stride", "storage_offset", "_is_view", "_base", "_version"),
+        *("requires_grad", "is_leaf", "grad_fn", "retains_grad", "output_nr"),
+    ]
+)
+QUESTIONS = SIZES | CIRCUMSTANCES
+# They follow from the circumstances: often they are called only if it is necessary, or to restore what was before.
+SWITCHES = frozenset(["requires_grad_", "_set_grad_enabled"])
+
+
+class Calls(TorchFunctionMode):
+    """Notes which functions are called while it is active.
+
+    Attributes:
+        made: The functions, each with the numbers and words that it was given. Questions are not among them.
+        asked: The questions that f itself asked, by name: what torch's own code asks does not matter.
+        detached: Whether f itself detached a tensor.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[tuple[Any, tuple[Any, ...]]] = []
+        self.asked: set[str] = set()
+        self.detached = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.detached = self.detached or func in DETACHING
+        name = _name(func)
+        if name not in QUESTIONS:
+            if name not in SWITCHES:
+                self.made.append((func, tuple(_plain((args, *(kwargs or {}).items())))))
+        elif not isinstance(args[0], torch.nn.Parameter) and not _asked_by_torch(sys._getframe(1)):
+            self.asked.add(name)
+        return func(*args, **(kwargs or {}))
+
+    def repeated_by(self, other: Calls, points: tuple[int, int]) -> bool:
+        """Whether the same was called with another number of points; only numbers that count points may differ."""
+        m, n = points
+        pairs = zip(self.made, other.made, strict=False)
+        return len(self.made) == len(other.made) and all(
+            f == g and len(a) == len(b) and all(_same(p, q, m, n) for p, q in zip(a, b, strict=True))
+            for (f, a), (g, b) in pairs
+        )
+
+
+def _name(func: Any) -> str:
+    owner = getattr(func, "__self__", None)
+    name: str = owner.__name__ if isinstance(owner, GetSetDescriptorType) else getattr(func, "__name__", "")
+    return name
+
+
+def _asked_by_torch(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_globals.get("__name__") in ("torch.overrides", "torch._tensor"):
+        frame = frame.f_back  # methods of tensors that are written in Python
+    return frame is not None and is_clean(frame.f_globals.get("__name__"))
+
+
+def _plain(tree: Any) -> Iterator[Any]:
+    """Yield the numbers and words in nested arguments."""
+    if isinstance(tree, (list, tuple)):
+        for branch in tree:
+            yield from _plain(branch)
+    elif isinstance(tree, (bool, int, float, str)):
+        yield tree
+
+
+def _same(p: Any, q: Any, m: int, n: int) -> bool:
+    counts = type(p) is int and type(q) is int and p * n == q * m
+    return type(p) is type(q) and (counts or p == q or p != p)
+
+
+def elsewhere(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, t: Tensor) -> Iterator[Calls]:
+    """Call f with the same numbers in tensors that answer differently if they are asked."""
+
+    def stored(x: Tensor) -> Tensor:
+        turned = x.transpose(0, -1) if x.ndim else x
+        apart = torch.stack([turned, turned], -1)[..., 1]
+        return apart.transpose(0, -1) if x.ndim else apart
+
+    def computed(x: Tensor) -> Tensor:
+        return (x.requires_grad_() * 1).add_(0)
+
+    for change, recording in ((stored, False), (computed, True)):
+        with torch.inference_mode(False), torch.set_grad_enabled(recording):
+            y, time = tuple(change(x.detach()) for x in states), change(t.detach())
+            calls = calls_of(f, time, y if is_tuple else y[0], recording)
+        yield calls
+
+
+def calls_of(f: Callable[..., Any], t: Tensor, y: Any, recording: bool = False) -> Calls:
+    """Call f, with autograd or without, and note what it calls."""
+    calls = Calls()
+
+    def call() -> None:
+        with torch.set_grad_enabled(recording):
+            f(t, y)
+
+    under((calls,), call)
+    return calls
