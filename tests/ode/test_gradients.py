@@ -719,7 +719,8 @@ def test_graphs_of_evaluations_are_kept_while_they_fit_into_the_budget(monkeypat
     assert early.nfe_backward == 1  # at the start, where f was evaluated to see what it depends on
     assert 0 < late.nfe_backward < 40 * 4
     assert few < many <= 2 * budget
-    assert more - many == 20 * y0.nbytes  # beyond the budget only states
+    times = 20 * 4 * 8  # those of many steps are in one tensor, which graphs that are kept hold
+    assert more - many == 20 * y0.nbytes + times  # beyond the budget only states
 
 
 def test_a_field_keeps_no_more_activations_than_it_may():
