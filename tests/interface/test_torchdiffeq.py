@@ -652,3 +652,10 @@ def test_the_warning_about_an_unknown_option_points_to_the_caller():
     with pytest.warns(UserWarning, match="does not know") as found:
         anode.odeint(lambda t, y: -y, torch.ones(2), torch.tensor([0.0, 1.0]), options={"stepsize": 1})
     assert found[0].filename == __file__
+
+
+@pytest.mark.parametrize("solve", [anode.odeint, anode.odeint_adjoint], ids=["odeint", "odeint_adjoint"])
+def test_an_argument_that_there_is_not_is_named_with_the_nearest_one(solve):
+    said = rf"^rtoll: is no argument of {solve.__name__}, which takes func, .*; did you mean 'rtol'\?$"
+    with pytest.raises(TypeError, match=said):
+        solve(anode.MLPField(2), torch.ones(2), torch.tensor([0.0, 1.0]), rtoll=1e-3)
