@@ -86,7 +86,7 @@ def solve(
     device = (y0[0] if isinstance(y0, tuple) else y0).device
     times, values, wanted = inputs.times(t_span, save_at, device, has_event=event is not None)
     require(math.isfinite(values[-1]) or event is not None, "t_span", values[-1], "a finite end time")
-    landings = inputs.sequence("step_at", step_at)[1]
+    landings = [] if isinstance(step_at, tuple) and not step_at else inputs.sequence("step_at", step_at)[1]
     require(all(map(math.isfinite, landings)), "step_at", landings, "finite times")
     flag("dense", dense)
 
