@@ -12,11 +12,13 @@ from functools import wraps
 from numbers import Real
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 P = ParamSpec("P")
 T = TypeVar("T")
+K = TypeVar("K", bound=type[Any])
 
 
 class Words(str):
@@ -33,28 +35,46 @@ def require(condition: bool, name: str, got: Any, takes: str) -> None:
         raise ValueError(f"{name}: takes {takes}, got {got!r}")
 
 
+def flag(name: str, value: Any) -> None:
+    """Raise ``ValueError`` about an argument unless it is a truth value."""
+    require(isinstance(value, bool | np.bool_), name, value, "True or False")
+
+
 def lookup(name: str, key: Any, table: dict[str, T]) -> T:
     """An entry of a table by its name, or ``ValueError`` with the nearest names."""
     if isinstance(key, str) and key in table:
         return table[key]
-    near = get_close_matches(str(key), table, n=1, cutoff=0.65)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ValueError(f"{name}: takes one of {', '.join(table)}, got {key!r}{hint}")
+    raise ValueError(f"{name}: takes one of {', '.join(table)}, got {key!r}{nearest(key, table, 0.65)}")
+
+
+def nearest(name: Any, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """A hint at the known name that is most like a given one, whatever its case; empty if none is like it."""
+    lower = {each.lower(): each for each in known}
+    near = get_close_matches(str(name).lower(), lower, n=1, cutoff=cutoff)
+    return f"; did you mean {lower[near[0]]!r}?" if near else ""
 
 
 def check_call(name: str, function: Callable[..., Any], arguments: int, takes: str) -> None:
     """Raise ``TypeError`` about an argument unless it is a function that can be called with so many arguments."""
     if not callable(function):
         raise TypeError(f"{name}: takes {takes}, got {function!r}")
+    why = uncallable(function, arguments)
+    if why is not None:
+        raise TypeError(f"{name}: takes {takes}, got {why}")
+
+
+def uncallable(function: Callable[..., Any], arguments: int) -> str | None:
+    """Why a function cannot be called with so many arguments; ``None`` if it can, or if that is not known."""
     try:
-        signature = inspect.signature(function)
+        signature = inspect.signature(function.forward if isinstance(function, nn.Module) else function)
     except (ValueError, TypeError):  # of a built-in function, which has none
-        return
+        return None
     try:
         signature.bind(*[None] * arguments)
     except TypeError as error:
         called = getattr(function, "__qualname__", type(function).__qualname__)
-        raise TypeError(f"{name}: takes {takes}, got {called}{signature}: {error}") from None
+        return f"{called}{signature}: {error}"
+    return None
 
 
 def check_function(name: str, function: Any, call: str) -> None:
@@ -66,17 +86,29 @@ def check_function(name: str, function: Any, call: str) -> None:
 
 def names_arguments(function: Callable[P, T]) -> Callable[P, T]:
     """Let an error about an argument that a function does not have say which arguments it has."""
-    known = inspect.signature(function).parameters
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):  # then the function has to check them
+        return function
+    known = [name for name in parameters if name != "self"]
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        for name in kwargs.keys() - known.keys():
-            near = get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"{name}: is no argument of {function.__name__}, which takes {', '.join(known)}{hint}")
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            for name in kwargs.keys() - known:
+                called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+                takes = f"{called}, which takes {', '.join(known)}{nearest(name, known)}"
+                raise TypeError(f"{name}: is no argument of {takes}") from None
+            raise
 
     return call
+
+
+def names_settings(kind: K) -> K:
+    """Let a class do the same when it is called, see :func:`names_arguments`."""
+    kind.__init__ = names_arguments(kind.__init__)
+    return kind
 
 
 def tensors_in(name: str, values: Any) -> tuple[Tensor, ...]:
@@ -145,5 +177,6 @@ def describe(value: Any) -> Words:
     if isinstance(value, Tensor):
         return Words(f"a tensor of shape {tuple(value.shape)} and dtype {value.dtype}")
     if isinstance(value, tuple | list):
-        return Words(f"a {type(value).__name__} of {len(value)} elements")
+        what = "numbers" if value and all(isinstance(each, Real) for each in value) else "elements"
+        return Words(f"a {type(value).__name__} of {len(value)} {what}")
     return Words(f"a {type(value).__name__}")

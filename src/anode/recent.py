@@ -28,7 +28,8 @@ class Recent(Generic[T]):
             self._values.move_to_end(key)
             return value
         except (KeyError, TypeError):  # it is new, or another thread has just removed it
-            value = make()
+            pass
+        value = make()  # outside, as its errors have nothing to do with the key's
         with suppress(TypeError):
             self._values[key] = value
         if len(self._values) > self._most:

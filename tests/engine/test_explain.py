@@ -132,3 +132,9 @@ def test_points_and_features_are_told_apart():
 def test_states_that_cannot_be_solved_from_are_refused():
     with pytest.raises(ValueError, match="y0: takes finite values"):
         anode.explain(lambda t, y: -y, torch.tensor([float("nan")]))
+
+
+@pytest.mark.parametrize("f", [3, lambda y: y, nn.Linear], ids=["number", "one argument", "class"])
+def test_what_is_no_right_hand_side_is_refused(f):
+    with pytest.raises(TypeError, match=r"^f: takes a function .*f\(t, y\), got "):
+        anode.explain(f, torch.rand(8, 2))

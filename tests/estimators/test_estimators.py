@@ -564,3 +564,19 @@ def test_numbers_that_the_weights_do_not_have_are_refused(where, tmp_path):
     path.write_text(json.dumps(content))
     with pytest.raises(DamagedFileError, match=r"model\.json: is not an ANODEClassifier that can be loaded"):
         anode.ANODEClassifier.load(path)
+
+
+class Lift(anode.Augment):
+    def __init__(self):
+        super().__init__()
+        self.line = torch.nn.Linear(7, 3, dtype=torch.float64)
+
+    def forward(self, x):
+        return torch.cat([x, self.line(x)], dim=-1)
+
+
+def test_mistakes_in_parameters_are_named():
+    with pytest.raises(TypeError, match=r"hiden: is no argument of ANODEClassifier, .*lr, .*; did you mean 'hidden'"):
+        ANODEClassifier(hiden=3)
+    with pytest.raises(ValueError, match=r"augment: does not fit x of shape \(1, 4\): mat1"):
+        ANODEClassifier(augment=Lift()).fit(IRIS.data, IRIS.target)

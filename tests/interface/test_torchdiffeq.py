@@ -690,3 +690,10 @@ def test_f_may_write_into_the_time_of_a_fixed_step(method):
     options = {"step_size": 0.01}
     expected = torchdiffeq.odeint(lambda t, y: 2 * t * y, y0, t, method=method, options=options)
     torch.testing.assert_close(anode.odeint(f, y0, t, method=method, options=options), expected)
+
+
+@pytest.mark.parametrize("solve", [anode.odeint, anode.odeint_adjoint], ids=["odeint", "odeint_adjoint"])
+def test_an_argument_that_there_is_not_is_named_with_the_nearest_one(solve):
+    said = rf"^rtoll: is no argument of {solve.__name__}, which takes func, .*; did you mean 'rtol'\?$"
+    with pytest.raises(TypeError, match=said):
+        solve(anode.MLPField(2), torch.ones(2), torch.tensor([0.0, 1.0]), rtoll=1e-3)

@@ -1,3 +1,5 @@
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -470,3 +472,25 @@ def test_a_stack_of_modules_that_know_of_no_members_names_the_shape_it_takes():
     said = r"x: takes shape \[members, \.\.\.\] = \[3, \.\.\.\] for a stack of 3, got a tensor of shape \(8, 2\)"
     with pytest.raises(ValueError, match=said):
         stacked(torch.rand(8, 2))
+
+
+class Attention(nn.Module):
+    """Attention over the features, each a point of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention, self.head = nn.MultiheadAttention(4, 2, batch_first=True), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(self.attention(x, x, x)[0].mean(-2))
+
+
+def test_stacked_attention_is_evaluated_without_torchs_warning_about_mapping():
+    stack, x = anode.stack([Attention(), Attention()]), torch.rand(8, 3, 4)
+    points = (x, x[:, 0, :1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        anode.fit(stack, points, validation=points, epochs=1, progress=False)
+    attention = nn.MultiheadAttention(4, 2, batch_first=True).eval().requires_grad_(False)
+    with pytest.warns(UserWarning, match="performance drop"):  # of others, it is theirs to see
+        torch.vmap(lambda x: attention(x, x, x)[0])(torch.rand(2, 8, 3, 4))

@@ -387,7 +387,7 @@ def test_a_field_of_another_size_than_the_augmented_input_is_an_error(augment):
 
 
 def test_an_empty_batch_is_an_error():
-    with pytest.raises(ValueError, match="at least one element"):
+    with pytest.raises(ValueError, match="x: takes at least one point"):
         flow_of()(normal(0, 2))
 
 

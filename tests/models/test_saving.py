@@ -548,3 +548,16 @@ def assert_quickly_refused(path, content):
     with pytest.raises(DamagedFileError, match=r"model\.json: is not a model that can be loaded"):
         load(path)
     assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("save", [anode.save, lambda model, path: model.save(path)], ids=["model", "estimator"])
+def test_a_folder_is_no_name_to_save_under(save, tmp_path):
+    rows = torch.rand(8, 2).numpy()
+    model = anode.NeuralODE(2, 1) if save is anode.save else anode.ANODERegressor(epochs=1).fit(rows, rows[:, 0])
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(
+        ValueError, match=r"path: takes the name of a file, such as folder/model, got the folder .*folder"
+    ):
+        save(model, folder)
+    assert [*tmp_path.iterdir()] == [folder]

@@ -108,22 +108,72 @@ def test_a_rejected_step_is_followed_by_a_smaller_one_whatever_the_controller_sa
     torch.testing.assert_close(solution.y1, torch.full_like(y0, math.cos(0.1)), rtol=0, atol=2e-3)
 
 
-class Senseless(anode.Controller):
-    """Accepts everything and gives no factor."""
+class Own(anode.Controller):
+    """Decides by a function of the ratio."""
+
+    def __init__(self, decision):
+        self.decision = decision
 
     def start(self, order):
-        return ()
+        return None
 
     def decide(self, ratio, memory):
-        return ratio == ratio, math.nan * ratio, memory
+        return self.decision(ratio)
+
+
+RETURNS = r"controller: takes a decide\(ratio, memory\) that returns whether .*, got one that returned"
 
 
 @pytest.mark.parametrize("control", ["joint", "sample"])
-def test_a_factor_that_is_no_number_leaves_the_step_as_it_is(control):
+@pytest.mark.parametrize(
+    ("decide", "said"),
+    [
+        (lambda ratio: (ratio <= 1, 1.0), rf"{RETURNS} \("),
+        (lambda ratio: None, f"{RETURNS} a NoneType"),
+        (lambda ratio: "abc", f"{RETURNS} a str"),
+        (lambda ratio: (True, "1", None), rf"{RETURNS} \(True, '1', None\)"),
+        (lambda ratio: (ratio == ratio, math.nan * ratio, None), "controller: takes .*that returns a factor above 0"),
+        (lambda ratio: (ratio == ratio, -1.0, None), "controller: takes .*that returns a factor above 0, got -1.0"),
+    ],
+    ids=["two", "None", "text", "factor", "NaN", "negative"],
+)
+def test_a_controller_that_breaks_the_protocol_is_told_what_it_wants(decide, said, control):
     y0 = torch.ones(2, 1, dtype=DOUBLE)
-    solution = anode.solve(lambda t, y: -y, y0, (0.0, 1.0), controller=Senseless(), control=control, first_step=0.25)
+    with pytest.raises((ValueError, TypeError), match=said):
+        anode.solve(lambda t, y: -y, y0, (0.0, 1.0), controller=Own(decide), control=control)
+
+
+@pytest.mark.parametrize("control", ["joint", "sample"])
+def test_a_factor_may_be_no_number_where_the_error_is_none(control):
+    def f(t, y):
+        return torch.where(y > 1.05, math.nan, torch.ones_like(y))  # where the first step leads
+
+    y0 = torch.ones(2, 1, dtype=DOUBLE)
+    own = Own(lambda ratio: (ratio <= 1, 0.5 + 0.5 * (ratio <= 1) + 0 * ratio, None))
+    solution = anode.solve(f, y0, (0.0, 0.04), controller=own, control=control, first_step=0.5)
     assert solution.success
-    assert torch.as_tensor(solution.stats.accepted == 4).all()
+    assert torch.as_tensor(solution.stats.rejected).min() > 0
+
+
+def test_a_controller_that_knows_only_numbers_is_told_of_tensors():
+    own = Own(lambda ratio: (True, 1.0, None) if ratio < 1 else (False, 0.5, None))
+    y0 = torch.ones(2, 1, dtype=DOUBLE)
+    assert anode.solve(lambda t, y: -y, y0, (0.0, 1.0), controller=own).success
+    with pytest.raises(TypeError, match=r'controller: decide is given a tensor .*torch\.where .*control="joint"'):
+        anode.solve(lambda t, y: -y, y0, (0.0, 1.0), controller=own, control="sample")
+
+
+def test_other_errors_of_a_controller_stay_as_they_are():
+    def fail(ratio):
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match=r"^mine$"):
+        anode.solve(lambda t, y: -y, torch.ones(2, 1), (0.0, 1.0), controller=Own(fail), control="sample")
+
+
+def test_the_hint_at_a_controller_ignores_the_case():
+    with pytest.raises(ValueError, match=r"controller: takes one of integral, .*, got 'PI'; did you mean 'pi'"):
+        anode.Solver(controller="PI")
 
 
 @pytest.mark.parametrize("name", ["p", "i", "d"])

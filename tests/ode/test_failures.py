@@ -222,6 +222,58 @@ def test_components_that_share_no_groups_are_an_error_that_names_control():
         anode.solve(lambda t, y: y, (ones(3, 2), ones(2, 2)), (0.0, 1.0), control="sample")
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"t_span": "01"}, "t_span: takes a sequence of times, got '01'"),
+        ({"t_span": ("0", "1")}, r"t_span: takes a sequence of times, which are numbers, got \('0', '1'\)"),
+        ({"save_at": "a"}, "save_at: takes a sequence of times, got 'a'"),
+        ({"save_at": [None]}, r"save_at: takes a sequence of times, which are numbers, got \[None\]"),
+        ({"step_at": "x"}, "step_at: takes a sequence of times, got 'x'"),
+        ({"step_at": 0.5}, "step_at: takes a sequence of times, got 0.5"),
+        ({"step_at": [0.5, 3.0]}, r"step_at: takes times within t_span = \(0.0, 1.0\), got \[0.5, 3.0\]"),
+        ({"dense": 3}, "dense: takes True or False, got 3"),
+        ({"event": lambda t, y: None}, r"event: takes a function event\(t, y\) .*, got .*returned a NoneType"),
+        ({"event": lambda t, y: y > 0}, r"event: takes a function event\(t, y\) .*, got .*torch\.bool"),
+        ({"norm": lambda error: None}, r"norm: takes a function norm\(error\) .* one number, got .* a NoneType"),
+        ({"norm": lambda error: error}, r"norm: takes a function norm\(error\) .* one number, got .* \(3, 2\)"),
+        ({"y0": [1.0, 2.0]}, r"y0: takes a tensor .*, got a list of 2 numbers; convert it with torch\.tensor\("),
+        ({"y0": 1.0}, r"y0: takes a tensor .*, got a float; convert it with torch\.tensor\("),
+        ({"y0": (torch.ones(2), 1.0)}, "y0: takes a tensor or a tuple of tensors, got a float"),
+    ],
+    ids=range(15),
+)
+def test_an_argument_that_cannot_be_used_is_named(options, said):
+    with pytest.raises((ValueError, TypeError), match=f"^{said}"):
+        anode.solve(**{"f": decay, "y0": ones(3, 2), "t_span": (0.0, 1.0), **options})
+
+
+def test_a_norm_may_return_a_number_of_python():
+    assert anode.solve(decay, ones(3, 2), (0.0, 1.0), norm=lambda error: error.abs().max().item()).success
+
+
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+@pytest.mark.parametrize(
+    ("f", "said"),
+    [
+        (torch.nn.Linear(2, 2).double(), r"got Linear\(input.*too many positional .*; .*pass lambda t, y: f\(y\)"),
+        (lambda y: y, r"got .*<lambda>\(y\): too many positional .*; .*pass lambda t, y: f\(y\)"),
+        (lambda t, y, z: y, r"got .*<lambda>\(t, y, z\): missing a required argument: 'z'$"),
+    ],
+    ids=["module", "one", "three"],
+)
+def test_an_f_with_another_number_of_arguments_is_told_how_it_is_called(f, said, engine):
+    calls = (
+        lambda: anode.solve(f, ones(3, 2), (0.0, 1.0), engine=engine),
+        lambda: anode.solve(lambda t, y: f(t, y) if t < 0 else y + "text", ones(3, 2), (0.0, 1.0), engine=engine),
+    )
+    with pytest.raises(TypeError, match=rf"^f: takes a function that can be called as f\(t, y\), {said}") as found:
+        calls[0]()
+    assert "argument" in str(found.value.__cause__)  # Python's own error
+    with pytest.raises(TypeError, match=r"unsupported operand|can't convert|must be Tensor"):  # of f itself
+        calls[1]()
+
+
 def test_an_exception_inside_f_reaches_the_caller():
     def f(t, y):
         if t > 0.5:

@@ -3,6 +3,7 @@ import json
 import math
 from dataclasses import FrozenInstanceError
 
+import numpy as np
 import pytest
 import torch
 
@@ -152,7 +153,15 @@ def test_a_method_of_ones_own_is_solved_by_both_engines(engine):
     ("change", "said"),
     [
         ({"c": (0.0,)}, "c: takes as many values as b, 2"),
-        ({"a": ((), (0.5, 0.5))}, r"a: takes rows of \[0, 1\] weights"),
+        ({"a": ((), (0.5, 0.5))}, r"a: takes rows of \[0, 1\] weights, or a square .*, got rows of \[0, 2\]$"),
+        ({"a": ((0.0, 0.5), (1.0, 0.0))}, r"a: takes rows of \[0, 1\] weights, or a square .*, got rows of \[2, 2\]$"),
+        ({"a": 3}, "a: takes a sequence of numbers, got 3"),
+        ({"c": 0}, "c: takes a sequence of numbers, got 0"),
+        ({"b": ("a", "b")}, r"b: takes numbers, got \('a', 'b'\)"),
+        ({"name": 3}, "name: takes a text, got 3"),
+        ({"order": -3}, "order: takes a whole number above 0, got -3"),
+        ({"order": "3"}, "order: takes a whole number above 0, got '3'"),
+        ({"order": 3}, "order: takes at most 2, which is the order that these weights give, got 3"),
         ({"a": ((), (0.5,))}, "a: takes weights that add up to c"),
         ({"b": (0.5, 0.6)}, "b: takes weights that add up to 1"),
         ({"error": (0.5, 0.5)}, "error: takes weights that add up to 0"),
@@ -173,9 +182,28 @@ def test_every_method_has_the_order_it_says(tableau):
     assert tableau.order_conditions(up_to=9 if tableau.order == 8 else 8).order == tableau.order
 
 
+@pytest.mark.parametrize("convert", [list, np.array, torch.tensor], ids=["list", "numpy", "torch"])
+def test_a_square_matrix_is_cut_to_its_lower_triangle(convert):
+    square = [[0.0, 0.0, 0.0], [1 / 3, 0.0, 0.0], [0.0, 2 / 3, 0.0]]
+    weights = {"c": [0.0, 1 / 3, 2 / 3], "a": square, "b": [1 / 4, 0.0, 3 / 4]}
+    heun = Tableau("heun3", 3, **{name: convert(value) for name, value in weights.items()})
+    if convert is not torch.tensor:  # which rounds to float32
+        assert heun == TABLEAUS["heun3"]
+    assert [len(row) for row in heun.a] == [0, 1, 2]
+
+
+def test_tableaus_and_order_conditions_are_shown_in_short():
+    assert repr(TABLEAUS["dopri5"]) == "Tableau('dopri5', order=5, slopes=6)"
+    assert repr(TABLEAUS["heun2"].order_conditions(2)) == "OrderConditions(order=2, residuals=(0.0, 0.0))"
+
+
+def test_coefficients_of_seven_digits_are_accepted():
+    Tableau("heun3", 3, c=(0.0, 0.3333333, 0.6666667), a=((), (0.3333333,), (0.0, 0.6666667)), b=(0.25, 0.0, 0.75))
+
+
 def test_a_method_that_claims_too_much_is_found_out():
-    wrong = Tableau("wrong", 4, c=(0.0, 0.5), a=((), (0.5,)), b=(0.0, 1.0))
-    conditions = wrong.order_conditions(up_to=4)
+    midpoint = Tableau("midpoint", 2, c=(0.0, 0.5), a=((), (0.5,)), b=(0.0, 1.0))
+    conditions = midpoint.order_conditions(up_to=4)
     assert conditions.order == 2
     assert conditions.residuals[2] == pytest.approx(1 / 6)  # of the tree whose weight is 0
 

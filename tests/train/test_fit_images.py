@@ -191,7 +191,7 @@ def test_it_is_looked_at_every_so_many_iterations_and_at_the_end(stacked, every,
 
 
 def test_without_a_validation_set_nothing_is_recorded_of_it():
-    history = train(model_of(), images_of(), evaluate_every=2)
+    history = train(model_of(), images_of())
     for name in ("validation", "validation_accuracy", "validation_nfe", "validation_at"):
         assert getattr(history, name).shape == (0,)
 

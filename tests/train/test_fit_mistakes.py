@@ -145,7 +145,7 @@ def test_a_function_that_cannot_be_used_is_named(options, said):
             composed(field=OwnField(4, 4)),
             r"field: does not fit x of shape \(1, 2\), whose state has .*\(1, 3\): mat1",
         ),
-        (composed(field=Own(3, 3)), r"field: does not fit x of shape .*forward\(\) takes 2 positional arguments"),
+        (composed(field=Own(3, 3)), r"field: does not fit x of shape .*called as f\(t, y\), got Own\(x\): too many"),
         (
             composed(field=OwnField(3, 2)),
             r"field: takes a module that returns the shape of its state, \(1, 3\), got \(1, 2\)",
@@ -214,6 +214,98 @@ def test_an_attribute_called_members_makes_no_stack(build):
 def test_a_model_names_an_input_that_it_cannot_take(model, given, said):
     with pytest.raises(TypeError, match=said):
         model(given)
+
+
+class Lift(anode.Augment):
+    """Appends three features to inputs of seven."""
+
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(7, 3)
+
+    def forward(self, x):
+        return torch.cat([x, self.line(x)], dim=-1)
+
+
+NAN = torch.tensor([[1.0, float("nan")], [1.0, 2.0], [3.0, 4.0]])
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: composed(head=Own(4, 1))(x), r"head: does not fit x of shape .*whose state has .*3\): mat1"),
+        (lambda: composed(field=OwnField(4, 4))(x), r"field: does not fit x of shape .*whose state has .*3\): mat1"),
+        (lambda: composed(field=Own(3, 3))(x), r"field: .*f\(t, y\), got Own\(x\): .*; .*pass lambda t, y: f\(y\)"),
+        (lambda: composed(field=OwnField(3, 2))(x), r"field: takes a module that returns the shape of its state"),
+        (lambda: anode.Flow(anode.MLPField(3))(torch.ones(4, 2)), r"field: does not fit x .*: h: takes 3 features"),
+        (lambda: anode.Flow(nn.Sequential(nn.Linear(3, 2)))(torch.ones(4, 2)), "field: does not fit x .*mat1"),
+        (lambda: anode.NeuralODE(20, 1, augment=Lift()), r"augment: does not fit x of shape \(1, 20\): mat1"),
+        (lambda: anode.NeuralODE(2, 1)(NAN), "x: takes finite values, got NaN or infinity in 1 of 3 rows"),
+        (lambda: anode.Flow(anode.MLPField(2))(NAN), "x: takes finite values, got NaN or infinity in 1 of 3 rows"),
+        (lambda: anode.NeuralODE(2, 1)(torch.ones(0, 2)), r"x: takes at least one point, got .* shape \(0, 2\)"),
+        (lambda: anode.Flow(anode.MLPField(2))([1.0, 2.0]), r"x: takes a tensor, got a list .*torch\.as_tensor\(x\)"),
+        (lambda: anode.NeuralODE(2, 1, time="x"), "time: takes True or False, got 'x'"),
+        (lambda: anode.ConvField(2, time=1), "time: takes True or False, got 1"),
+    ],
+    ids=range(13),
+)
+def test_a_model_that_is_called_directly_names_the_part_that_does_not_fit(call, said):
+    with pytest.raises((ValueError, TypeError), match=f"^{said}"):
+        call()
+
+
+class OwnError(RuntimeError):
+    pass
+
+
+@pytest.mark.parametrize("error", [OwnError("mine"), RuntimeError("late")], ids=["own", "late"])
+def test_errors_of_a_field_that_mean_something_else_stay_as_they_are(error):
+    class Field(nn.Module):
+        def forward(self, t, h):
+            if t > 0 or isinstance(error, OwnError):
+                raise error
+            return h
+
+    with pytest.raises(RuntimeError) as found:
+        anode.Flow(Field(), engine="torch")(torch.ones(4, 2))
+    assert found.value is error
+
+
+def test_settings_that_are_wrong_are_not_blamed_on_a_part_of_the_model():
+    with pytest.raises(ValueError, match=r"^rtol: takes a number above 0, got -1"):
+        anode.NeuralODE(2, 1).run(torch.ones(4, 2), rtol=-1)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"evaluate_every": 3}, r"evaluate_every: takes nothing without validation data \(pass validation=.*, got 3"),
+        ({"checkpoint_every": 3}, r"checkpoint_every: takes nothing without a folder \(pass checkpoint=.*, got 3"),
+        ({"loss": nn.CrossEntropyLoss()}, "loss: takes another function .*always 0, got CrossEntropyLoss.*BCEWith"),
+        ({"loss": nn.functional.cross_entropy}, "loss: takes another function .*with one output"),
+    ],
+    ids=["evaluate_every", "checkpoint_every", "CrossEntropyLoss", "cross_entropy"],
+)
+def test_what_would_have_no_effect_is_refused(options, said):
+    with pytest.raises(ValueError, match=said):
+        fit(model_of(), data_of(), **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: anode.MLPField(2, hiden=3), "hiden: is no argument of MLPField, .*; did you mean 'hidden'"),
+        (lambda: anode.ResNet(2, 1, hiden=3), "hiden: is no argument of ResNet, .*; did you mean 'hidden'"),
+        (lambda: anode.ImageNeuralODE((1, 8, 8), 3, rtoll=1), "rtoll: is no argument of Image.*; did you mean 'rtol'"),
+        (lambda: anode.Solver(metod=3), "metod: is no argument of Solver, .*; did you mean 'method'"),
+        (lambda: anode.Tableau(ordr=3), "ordr: is no argument of Tableau, .*; did you mean 'order'"),
+        (lambda: anode.Solver("euler", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), "takes from 1 to 13 positional"),
+    ],
+    ids=["field", "model", "settings", "solver", "tableau", "positional"],
+)
+def test_an_argument_that_a_class_does_not_have_is_named_with_the_nearest_one(call, said):
+    with pytest.raises(TypeError, match=said):
+        call()
 
 
 @pytest.mark.parametrize(("name", "near"), [("batchsize", "batch_size"), ("epoch", "epochs")])

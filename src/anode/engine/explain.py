@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from anode.checks import check_function
 from anode.engine import native
 from anode.engine.compiled import Compiled
 from anode.engine.compiling import compiled, components, known_of
@@ -115,6 +116,7 @@ def explain(f: Callable[[Tensor, Any], Any], y0: State, t: float = 0.0) -> Expla
         >>> anode.explain(lambda t, y: y * torch.rand(()), torch.rand(64, 2))
         engine    torch, which calls f as it is: f draws random numbers (aten.rand)
     """
+    check_function("f", f, "f(t, y)")
     problem = _problem(f, y0, t)
     obstacle = native.obstacle(problem, DEFAULT.gradient_method)
     if obstacle:

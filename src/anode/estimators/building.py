@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from anode.checks import Words, check_call, describe, require, whole_number
+from anode.checks import Words, check_call, describe, flag, require, whole_number
 from anode.models.augment import Augment, Zeros, as_augment, augmented_size
 from anode.models.description import configuration
 from anode.models.layers import ImageHead
+from anode.models.misfit import MisfitError
 from anode.models.nets import ImageNeuralODE, NeuralODE
 from anode.train.evaluation import evaluating
 
@@ -38,7 +39,7 @@ def build(given: dict[str, Any], changed: Collection[str], features: int, output
     augment = _augment(given["augment"], shape)
     if given["field"] is not None:
         return _with_field(given["field"], shape, outputs, augment, given["solver"])
-    require(isinstance(given["time"], bool), "time", given["time"], "True or False")
+    flag("time", given["time"])
     options = {"augment": augment, **{name: given[name] for name in ("time", "activation", "solver")}}
     if given["image"] is None:
         return NeuralODE(features, outputs, given["hidden"], layers=given["layers"], **options)
@@ -121,7 +122,8 @@ def check_field(model: NeuralODE, shape: tuple[int, ...]) -> None:
             try:
                 model.run(x, **options)
             except Exception as error:
-                raise ValueError(f"field: {what} ({type(error).__name__}: {error})") from error
+                why = error.__cause__ if isinstance(error, MisfitError) else error
+                raise ValueError(f"field: {what} ({type(why).__name__}: {why})") from error
 
 
 def check_alike(model: NeuralODE, first: NeuralODE) -> None:

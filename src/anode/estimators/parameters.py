@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from torch import nn
 
-from anode.checks import number
+from anode.checks import names_settings, number
 from anode.models.augment import Augment
 from anode.ode.solver import Solver
 from anode.train.callbacks import Callback
@@ -136,7 +136,7 @@ def documented(base: type[Any]) -> Callable[[K], K]:
         merged = {name: (own[name].rstrip() + "\n" + inherited[name].rstrip()).strip("\n") for name in MERGED}
         sections = "\n\n".join(f"{name}:\n{content}" for name, content in (own | merged).items())
         kind.__doc__ = text + shared + sections
-        return kind
+        return names_settings(kind)
 
     return add
 

@@ -16,7 +16,7 @@ from anode.estimators.building import state_shape
 from anode.files import read_described, write_described
 from anode.models.description import built_from, description_of, restore, scripts_builders
 from anode.models.flow import PAPER
-from anode.models.saving import description, files, loadable, model_from
+from anode.models.saving import description, files, loadable, model_from, new_files
 from anode.ode.solver import SETTINGS, Solver
 from anode.train.formats import from_json, to_json
 from anode.train.history import History
@@ -39,7 +39,7 @@ def save(estimator: Any, path: str | Path) -> Path:
     Returns:
         The JSON file.
     """
-    described, weights = files(path)
+    described, weights = new_files(path)
     tensors: dict[str, Tensor] = {}
     content = {
         "format": FORMAT,

@@ -103,7 +103,7 @@ def problem_from(
         check_function('options["norm"]', options["norm"], "of the state that returns one number")
     unknown = options.keys() - (ADAPTIVE_OPTIONS if tableau.adaptive else FIXED_OPTIONS)
     if unknown:
-        warnings.warn(f"options: {tableau.name} does not know {sorted(unknown)}, which are ignored", stacklevel=4)
+        warnings.warn(f"options: {tableau.name} does not know {sorted(unknown)}, which are ignored", stacklevel=5)
 
     def plan() -> tuple[Plan, Packing]:
         packing = FlatPacking(y0, broadcasts=not tableau.adaptive)
@@ -251,7 +251,7 @@ def _watch(func: Any, packing: Packing, tableau: Tableau) -> Watch | None:
     callbacks = {event: callback for event, name in CALLBACKS.items() if (callback := getattr(func, name, None))}
     missing = {CALLBACKS[event] for event in callbacks.keys() - {"try"}} if not tableau.adaptive else set()
     if missing:
-        warnings.warn(f"method {tableau.name!r} does not support the callbacks {sorted(missing)}", stacklevel=5)
+        warnings.warn(f"method {tableau.name!r} does not support the callbacks {sorted(missing)}", stacklevel=6)
     if not callbacks:
         return None
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.checks import check_function, describe, tensors_in
+from anode.checks import check_function, describe, names_arguments, tensors_in
 from anode.engine.dispatch import run as engine_run
 from anode.engine.sequential import as_function
 from anode.interface.options import CALLBACKS, adjoint_norm, problem_from
@@ -27,6 +27,7 @@ from anode.ode.tools import outside_graphs
 
 
 @outside_graphs
+@names_arguments
 def odeint(
     func: Callable[[Tensor, Any], Any],
     y0: State,
@@ -67,6 +68,7 @@ def odeint(
 
 
 @outside_graphs
+@names_arguments
 def odeint_adjoint(
     func: Callable[[Tensor, Any], Any],
     y0: State,
@@ -105,7 +107,7 @@ def odeint_adjoint(
     params = parameters_of(func) if adjoint_params is None else tensors_in("adjoint_params", adjoint_params)  # type: ignore[arg-type]
     if not all(p.requires_grad for p in params) and callable(adjoint_options.get("norm")):
         warnings.warn(
-            "parameters that need no gradient are not among the tensors given to the adjoint norm", stacklevel=3
+            "parameters that need no gradient are not among the tensors given to the adjoint norm", stacklevel=4
         )
     params = tuple(p for p in params if p.requires_grad)
     problem = problem_from(func, y0, t, rtol, atol, method, options, event_fn)
@@ -203,6 +205,7 @@ def _row(ys: State, i: int) -> State:
 
 
 @outside_graphs
+@names_arguments
 def odeint_dense(
     func: Callable[[Tensor, Any], Any],
     y0: State,

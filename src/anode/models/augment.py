@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from anode.checks import number, require, whole_number
 from anode.models.description import described
 from anode.models.layers import Stackable
+from anode.models.misfit import tried
 from anode.models.randomness import apart
 from anode.ode.solution import State
 
@@ -109,8 +110,9 @@ def augmented_size(augment: Augment, shape: Sequence[int], dim: int = -1) -> int
     if type(augment) is Zeros:
         return shape[dim] + augment.extra
     like = next(augment.parameters(), torch.empty(()))
+    x = like.new_zeros(1, *shape)
     with torch.no_grad(), apart():
-        state = augment(like.new_zeros(1, *shape))
+        state = tried("augment", augment, x, x)
     found = tuple(state.shape) if isinstance(state, Tensor) else ()
     expected = [1, *shape]
     if len(found) == len(expected):

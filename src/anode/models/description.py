@@ -11,7 +11,6 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial, wraps
 from itertools import zip_longest
 from operator import attrgetter
@@ -21,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from anode.checks import describe, require
+from anode.checks import describe, names_settings, nearest, require
 from anode.ode.field import is_hooked
 from anode.ode.solver import Solver
 
@@ -132,7 +131,7 @@ def _record_construction(kind: type[nn.Module], signature: inspect.Signature) ->
 def described(kind: type[K]) -> type[K]:
     """Register a class of this package, whose modules have ``settings`` that say how to build them as they are now."""
     _RECIPES[kind.__name__] = _BY_CLASS[kind] = Recipe(kind.__name__, kind, attrgetter("settings"), kind.__module__)
-    return kind
+    return names_settings(kind)
 
 
 def recipe_of(module: nn.Module) -> Recipe | None:
@@ -248,8 +247,7 @@ def _recipe(name: Any) -> Recipe:
     """What is registered by a name; ``ValueError`` if nothing is."""
     recipe = _RECIPES.get(name) if isinstance(name, str) else None
     if recipe is None:
-        near = get_close_matches(str(name), _RECIPES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = nearest(name, _RECIPES)
         raise ValueError(f"{name!r} is not registered; import the module that registers it first{hint}")
     return recipe
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, TypeVar
 
@@ -140,11 +142,19 @@ class Stacked(Stackable):
         tensors = {f"module.{name}": tensor for name, tensor in _tensors(self.module)}
         dims = tree_map(lambda x: 0 if x.ndim else None, inputs)
         mapped = torch.vmap(lambda own, given: functional_call(named, own, given), (0, dims), randomness="different")
-        with sdpa_kernel(SDPBackend.MATH):  # torch cannot map over the fused kernels of attention
+        with sdpa_kernel(SDPBackend.MATH), _slow_mapping():  # torch cannot map over the fused kernels of attention
             result, assigned = mapped(tensors, inputs)
         for name, value in assigned.items():
             self.module.get_buffer(name).data.copy_(value.detach())
         return result
+
+
+@contextmanager
+def _slow_mapping() -> Iterator[None]:
+    """Silence torch's warning about an operation that it maps over in a loop: users of stacks cannot help it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop because we have not yet implemented the")
+        yield
 
 
 class _Method(nn.Module):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from anode.checks import lookup, number
+from anode.checks import flag, lookup, number
 from anode.engine.perceptron import Perceptron, Transparent
 from anode.models.backprop import PULLBACKS, MLPDerivative
 from anode.models.conv import ConvDerivative, time_map
@@ -67,6 +67,7 @@ class MLPField(Network, Transparent, Stackable):
         self, dim: int, hidden: int = 32, *, layers: int = 2, time: bool = True, activation: str = "relu"
     ) -> None:
         super().__init__()
+        flag("time", time)
         given = {"dim": dim, "hidden": hidden, "layers": layers}
         dim, hidden, layers = (number(name, size, whole=True) for name, size in given.items())
         self.dim, self.hidden, self.layers, self.activation = dim, hidden, layers, activation
@@ -171,6 +172,7 @@ class ConvField(Network):
 
     def __init__(self, channels: int, filters: int = 64, *, time: bool = True, activation: str = "relu") -> None:
         super().__init__()
+        flag("time", time)
         channels, filters = number("channels", channels, whole=True), number("filters", filters, whole=True)
         self.channels, self.filters, self.activation = channels, filters, activation
         sizes = [(channels, filters, 1), (filters, filters, 3), (filters, channels, 1)]

@@ -14,6 +14,7 @@ from anode.checks import number, require
 from anode.interface.solve import solve
 from anode.models.augment import Augment, Zeros, as_augment
 from anode.models.description import described
+from anode.models.misfit import MISTAKES, blame
 from anode.models.model import Model, Outcome
 from anode.ode.control import Norm
 from anode.ode.field import Field
@@ -91,7 +92,11 @@ class Flow(Model):
 
     def solve(self, x: Tensor, **options: Any) -> Solution:
         """The solve from inputs to features; options of :func:`anode.solve` may be given to change it."""
-        return self._solve(self.augment(x), (0.0, self.t1), options)
+        try:
+            return self._solve(self.augment(x), (0.0, self.t1), options)
+        except MISTAKES as error:
+            blame(x, error, self.augment, self.field)
+            raise
 
     def trajectory(self, x: Tensor, times: int | Sequence[float] | Tensor = 50) -> Any:
         """The states on the way from inputs to features.

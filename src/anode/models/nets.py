@@ -15,6 +15,7 @@ from anode.models.description import described
 from anode.models.fields import ConvField, MLPField
 from anode.models.flow import PAPER, Flow, features_dim
 from anode.models.layers import ImageHead, LinearHead, check_state, members_of
+from anode.models.misfit import tried
 from anode.models.model import Model, Outcome, as_input, check_input
 from anode.ode.solver import Solver, check_settings
 
@@ -125,7 +126,7 @@ class NeuralODE(Model):
         if x.dtype == torch.uint8:
             x = as_input(x, next(self.parameters()))
         flown = self.flow.run(x, **options)
-        return Outcome(self.head(flown.features), flown.features, flown.solution)
+        return Outcome(tried("head", self.head, flown.features, x), flown.features, flown.solution)
 
 
 @described

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.checks import number, require
+from anode.checks import Words, number, require
 from anode.files import DamagedFileError, read_described, write_described
 from anode.models.description import build, description_of
 from anode.models.ensemble import members_of, stack, unstack
@@ -38,7 +38,7 @@ def save(model: nn.Module, path: str | Path) -> Path:
     if not isinstance(model, nn.Module):
         hint = "; call its own save(path)" if hasattr(model, "save") else ""
         raise TypeError(f"model: takes a torch.nn.Module, got {type(model).__name__}{hint}")
-    described, weights = files(path)
+    described, weights = new_files(path)
     places: set[int] = set()
     tensors = {}
     for name, tensor in model.state_dict().items():  # tied ones are written twice
@@ -176,3 +176,10 @@ def files(path: str | Path) -> tuple[Path, Path]:
     path = Path(path)
     path = path.with_suffix("") if path.suffix == ".json" else path
     return path.with_name(f"{path.name}.json"), path.with_name(f"{path.name}.safetensors")
+
+
+def new_files(path: str | Path) -> tuple[Path, Path]:
+    """The same for files that are to be written: the name must not be that of a folder."""
+    found = files(path)
+    require(not Path(path).is_dir(), "path", Words(f"the folder {path}"), "the name of a file, such as folder/model")
+    return found

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from anode.checks import is_finite
-from anode.ode.control import Number, checked_factor
+from anode.ode.control import Number, checked_factor, decide
 from anode.ode.field import Rate
 from anode.ode.plan import Emission, Interval, Plan, as_float, to_broadcast
 from anode.ode.solution import Stats, Status
@@ -158,7 +158,7 @@ class JointClock:
         else:
             ratio = plan.error_ratio(error, y, y1).item() * self._h * abs(plan.tableau.error_row.scale)
             self._last_error = ratio
-            accepted, factor, self._memory = plan.controller.decide(ratio, self._memory)
+            accepted, factor, self._memory = decide(plan.controller, ratio, self._memory)
             if not accepted and self._h <= plan.min_step:
                 accepted = math.isfinite(ratio)
                 if not accepted:
@@ -290,7 +290,7 @@ class GroupClock:
         else:
             ratio = plan.error_ratio(error, y, y1).to(self.t.dtype) * self._h * abs(plan.tableau.error_row.scale)
             smallest_size = self._h <= plan.min_step
-            good, factor, self._memory = plan.controller.decide(ratio, self._memory)
+            good, factor, self._memory = decide(plan.controller, ratio, self._memory)
             accepted = self._active & (good | (smallest_size & ratio.isfinite()))
             rejected = self._active & ~accepted
             self._stop(rejected & smallest_size, Status.NON_FINITE)

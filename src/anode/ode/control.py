@@ -6,10 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from anode.checks import Words, describe, require
 
 Norm = Callable[[Tensor], Tensor]
 """Maps a scaled error to one number (joint control) or to one a group."""
@@ -28,7 +31,7 @@ class Controller(ABC):
     The solver calls :meth:`start` once per solve and :meth:`decide` once per step. With one step size for the whole
     state the error ratio is a float. With one per group it is a tensor with one entry per group, and so is everything
     that :meth:`decide` returns. The solver enforces one rule: if a step is rejected and its factor is not below 1, the
-    next step is half as large.
+    next step is half as large. A factor that is not above 0 is an error, unless the error ratio is not finite.
 
     Example:
         >>> import torch, anode
@@ -127,6 +130,30 @@ class PID(Controller):
                 floored = error.clamp_min(_FLOOR) if isinstance(error, Tensor) else max(error, _FLOOR)
                 factor = factor * floored**exponent
         return factor
+
+
+def decide(controller: Controller, ratio: Number, memory: Memory) -> tuple[Any, Number, Memory]:
+    """What a controller decides; checked, if a user wrote it. Where the ratio is not finite the factor may be NaN."""
+    if type(controller) is PID:
+        return controller.decide(ratio, memory)
+    per_group = isinstance(ratio, Tensor)
+    try:
+        found = controller.decide(ratio, memory)
+    except RuntimeError as error:
+        if not per_group or "Boolean value of Tensor" not in str(error):
+            raise
+        given = "a tensor of error ratios, one per group, and returns tensors"
+        raise TypeError(
+            f'controller: decide is given {given}; use torch.where in place of if, or control="joint"'
+        ) from error
+    takes = "a decide(ratio, memory) that returns whether to keep the step, the factor of its size, and the memory"
+    if not isinstance(found, tuple | list) or len(found) != 3 or not isinstance(found[1], Tensor | Real):
+        got = Words(repr(found)) if isinstance(found, tuple | list) else describe(found)
+        raise TypeError(f"controller: takes {takes}, got one that returned {got}")
+    factor = torch.as_tensor(found[1])
+    usable = (factor > 0) | ~torch.as_tensor(ratio).isfinite()
+    require(bool(usable.all()), "controller", found[1], "a decide(ratio, memory) that returns a factor above 0")
+    return found
 
 
 def checked_factor(accept: Any, factor: Number) -> Number:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from anode.checks import describe
 from anode.ode.plan import Interval, as_float
 
 EPSILON = 2.0**-52
@@ -26,7 +27,11 @@ class Event:
     def __init__(self, fn: Callable[[Tensor, Tensor], Tensor], tol: float, t: Tensor, y: Tensor) -> None:
         self._fn, self._tol = fn, tol
         with torch.no_grad():
-            self._signs = torch.sign(fn(t, y))
+            found = fn(t, y)
+        if not isinstance(found, Tensor) or found.dtype == torch.bool or found.is_complex():
+            takes = "a function event(t, y) that returns a tensor of real numbers, which become zero at the event"
+            raise TypeError(f"event: takes {takes}, got one that returned {describe(found)}")
+        self._signs = torch.sign(found)
         self.at_start = bool((self._signs == 0).any())
 
     def has_happened(self, t: Tensor, y: Tensor) -> bool:

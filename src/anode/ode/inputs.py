@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from numbers import Real
 from typing import Any, TypeVar
 
 import torch
@@ -25,7 +26,9 @@ def tensors(y0: Any) -> State:
         raise ValueError("y0: takes a tensor or a tuple of at least one tensor, got an empty tuple")
     for component in components:
         if not isinstance(component, Tensor):
-            raise TypeError(f"y0: takes a tensor or a tuple of tensors, got {describe(component)}")
+            got = describe(y0 if all(isinstance(each, Real) for each in components) else component)
+            hint = "convert it with torch.tensor(...)"
+            raise TypeError(f"y0: takes a tensor or a tuple of tensors, got {got}; {hint}")
         if not (component.is_floating_point() or component.is_complex()):
             raise TypeError(f"y0: takes floating point values, got {describe(component)}; convert it with .float()")
         refuse_vmap(component)
@@ -96,21 +99,14 @@ def times(
         All of them, start first and end last, as a tensor that autograd follows (``None`` if it need not) and as
         numbers; and the indices of those at which outputs are wanted, the end always being the last.
     """
-    for name, value in (("t_span", t_span), ("save_at", () if save_at is None else save_at)):
-        if not isinstance(value, Iterable) or (isinstance(value, Tensor) and value.ndim != 1):
-            raise TypeError(f"{name}: takes a sequence of times, got {value!r}")
-    t_span = tuple(t_span)
-    if len(t_span) != 2:
-        raise ValueError(f"t_span: takes a start and an end time, got {len(t_span)} values")
-    given = [t_span[0], *([] if save_at is None else save_at), t_span[1]]
-    for t in given:
-        if isinstance(t, Tensor) and t.numel() != 1:
-            raise ValueError(f"t_span, save_at: take one number per time, the same for all samples, got {describe(t)}")
-    values = [float(t.detach()) if isinstance(t, Tensor) else float(t) for t in given]
+    span, ends = sequence("t_span", t_span)
+    if len(span) != 2:
+        raise ValueError(f"t_span: takes a start and an end time, got {len(span)} values")
+    between, saved = ([], []) if save_at is None else sequence("save_at", save_at)
+    given, values = [span[0], *between, span[1]], [ends[0], *saved, ends[1]]
     if not all(math.isfinite(t) for t in values[:-1]) or math.isnan(values[-1]):
         raise ValueError(f"t_span, save_at: take finite times, got {values}")
     direction = 1 if values[-1] >= values[0] else -1
-    saved = values[1:-1]
     if any((b - a) * direction <= 0 for a, b in pairwise(saved)):
         raise ValueError(f"save_at: takes times in the order of t_span, none twice, got {saved}")
     if saved and ((saved[0] - values[0]) * direction < 0 or (values[-1] - saved[-1]) * direction < 0):
@@ -125,6 +121,21 @@ def times(
     if saved and saved[-1] == values[-1] and not moving and not has_event:
         wanted.pop()  # one output serves both
     return together, values, wanted
+
+
+def sequence(name: str, given: Any) -> tuple[list[Any], list[float]]:
+    """Check that something is a sequence of times; return it as a list, and as numbers."""
+    if not isinstance(given, Iterable) or isinstance(given, str) or (isinstance(given, Tensor) and given.ndim != 1):
+        raise TypeError(f"{name}: takes a sequence of times, got {given!r}")
+    found = list(given)
+    for t in found:
+        if isinstance(t, Tensor) and t.numel() != 1:
+            raise ValueError(f"{name}: takes one number per time, the same for all samples, got {describe(t)}")
+    try:
+        # Adding a number refuses text, which float() would convert.
+        return found, [float(t.detach()) if isinstance(t, Tensor) else float(t + 0.0) for t in found]
+    except TypeError:
+        raise TypeError(f"{name}: takes a sequence of times, which are numbers, got {given!r}") from None
 
 
 def even_steps(start: float, end: float, step_size: float, most: int) -> list[float]:

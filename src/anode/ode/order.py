@@ -20,7 +20,7 @@ TOLERANCE = 1e-9
 """What may be left of a condition that holds, as coefficients are rounded."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class OrderConditions:
     """How well a method satisfies the conditions of each order.
 
@@ -33,8 +33,15 @@ class OrderConditions:
     @property
     def order(self) -> int:
         """The order that the method really has, if it is below the number of residuals."""
-        holds = [residual <= TOLERANCE for residual in self.residuals]
+        return self.order_within(TOLERANCE)
+
+    def order_within(self, tolerance: float) -> int:
+        """The same, if so much may be left of a condition that holds."""
+        holds = [residual <= tolerance for residual in self.residuals]
         return holds.index(False) if False in holds else len(holds)
+
+    def __repr__(self) -> str:
+        return f"OrderConditions(order={self.order}, residuals={self.residuals})"
 
 
 def order_conditions(a: Sequence[Sequence[float]], b: Sequence[float], up_to: int) -> OrderConditions:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anode.checks import describe
+from anode.checks import describe, uncallable
 from anode.ode.control import Norm, largest_rms, rms
 from anode.ode.solution import State
 
@@ -75,7 +75,12 @@ class Packing:
 
         def evaluate(t: Tensor, y: Tensor) -> Tensor:
             before = 0 if y.is_inference() else y._version
-            result = f(t, unpack(y) if is_tuple else y)
+            try:
+                result = f(t, unpack(y) if is_tuple else y)
+            except TypeError as error:
+                if (wrong := wrong_call(f)) is None:
+                    raise
+                raise wrong from error
             if before != (0 if y.is_inference() else y._version):
                 raise changed_state()
             return slope_of(result, y)
@@ -195,6 +200,15 @@ def _uncast(slope: Any, y: Tensor) -> Any:
 def _version(x: Tensor) -> int:
     """How often a tensor has been changed in place, where that is known."""
     return 0 if x.is_inference() else x._version
+
+
+def wrong_call(f: Callable[..., Any]) -> Exception | None:
+    """The error for an f that does not take two arguments; ``None`` if it does."""
+    why = uncallable(f, 2)
+    if why is None:
+        return None
+    hint = "" if uncallable(f, 1) else "; if it does not depend on the time, pass lambda t, y: f(y)"
+    return TypeError(f"f: takes a function that can be called as f(t, y), got {why}{hint}")
 
 
 def changed_state() -> Exception:

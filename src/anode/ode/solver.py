@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from functools import cached_property
 from inspect import signature
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from anode.checks import lookup, number, require, whole_number
+from anode.checks import describe, lookup, names_settings, nearest, number, require, whole_number
 from anode.ode.continuous import Continuous
 from anode.ode.control import CONTROLLERS, PID, Controller
 from anode.ode.discrete import Discrete
@@ -41,6 +41,7 @@ SAVED: dict[str, type[Any]] = {"tableau": Tableau, "pid": PID, "continuous": Con
 """The objects without a name that can be written as JSON."""
 
 
+@names_settings
 @dataclass(frozen=True, eq=False, repr=False)
 class Solver:
     """Everything that says how an ODE is solved, apart from the problem itself.
@@ -155,7 +156,7 @@ class Solver:
         usual = {
             "rtol": packing.pack_tolerance("rtol", self.rtol),
             "atol": packing.pack_tolerance("atol", self.atol),
-            "norm": packing.norm() if norm is None else (lambda error: torch.as_tensor(norm(packing.unpack(error)))),
+            "norm": packing.norm() if norm is None else _own_norm(norm, packing),
         }
         return Plan(
             tableau=self.tableau,
@@ -228,8 +229,7 @@ def check_settings(settings: dict[str, Any], caller: Callable[..., Any] | None =
     """Raise ``TypeError`` about a setting that no solver has, with the nearest name that the caller takes."""
     for name in settings.keys() - SETTINGS:
         own = () if caller is None else tuple(signature(caller).parameters)[:-1]  # the last are the settings
-        near = get_close_matches(name, (*own, *SETTINGS), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = nearest(name, (*own, *SETTINGS))
         what = "setting of a solver" if caller is None else f"argument of {caller.__name__}"
         raise TypeError(f"{name}: is no {what}, which takes {', '.join((*own, *SETTINGS))}{hint}")
 
@@ -257,6 +257,19 @@ def as_solver(solver: Any, usual: Solver, settings: dict[str, Any]) -> Solver:
     takes = "an anode.Solver, or None for the usual one"
     require(solver is None or isinstance(solver, Solver), "solver", solver, takes)
     return (usual if solver is None else solver).but(**settings)
+
+
+def _own_norm(norm: Callable[[Any], Any], packing: Packing) -> Callable[[Tensor], Tensor]:
+    """A norm that the caller brought, on packed errors."""
+
+    def checked(error: Tensor) -> Tensor:
+        found = norm(packing.unpack(error))
+        if not isinstance(found, Tensor | Real) or (isinstance(found, Tensor) and found.numel() != 1):
+            takes = "a function norm(error) that returns one number"
+            raise TypeError(f"norm: takes {takes}, got one that returned {describe(found)}")
+        return torch.as_tensor(found)
+
+    return checked
 
 
 def _short(name: str, value: Any) -> Any:

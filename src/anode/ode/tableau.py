@@ -19,16 +19,24 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from anode.checks import require
+from torch import Tensor
+
+from anode.checks import Words, names_settings, number, real_number, require
 from anode.ode.order import OrderConditions, order_conditions
 
 Weights = tuple[tuple[int, float], ...]
 """The non-zero weights of a sum of slopes, as (index of the slope, weight) pairs."""
+
+
+CHECKED_ORDER = 5
+"""Up to which order a method is checked when it is made: the conditions of higher orders take milliseconds."""
+ROUNDED = 1e-6
+"""What may be left of a condition that holds, for coefficients that are given with few digits."""
 
 
 class Row(NamedTuple):
@@ -46,7 +54,8 @@ Polynomial = tuple[float, ...]
 """Coefficients of x, x^2, x^3, ...; the constant is always zero."""
 
 
-@dataclass(frozen=True)
+@names_settings
+@dataclass(frozen=True, repr=False)
 class Tableau:
     """One explicit Runge-Kutta method, checked when it is made. The compiled engine takes any of them.
 
@@ -54,7 +63,8 @@ class Tableau:
         name: What users call it.
         order: Order of convergence; also the exponent of the step-size controller.
         c: Where in the step each slope is evaluated.
-        a: Row i holds the i weights of the earlier slopes.
+        a: Row i holds the i weights of the earlier slopes. A square matrix with zeros on and above its diagonal is
+            accepted too.
         b: Weights of the step.
         error: Weights of the error estimate, over the slopes and, for an FSAL method, the end slope; ``None`` if
             the method has no estimate and takes steps of a given size.
@@ -82,18 +92,25 @@ class Tableau:
             object.__setattr__(self, "polynomials", hermite(self.b))
             object.__setattr__(self, "dense_order", min(self.order, 3))
 
+    def __repr__(self) -> str:
+        return f"Tableau({self.name!r}, order={self.order}, slopes={len(self.b)})"
+
     def _check(self) -> None:
-        """Raise ``ValueError`` if the coefficients do not fit together; turn lists into tuples."""
+        """Raise ``ValueError`` if the coefficients do not fit together; turn lists and arrays into tuples."""
+        require(isinstance(self.name, str), "name", self.name, "a text")
+        object.__setattr__(self, "order", number("order", self.order, whole=True))
         for name in ("c", "b", "error"):
             values = getattr(self, name)
-            object.__setattr__(self, name, None if values is None else tuple(map(float, values)))
+            object.__setattr__(self, name, None if values is None else _numbers(name, values))
         for name in ("a", "polynomials"):
-            object.__setattr__(self, name, tuple(tuple(map(float, row)) for row in getattr(self, name)))
+            object.__setattr__(self, name, tuple(_numbers(name, row) for row in _sequence(name, getattr(self, name))))
         slopes = len(self.b)
         require(slopes > 0, "b", self.b, "at least one weight")
         require(len(self.c) == slopes, "c", self.c, f"as many values as b, {slopes}")
+        object.__setattr__(self, "a", _lower_triangle(self.a))
         rows = [len(row) for row in self.a]
-        require(rows == list(range(slopes)), "a", f"rows of {rows}", f"rows of {list(range(slopes))} weights")
+        takes = f"rows of {list(range(slopes))} weights, or a square matrix with zeros on and above the diagonal"
+        require(rows == list(range(slopes)), "a", Words(f"rows of {rows}"), takes)
         for c, row in zip(self.c, self.a, strict=True):
             require(abs(sum(row) - c) < 1e-8, "a", row, f"weights that add up to c = {c}")
         require(abs(sum(self.b) - 1) < 1e-8, "b", self.b, "weights that add up to 1")
@@ -104,6 +121,9 @@ class Tableau:
             require(abs(sum(self.error)) < 1e-8, "error", self.error, "weights that add up to 0")
         fits = len(self.polynomials) in (0, slopes + 1)
         require(fits, "polynomials", len(self.polynomials), f"{slopes + 1}, one per slope and one for the end slope")
+        claimed = min(self.order, CHECKED_ORDER)
+        found = self.order_conditions(claimed).order_within(ROUNDED)
+        require(found == claimed, "order", self.order, f"at most {found}, which is the order that these weights give")
 
     def order_conditions(self, up_to: int = 8) -> OrderConditions:
         """Check which order the method really has.
@@ -181,6 +201,25 @@ class Tableau:
         *rows, before, end = quartic(self.b, (*middle, 0.0))
         last = tuple(x + y for x, y in zip(before, end, strict=True))
         return replace(self, polynomials=(*rows, last, (0.0,)), dense_order=1, last_stage_ends=True)
+
+
+def _sequence(name: str, values: Any) -> list[Any]:
+    """The elements of a list, tuple or array."""
+    require(isinstance(values, Iterable) and not isinstance(values, str), name, values, "a sequence of numbers")
+    return list(values)
+
+
+def _numbers(name: str, values: Any) -> tuple[float, ...]:
+    """The numbers in a list, tuple, array or tensor."""
+    found = [real_number(each.item() if isinstance(each, Tensor) else each) for each in _sequence(name, values)]
+    require(None not in found, name, values, "numbers")
+    return tuple(map(float, found))  # type: ignore[arg-type]
+
+
+def _lower_triangle(a: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+    """A square matrix with zeros on and above its diagonal without these; anything else as it is."""
+    square = all(len(row) == len(a) and not any(row[i:]) for i, row in enumerate(a))
+    return tuple(row[:i] for i, row in enumerate(a)) if square else a
 
 
 def _sparse(weights: Sequence[float]) -> Weights:

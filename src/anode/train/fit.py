@@ -46,7 +46,7 @@ def fit(
     minutes: float | None = None,
     on_failure: str = "stop",
     checkpoint: str | Path | None = None,
-    checkpoint_every: float = 60.0,
+    checkpoint_every: float | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool | Listener | None = None,
 ) -> History:
@@ -103,8 +103,8 @@ def fit(
             training goes on from there, to the same bits as without the interruption, whatever the parameters of
             ``model`` are; you may ask for more ``epochs`` than before. Random numbers that the model draws from torch
             go on as well.
-        checkpoint_every: How many seconds pass between two states; 0 keeps every iteration's. The last one is kept in
-            any case, unless the process is killed.
+        checkpoint_every: How many seconds pass between two states, 60 by default; 0 keeps every iteration's. The last
+            one is kept in any case, unless the process is killed.
         callbacks: Objects that are called on the way, see :class:`anode.Callback`.
         progress: True for a progress bar, False for none, or a function that is told of every iteration. By default a
             bar if there is a terminal.

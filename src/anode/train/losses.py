@@ -95,6 +95,21 @@ def check_targets(name: str, loss: str, prediction: Tensor, target: Tensor, dims
         raise ValueError(f"{name}: takes {takes}, got {least if least < 0 else most}; {VALUES_INSTEAD}")
 
 
+def check_classes(name: str, loss: Loss, prediction: Tensor, dims: int) -> None:
+    """Raise ``ValueError`` about torch's cross entropy of a single class, which is 0 whatever is predicted.
+
+    Args:
+        name: The argument that the targets come from.
+        loss: The function.
+        prediction: That of some points.
+        dims: How many leading dimensions count members and points.
+    """
+    if (isinstance(loss, nn.CrossEntropyLoss) or loss is F.cross_entropy) and prediction.shape[dims:] == (1,):
+        hint = 'values go with "huber" or "mse", two classes with one output with nn.BCEWithLogitsLoss()'
+        takes = f"another function than cross entropy for a model with one output, whose loss on {name} is always 0"
+        raise ValueError(f"loss: takes {takes}, got {loss!r}; {hint}")
+
+
 def losses_by(loss: Loss, given: Any, targets: Tensor, dims: int) -> Tensor:
     """What a function of the user's makes of predictions, or of a whole outcome, and targets; checked.
 

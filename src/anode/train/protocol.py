@@ -122,8 +122,9 @@ class Protocol:
         stacked = self.members is not None
         alone = "nothing for a stack of models, whose members would end at different times"
         require(self.patience is None or not stacked, "patience", self.patience, alone)
-        without = "nothing without validation data"
-        require(self.patience is None or self.validation is not None, "patience", self.patience, without)
+        for name, value in (("patience", self.patience), ("evaluate_every", self.evaluate_every)):
+            takes = "nothing without validation data (pass validation=...)"
+            require(value is None or self.validation is not None, name, value, takes)
         takes = '"stop" or "raise" for a stack of models, whose members go on without those that fail'
         require(not stacked or self.on_failure != "skip", "on_failure", self.on_failure, takes)
 

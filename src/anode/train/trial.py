@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from anode.checks import describe, finite_rows, require, whole_number
 from anode.models.flow import Flow
+from anode.models.misfit import MISTAKES, MisfitError
 from anode.models.model import Model, Outcome, Predictor, as_input, check_input
 from anode.models.nets import NeuralODE
 from anode.ode.field import Field
 from anode.train.evaluation import Snapshots, evaluating
-from anode.train.losses import check_targets, default_loss
+from anode.train.losses import check_classes, check_targets, default_loss
 from anode.train.points import Points
 
 if TYPE_CHECKING:
     from anode.train.protocol import Protocol
-
-MISTAKES = (ValueError, RuntimeError, TypeError, IndexError, AttributeError)
-"""What a network raises when it is given what it cannot take."""
 
 
 def try_on(model: Model, protocol: Protocol, like: Tensor) -> bool:
@@ -47,8 +44,10 @@ def try_on(model: Model, protocol: Protocol, like: Tensor) -> bool:
                 raise TypeError(f"model: takes {takes}, got one that returns {describe(prediction)}")
             targets = data.y if isinstance(data, Points) else y
             check_targets(name, protocol.loss_name, prediction, targets, protocol.dims)
-        elif default_loss(y) == "cross_entropy" and isinstance(prediction, Tensor):
-            classifies = y.ndim == protocol.dims and prediction.ndim == protocol.dims + 1
+        elif isinstance(prediction, Tensor):
+            check_classes(name, protocol.loss, prediction, protocol.dims)
+            classes = default_loss(y) == "cross_entropy" and y.ndim == protocol.dims
+            classifies = classes and prediction.ndim == protocol.dims + 1
     if protocol.snapshots is not None:
         points = _snapshot_points(protocol.snapshots, protocol.members)
         features = _outcome("snapshots.x", model, points, like).features
@@ -78,39 +77,17 @@ def _outcome(name: str, model: Model, x: Tensor, like: Tensor, protocol: Protoco
             x = protocol.transformed(x)
         try:
             return model.run(x)
+        except MisfitError:
+            raise
         except MISTAKES as error:
-            raise ValueError(_misfit(name, model, x, error)) from error
+            raise ValueError(f"{name}: does not fit the model: {_why(model, x, error)}") from error
 
 
-def _misfit(name: str, model: Model, x: Tensor, error: Exception) -> str:
-    """Which of data, augmentation, field and head cannot go together, found by trying one after the other."""
+def _why(model: Model, x: Tensor, error: Exception) -> str:
+    """Why a model cannot be called with x, and what to do about it."""
     if isinstance(model, Predictor):
         hint = "" if x.is_floating_point() else "; convert whole numbers with x.float()"
         if isinstance(model.module, Field):
             hint = "; train a field f(t, h) as anode.Flow(field), or as anode.NeuralODE(field=field, head=head)"
-        called = f"{type(model.module).__name__} cannot be called with {describe(x)}"
-        return f"{name}: does not fit the model: {called}: {error}{hint}"
-    flow = model.flow if isinstance(model, NeuralODE) else model
-    if not isinstance(flow, Flow):
-        return f"{name}: does not fit the model: {describe(x)}: {error}"
-    calls: dict[str, Callable[[Any], Any]] = {name: model.check} if isinstance(model, NeuralODE) else {}
-    calls |= {"augment": flow.augment, "field": partial(flow.field, x.new_zeros(()))}
-    calls |= {"head": model.head} if isinstance(model, NeuralODE) else {}
-    given: Any = x
-    for part, call in calls.items():
-        state = "the model" if part == name else f"x of shape {_shape(x)}, whose state has shape {_shape(given)}"
-        try:
-            found = call(given)
-        except MISTAKES as why:
-            return f"{part}: does not fit {state}: {why}"
-        if part == "field" and _shape(found) != _shape(given):
-            return f"field: takes a module that returns the shape of its state, {_shape(given)}, got {_shape(found)}"
-        given = found if part == "augment" else given
-    return f"{name}: does not fit the model: {error}"
-
-
-def _shape(state: Any) -> Any:
-    """The shape of a state, or the shapes of its parts."""
-    if isinstance(state, tuple):
-        return [_shape(part) for part in state]
-    return tuple(state.shape) if isinstance(state, Tensor) else describe(state)
+        return f"{type(model.module).__name__} cannot be called with {describe(x)}: {error}{hint}"
+    return str(error) if isinstance(model, Flow | NeuralODE) else f"{describe(x)}: {error}"

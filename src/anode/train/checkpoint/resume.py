@@ -18,20 +18,25 @@ if TYPE_CHECKING:
     from anode.train.training import Training
 
 
+SECONDS = 60.0
+"""How long to wait from one state to the next, if nothing is said."""
+
+
 @contextmanager
-def resumed(training: Training, path: str | Path | None, every: float) -> Iterator[Folder | None]:
+def resumed(training: Training, path: str | Path | None, every: float | None) -> Iterator[Folder | None]:
     """Let a run go on from the last state in a folder, if there is one, and keep those to come there.
 
     Args:
         training: The run, which has not begun.
         path: The folder; ``None`` if nothing is to be kept.
-        every: How many seconds to wait from one state to the next.
+        every: How many seconds to wait from one state to the next; :data:`SECONDS` if that is ``None``.
 
     Yields:
         The folder. Only the first of several processes has it; the others are told what is in it.
     """
-    every = number("checkpoint_every", every, zero=True)
+    every = number("checkpoint_every", every, zero=True, optional=True)
     if path is None:
+        require(every is None, "checkpoint_every", every, "nothing without a folder (pass checkpoint=...)")
         yield None
         return
     if not isinstance(path, str | Path):
@@ -48,7 +53,7 @@ def resumed(training: Training, path: str | Path | None, every: float) -> Iterat
 
         def read() -> list[bytes]:
             protocol = fingerprint(training.network, training.protocol)
-            folders.append(stack.enter_context(opened(path, protocol, every)))
+            folders.append(stack.enter_context(opened(path, protocol, SECONDS if every is None else every)))
             state = folders[0].read()
             return [] if state is None else state.to_bytes()
 

@@ -1,0 +1,73 @@
+"""Naming the part of a model that an input does not fit, once something has failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from anode.checks import describe, finite_rows, require
+from anode.engine.sequential import as_function
+from anode.ode.field import Field
+from anode.ode.packing import wrong_call
+from anode.ode.tools import may_be_followed
+
+MISTAKES = (ValueError, RuntimeError, TypeError, IndexError, AttributeError)
+"""What a network raises when it is given what it cannot take. Subclasses of these mean something of their own."""
+
+
+class MisfitError(ValueError):
+    """Parts of a model that cannot go together."""
+
+
+def tried(part: str, call: Callable[[Any], Any], given: Any, x: Tensor) -> Any:
+    """What a part of a model returns; :class:`MisfitError` with the part's name and the shapes if it fails.
+
+    Args:
+        part: What the error calls it.
+        call: The part.
+        given: The state that it is given.
+        x: The input that the state comes from.
+    """
+    try:
+        return call(given)
+    except MISTAKES as why:
+        if type(why) not in MISTAKES:
+            raise
+        state = f"x of shape {shape(x)}" + ("" if given is x else f", whose state has shape {shape(given)}")
+        raise MisfitError(f"{part}: does not fit {state}: {why}") from why
+
+
+def blame(x: Any, error: Exception, augment: Callable[[Any], Any], field: nn.Module) -> None:
+    """Raise an error that names input, augmentation or field, if it is one of these that made a flow fail.
+
+    They are tried one after the other, which costs something only after a failure.
+    """
+    if type(error) not in MISTAKES or may_be_followed():
+        return
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x: takes a tensor, got {describe(x)}; convert it with torch.as_tensor(x)") from error
+    require(x.numel() > 0, "x", describe(x), "at least one point")
+    finite_rows("x", x)
+    f = as_function(field)
+
+    def slope(h: Any) -> Any:
+        if isinstance(field, Field) and isinstance(h, Tensor):
+            field.check(h)
+        if (wrong := wrong_call(f)) is not None:
+            raise wrong
+        return f(x.new_zeros(()), h)
+
+    state = tried("augment", augment, x, x)
+    found = tried("field", slope, state, x)
+    if shape(found) != shape(state):
+        takes = f"a module that returns the shape of its state, {shape(state)}"
+        raise MisfitError(f"field: takes {takes}, got {shape(found)}") from error
+
+
+def shape(state: Any) -> Any:
+    """The shape of a state, or the shapes of its parts."""
+    if isinstance(state, tuple):
+        return [shape(part) for part in state]
+    return tuple(state.shape) if isinstance(state, Tensor) else describe(state)
