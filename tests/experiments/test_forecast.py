@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from anode.experiments.forecast import PAUSE, Forecast, Pace, duration, lasting
+from anode.experiments.forecast import PAUSED, Forecast, Pace, duration, lasting
 from anode.train.progress import Bars, Report
 
 
@@ -91,8 +91,15 @@ def test_a_run_that_goes_on_is_forecast_from_where_it_was():
 def test_time_in_which_the_process_was_stopped_does_not_count():
     pace = Pace(100.0)
     for i in range(1, 21):
-        pace.note(i + (PAUSE * 10 if i > 10 else 0), report(i))
+        pace.note(i + (PAUSED * 2 if i > 10 else 0), report(i))
     assert pace.each == pytest.approx(1.0)
+
+
+def test_evaluations_count_however_long_they_last():
+    pace = Pace(100.0)
+    for i in range(1, 22):
+        pace.note(i + 30 * (i // 10), report(i, validation=0.5 if i % 10 == 0 else None))
+    assert pace.each == pytest.approx((20 + 2 * 30) / 20)
 
 
 def test_a_log_file_gets_a_plain_line_for_every_evaluation():

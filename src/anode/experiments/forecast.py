@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from statistics import median
 
 from anode.train.callbacks import Report
 from anode.train.progress import Bars, Listener, Patient
@@ -16,8 +17,8 @@ WINDOW = 256
 ENOUGH = 5
 """Iterations after which the measured speed replaces the forecast."""
 
-PAUSE = 600.0
-"""Seconds between two reports above which the process was stopped, and did not compute."""
+PAUSED = 5.0
+"""An iteration that lasts so many times the median was not computed all the time: the process was stopped meanwhile."""
 
 
 class Forecast:
@@ -93,14 +94,14 @@ class Pace:
         self.forecast = forecast
         self.begun_at: int | None = None  # how many iterations had been done before
         self.total = 0
-        self.seen: deque[tuple[float, int]] = deque(maxlen=WINDOW)
+        self.seen: deque[tuple[float, int, bool]] = deque(maxlen=WINDOW)  # when, how far, and whether it was evaluated
 
     def note(self, now: float, report: Report) -> None:
         """The run is so far."""
         if self.begun_at is None:
             self.begun_at = report.done - 1
         self.total = report.total
-        self.seen.append((now, report.done))
+        self.seen.append((now, report.done, report.validation is not None))
 
     @property
     def done(self) -> int:
@@ -110,9 +111,14 @@ class Pace:
     @property
     def each(self) -> float | None:
         """The seconds of an iteration, evaluations included; ``None`` as long as there are too few."""
-        steps = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(self.seen) if b[0] - a[0] < PAUSE]
-        count = sum(iterations for _, iterations in steps)
-        return sum(seconds for seconds, _ in steps) / count if count >= ENOUGH else None
+        steps = [(b[0] - a[0], b[1] - a[1], b[2]) for a, b in pairwise(self.seen) if b[1] > a[1]]
+        count = sum(iterations for _, iterations, _ in steps)
+        if count < ENOUGH:
+            return None
+        kinds = {evaluated for _, _, evaluated in steps}
+        usual = {kind: median([s / n for s, n, evaluated in steps if evaluated == kind]) for kind in kinds}
+        lasted = ((s, n * usual[evaluated]) for s, n, evaluated in steps)
+        return sum(usually if seconds > PAUSED * usually else seconds for seconds, usually in lasted) / count
 
     @property
     def correction(self) -> float | None:
