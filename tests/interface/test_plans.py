@@ -92,3 +92,16 @@ def test_parameters_that_become_of_another_precision_are_noticed():
     solution = anode.solve(f, y0, (0.0, 1.0))
     expected = anode.solve(f, y0, (0.0, 1.0), engine="torch")
     torch.testing.assert_close(solution.y1, expected.y1)
+
+
+def test_what_is_prepared_for_many_fields_is_forgotten():
+    y0, gone = torch.ones(5, 3), []
+    for _ in range(40):
+        f = nn.Linear(3, 3)
+        anode.solve(nn.Sequential(f), y0, (0.0, 1.0))
+        gone.append(weakref.ref(f))
+    del f
+    gc.collect()
+    assert sum(ref() is not None for ref in gone) <= 1
+    plan, _ = next(reversed(solvers.PLANS._values.values()))
+    assert len(plan.prepared._values) <= 16

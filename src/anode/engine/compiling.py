@@ -40,6 +40,11 @@ class Example:
     t: float
     group_dims: int = 0
 
+    @property
+    def kind(self) -> Kind:
+        """The kind of the states."""
+        return Kind.of(self.states, self.is_tuple, self.group_dims)
+
     def of_member(self, f: Rate) -> Example:
         """The same for one member of a function that is mapped over members; for others, the same."""
         if not isinstance(f, Mapped):
@@ -60,15 +65,10 @@ def known_of(problem: Problem) -> Known:
 
     f, plan, states = problem.f, problem.plan, components(problem)
     mode = isinstance(f, Mapped), torch.is_grad_enabled(), torch.get_default_dtype()
-    kind = plan.prepared.get(mode)  # which takes its time to be found
-    if kind is not None:
-        known = memory_of(f).find(f, kind, states)
-        if known is not None:
-            return known
     example = Example(states, problem.packing.is_tuple, plan.times[0], plan.group_dims)
-    known = known_for(f, example, problem.start, prepare)
-    plan.prepared[mode] = known.kind
-    return known
+    kind = plan.prepared.get(mode, lambda: example.of_member(f).kind)  # which takes its time to be found
+    known = memory_of(f).find(f, kind, states)
+    return known_for(f, example, problem.start, prepare) if known is None else known
 
 
 def known_for(f: Rate, example: Example, start: Callable[[], Any], prepare: Callable[[], Any] = lambda: None) -> Known:
@@ -81,7 +81,7 @@ def known_for(f: Rate, example: Example, start: Callable[[], Any], prepare: Call
         prepare: Called before that.
     """
     example = example.of_member(f)
-    kind, memory = Kind.of(example.states, example.is_tuple, example.group_dims), memory_of(f)
+    kind, memory = example.kind, memory_of(f)
     known = memory.find(f, kind, example.states)
     if known is not None:
         return known

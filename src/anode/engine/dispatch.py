@@ -95,9 +95,10 @@ def first_slope(problem: Problem) -> Tensor:
     """The slope at the start, as f computes it."""
     if problem.slope is not None:
         return problem.slope.detach()
-    prepared = problem.plan.prepared
-    if "now" not in prepared:
+
+    def now() -> Tensor:
         with torch.inference_mode(False):
-            prepared["now"] = problem.now.detach()
-    with torch.no_grad():
-        return problem.rate(prepared["now"], problem.y0)  # f was seen not to write into its arguments
+            return problem.now.detach()
+
+    with torch.no_grad():  # f was seen not to write into its arguments
+        return problem.rate(problem.plan.prepared.get("now", now), problem.y0)

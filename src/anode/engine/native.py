@@ -93,8 +93,8 @@ def _obstacle_around(problem: Problem) -> str:
 
 def _obstacle_in(plan: Plan) -> str:
     """What stands in its way in a plan, which is looked at only once."""
-    found = plan.prepared.get("obstacle")
-    if found is None:
+
+    def look() -> str:
         device, dtype, numbers = plan.like.device, plan.like.dtype, (float, int)
         obstacles = [
             (device.type != "cpu", f"the state is on {device}"),
@@ -106,8 +106,9 @@ def _obstacle_in(plan: Plan) -> str:
             (0 < plan.group_dims == plan.like.ndim, "every number has a step size of its own"),
             (plan.times[0] == plan.times[-1], "the span is empty"),
         ]
-        found = plan.prepared["obstacle"] = next((why for applies, why in obstacles if applies), "")
-    return found
+        return next((why for applies, why in obstacles if applies), "")
+
+    return plan.prepared.get("obstacle", look)
 
 
 def _obstacle_of(problem: Problem, gradient: Gradient) -> str:
@@ -309,9 +310,7 @@ def made(plan: Plan, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], *, 
     """A solve as the engine has it."""
     threads = torch.get_num_threads()
     key = (field.program, field.members, field.shared, field.components, y0.shape, y0.dtype, keep, most, threads)
-    task = plan.prepared.get((*key, instructions))
-    if task is None:
-        task = plan.prepared[*key, instructions] = _task(plan, field, y0, keep, most, threads)
+    task = plan.prepared.get((*key, instructions), lambda: _task(plan, field, y0, keep, most, threads))
     return extension.Solve(task, [x.data_ptr() for x in tensors])
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from anode.ode.control import Controller, Norm, Number
 from anode.ode.tableau import Tableau
+from anode.recent import Recent
 
 TOGETHER = 64
 """Of how many steps of given size the times are turned into tensors at once."""
@@ -64,9 +65,9 @@ class Plan:
     moving_times: Tensor | None = None
 
     @cached_property
-    def prepared(self) -> dict[Any, Any]:
+    def prepared(self) -> Recent[Any]:
         """What those who solve have prepared for this plan, which may be solved again and again."""
-        return {}
+        return Recent(16)
 
     @cached_property
     def time_type(self) -> dict[str, Any]:
