@@ -548,7 +548,7 @@ def jumping(t, y):
 
 
 @pytest.mark.parametrize(
-    "landings", [[0.5], [0.7, 0.3], torch.tensor([0.25, 0.5, 1.0]), [0.0, 0.5], [0.5, 0.5]], ids=str
+    "landings", [[0.5], [0.7, 0.3], torch.tensor([0.25, 0.5, 1.0]), [0.0, 0.5, 3.0], [0.5, 0.5]], ids=str
 )
 @pytest.mark.parametrize("span", [(0.0, 1.0), (1.0, 0.0)])
 def test_steps_end_exactly_where_they_are_told_to(landings, span):
