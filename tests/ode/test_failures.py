@@ -240,7 +240,7 @@ def test_components_that_share_no_groups_are_an_error_that_names_control():
         ({"y0": 1.0}, r"y0: takes a tensor .*, got a float; convert it with torch\.tensor\("),
         ({"y0": (torch.ones(2), 1.0)}, "y0: takes a tensor or a tuple of tensors, got a float"),
     ],
-    ids=range(15),
+    ids=range(14),
 )
 def test_an_argument_that_cannot_be_used_is_named(options, said):
     with pytest.raises((ValueError, TypeError), match=f"^{said}"):
