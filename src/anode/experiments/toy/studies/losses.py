@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study, epochs, mean_std
-from anode.experiments.toy.claims import mean_gap
-from anode.experiments.toy.flows import LOSS_COLUMNS, loss_rows
+from anode.experiments.toy.flows import LOSS_COLUMNS, loss_rows, mean_gap
 from anode.plots.series import curves
 from anode.plots.style import figure
 
