@@ -264,8 +264,24 @@ def test_scenes_carry_their_rounded_paths(folder):
     assert json.loads(page.scripts[0]) == {
         "paths": [[[0.123, 0.0, 1.0], [1.5, 2.0, 3.0]], [[0.123, 0.0, 1.0]]],
         "labels": [0, 1],
+        "axes": ["x", "y", "z"],
     }
     assert "-0.0" not in page.scripts[0]
+
+
+def test_a_scene_may_name_its_axes_and_classes(folder):
+    path = folder / "figures" / "fig07.json"
+    content = json.loads(path.read_text())
+    content["scenes"][0] |= {"axes": ["x1", "x2", "added"], "names": ["disc", "ring"]}
+    write_json(path, content)
+    page = Page(report(folder))
+    assert json.loads(page.scripts[0])["axes"] == ["x1", "x2", "added"]
+    assert "disc" in page.words
+    assert "-1" not in page.words
+    content["scenes"][0]["axes"] = ["x1", 2, "added"]
+    write_json(path, content)
+    with pytest.raises(DamagedFileError, match="'axes' takes 3 texts"):
+        report(folder)
 
 
 def test_the_page_is_the_same_for_the_same_results(folder):

@@ -284,6 +284,19 @@ def test_a_verdict_is_as_the_sign_test_says_and_never_both(repeats):
     assert ("held" in found) == (repeats >= 5)
 
 
+@pytest.mark.parametrize(
+    ("agreeing", "repeats", "says"),
+    [
+        (1, 3, "; a verdict takes at least 5 repeats"),
+        (4, 5, "; a verdict takes 5 of 5 repeats for the claim, or against it or one of its parts"),
+        (10, 20, "; a verdict takes 15 of 20 repeats for the claim, or against it or one of its parts"),
+        (15, 20, "p = 0.021)"),
+    ],
+)
+def test_what_is_inconclusive_says_how_many_repeats_a_verdict_takes(agreeing, repeats, says):
+    assert Finding(np.arange(repeats) < agreeing, []).test.endswith(says)
+
+
 def test_a_claim_is_refuted_only_where_one_of_its_parts_is():
     coins = {"one": np.array([1, 1, 0, 0, 1], bool), "other": np.array([0, 0, 1, 1, 0], bool)}
     found = Finding.of_parts(coins, [("seen", "1")])

@@ -12,6 +12,8 @@ from anode.experiments.reproduce import FORMAT, draw
 from anode.experiments.study import epochs
 from anode.experiments.toy.flows import moments, trajectories
 from anode.experiments.toy.studies import STUDIES
+from anode.experiments.toy.studies.features import costs
+from anode.experiments.toy.studies.flows import bends
 from anode.files import write_json
 from anode.report import write_report
 from helpers.tiny import NOWHERE, PAPER, RUNS
@@ -136,6 +138,26 @@ def test_a_study_is_written_as_the_report_takes_it(results, name, tmp_path):
     assert page.count("<img") == 1 + len(films)
     assert page.count("<canvas") == SCENES.get(name, 0)
     assert STUDIES[name].caption[:40] in page
+
+
+def test_captions_end_with_what_the_runs_show(results):
+    nfe = [int(moments(results[name], 6)[0][-1].nfe) for name in ("g-d2-node", "separable-d2-node")]
+    assert (
+        f"takes {nfe[0]} evaluations on g and {nfe[1]} on the separable data" in STUDIES["fig17"].draw(results).remark
+    )
+    loss = results["g-d2-anode"].final_loss.mean()
+    assert f"ANODE {loss:.2g}." in STUDIES["fig20"].draw(results).remark
+
+
+@pytest.mark.parametrize(("separable", "says"), [(44, "more than on g"), (32, "32 on the separable data.")])
+def test_it_is_said_if_separable_data_cost_more_than_g(separable, says):
+    assert says in costs({"g": 38, "separable": separable})
+
+
+def test_straight_paths_are_as_long_as_the_way_between_their_ends():
+    straight = np.linspace(0, 1, 5)[:, None, None] * np.array([[1.0, 2.0], [3.0, 0.0]])
+    corner = np.array([[[0.0, 0.0]], [[3.0, 0.0]], [[3.0, 4.0]]])
+    assert bends({"a": straight, "b": corner, "c": corner * np.nan}).endswith("for a: 1.00; b: 1.40; c: none.")
 
 
 def test_a_film_of_training_has_a_frame_for_every_moment(results, tmp_path):

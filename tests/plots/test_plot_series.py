@@ -93,6 +93,29 @@ def test_a_single_curve_needs_no_legend():
     assert ax.get_legend() is None
 
 
+def test_a_logarithmic_axis_shows_a_band_whole_unless_it_nearly_reaches_zero():
+    ax = figure().axes[0]
+    curves(ax, [1, 2], {"NODE": [[5.0, 5.0], [1.0, 3.0]]}, log=True)  # the band ends at 2 - 1
+    low, high = ax.get_ylim()
+    assert 0.5 < low < 1
+    assert 5 < high < 10
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_line_that_others_cover_is_wider_than_they_are(log):
+    ax = figure().axes[0]
+    covered = [1.0, 2.0, 3.0, 4.0]
+    curves(ax, [1, 2, 3, 4], {"a": covered, "b": covered, "c": [4.0, 3.0, 2.0, 1.0], "d": covered}, log=log)
+    a, b, c, d = (line.get_linewidth() for line in ax.lines)
+    assert a > b > c == d
+
+
+def test_lines_that_are_apart_on_a_logarithmic_axis_do_not_cover_each_other():
+    ax = figure().axes[0]
+    curves(ax, [1, 2, 3], {"a": [1.0, 1e-4, 1e-5], "b": [1.0, 1e-6, 1e-7]}, log=True)
+    assert ax.lines[0].get_linewidth() == ax.lines[1].get_linewidth()
+
+
 def test_a_logarithmic_axis_ends_near_the_lowest_mean():
     ax = axes()
     curves(ax, [1, 2], {"NODE": [[1.0, 1.0], [1e-12, 0.2]]}, log=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from math import comb
 
 import numpy as np
@@ -66,13 +67,23 @@ class Finding:
         against = 2 * agreeing < repeats
         p = by_chance(~votes if against else self.votes)
         side = f"against {name if name == 'it' else repr(name)}, " if against else ""
-        return f"true in {agreeing} of {repeats} repeats (sign test, {side}p = {p:.2g})"
+        told = f"true in {agreeing} of {repeats} repeats (sign test, {side}p = {p:.2g})"
+        return f"{told}; {needed(repeats)}" if self.verdict == "inconclusive" else told
 
 
 def by_chance(votes: Votes) -> float:
     """The probability that of so many coins as many show heads as there are yeses, or more."""
     agreeing, repeats = int(votes.sum()), len(votes)
     return sum(comb(repeats, k) for k in range(agreeing, repeats + 1)) / 2**repeats
+
+
+def needed(repeats: int) -> str:
+    """How many repeats have to agree for the sign test to decide, in words."""
+    enough = [k for k in range(repeats + 1) if by_chance(np.arange(repeats) < k) < SIGNIFICANCE]
+    if not enough:
+        least = next(n for n in count(1) if 2.0**-n < SIGNIFICANCE)
+        return f"a verdict takes at least {least} repeats"
+    return f"a verdict takes {enough[0]} of {repeats} repeats for the claim, or against it or one of its parts"
 
 
 @dataclass(frozen=True)

@@ -290,7 +290,7 @@ def draw(study: Study, results: Results, folder: Path) -> None:
     content = {
         "id": study.id,
         "title": study.title,
-        "caption": study.caption,
+        "caption": f"{study.caption} {drawing.remark}".strip(),
         "images": [file.name for file in files],
         "protocol": [results[name].run.described() for name in study.runs],
         "numbers": {"columns": drawing.columns, "rows": drawing.rows} if drawing.rows else None,

@@ -24,6 +24,7 @@ class Drawing:
         columns, rows: The numbers it shows, as a table.
         animations: Frames of animations, by name.
         scenes: Flows in three dimensions, for the report's viewer.
+        remark: Sentences about what these runs show, which the caption ends with.
     """
 
     figure: Figure
@@ -31,6 +32,7 @@ class Drawing:
     rows: list[list[str]] = field(default_factory=list)
     animations: dict[str, Iterable[Any]] = field(default_factory=dict)
     scenes: list[dict[str, Any]] = field(default_factory=list)
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Study:
     Attributes:
         id: As the paper numbers it, such as ``"fig07"``.
         title: What it shows, in a few words.
-        caption: What to see in it.
+        caption: What is drawn, whatever came out; :attr:`Drawing.remark` says what did.
         runs: The names of the runs it is drawn from.
         draw: Draws it from their results.
     """
@@ -74,4 +76,6 @@ def scene(title: str, paths: Array, labels: Array) -> dict[str, Any]:
         "title": title,
         "paths": np.round(paths[::2, solved].transpose(1, 0, 2), 3).tolist(),
         "labels": [int(label) for label in labels[solved]],
+        "names": ["target -1", "target +1"],
+        "axes": ["input x₁", "input x₂", "added"],
     }

@@ -18,7 +18,7 @@ from anode.plots.classes import as_labels, colors_of
 from anode.plots.features import frame
 from anode.plots.inputs import Array, as_values
 from anode.plots.marks import CAMERA, dots, lines
-from anode.plots.style import CLASS_COLORS, figure, styled
+from anode.plots.style import CLASS_COLORS, FAINT, INK, MUTED, figure, styled
 
 Picture = NDArray[np.uint8]
 
@@ -118,7 +118,6 @@ def _frame(paths: Array, colors: list[str], i: int, title: str, *, trails: int, 
     dots(ax, paths[i, some], [colors[j] for j in some], size=16)
     frame(ax, paths)
     if dims == 3 and turn is not None:
-        ax.grid(False)  # lines that turn with the camera make up half of a file
         ax.view_init(CAMERA[0], CAMERA[1] + turn)
     ax.set_title(title)
     return made
@@ -145,8 +144,8 @@ def _picture(frame: Figure | Picture) -> Picture:
 def _palette(pictures: Sequence[Image.Image]) -> Image.Image:
     """Colours that serve all frames, found on up to eight of them: one palette, so that nothing flickers.
 
-    Ground, walls and classes are the most frequent colours and stay exact. The rest are spread over the colours there
-    are: by frequency the ground's neighbours would take all places.
+    Ground, walls and classes are the most frequent colours and stay exact, as do the greys of lines. The rest are
+    spread over the colours there are: by frequency the ground's neighbours would take all places.
     """
     some = [np.asarray(pictures[round(i)]) for i in np.linspace(0, len(pictures) - 1, min(8, len(pictures)))]
     together = Image.fromarray(np.concatenate(some))
@@ -155,7 +154,8 @@ def _palette(pictures: Sequence[Image.Image]) -> Image.Image:
     classes = np.isin([int(color[1:], 16) for color in CLASS_COLORS], distinct)
     two = classes[:2].any() and not classes[2:].any()
     size = COLORS if two else MANY_COLORS
-    frequent = distinct[np.argsort(-counts, kind="stable")[: size // 4]]
+    greys = [int(color[1:], 16) for color in (INK, MUTED, FAINT)]  # or thin lines become a tint of a class
+    frequent = np.append(greys, distinct[np.argsort(-counts, kind="stable")[: size // 4]])
     exact = frequent[:, None] >> np.array([16, 8, 0]) & 255
     others = together.quantize(size - len(frequent), method=Image.Quantize.MAXCOVERAGE).getpalette() or []
     chosen = [*exact, *np.reshape(others, (-1, 3))]

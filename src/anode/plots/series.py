@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 
 import numpy as np
@@ -83,15 +83,17 @@ def curves(
     require(len(series) > 0, "series", series, "at least one label with its values")
     chosen = _chosen_colors(series, colors)
     across = x if isinstance(x, Mapping) else dict.fromkeys(series, x)
-    lines = [band(ax, across[label], values, label, chosen[label])[0] for label, values in series.items()]
+    drawn = [band(ax, across[label], values, label, chosen[label]) for label, values in series.items()]
     ax.set_xlabel(xlabel)
     ax.set_ylabel(ylabel)
     ax.margins(x=0.02)
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     if log:
-        make_logarithmic(ax, np.concatenate([np.asarray(line.get_ydata(), dtype=np.float64) for line in lines]))
+        edges = [np.asarray(path.vertices)[:, 1] for _, shade in drawn for path in shade.get_paths()]
+        make_logarithmic(ax, np.concatenate([_heights(line) for line, _ in drawn]), edges)
     else:
         ax.yaxis.set_major_locator(MaxNLocator(5))
+    _show_covered([line for line, _ in drawn], np.log if ax.get_yscale() == "log" else np.asarray)
     grid(ax)
     if len(series) > 1:
         legend(ax)
@@ -192,13 +194,34 @@ def _chosen_colors(series: Mapping[str, object], colors: Mapping[str, str] | Non
     return chosen | {label: next(others) for label in series if label not in chosen}
 
 
-def make_logarithmic(ax: Axes, means: Array) -> None:
-    """A band that reaches 0 would make the axis endless: the means decide how far down it goes."""
+def _heights(line: Line2D) -> Array:
+    return np.asarray(line.get_ydata(), dtype=np.float64)
+
+
+def _show_covered(lines: Sequence[Line2D], scale: Callable[[Array], Array]) -> None:
+    """Widen lines that later ones cover along more than half of their length, so that their edges still show."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        heights = [scale(_heights(line)) for line in lines]
+    known = np.concatenate([each[np.isfinite(each)] for each in heights])
+    near = 0.01 * np.ptp(known) if len(known) else 0.0
+    for i, line in enumerate(lines):
+        later = [each for each in heights[i + 1 :] if len(each) == len(heights[i])]
+        covering = sum(np.mean(np.isclose(each, heights[i], rtol=0, atol=near)) > 0.5 for each in later)
+        line.set_linewidth(2 + 2.2 * covering)
+
+
+def make_logarithmic(ax: Axes, means: Array, bands: Sequence[Array] = ()) -> None:
+    """Make the vertical axis logarithmic.
+
+    Bands are shown whole, except below a hundredth of the lowest mean: one that reaches 0 would make the axis endless.
+    """
     above_zero = means[means > 0]
     if not above_zero.size:
         return  # there is no such axis for them
     ax.set_yscale("log")
-    low, high = float(above_zero.min()), float(above_zero.max())
+    edges = [edge[edge > above_zero.min() / 100] for edge in bands]
+    shown = np.concatenate([above_zero, *edges])
+    low, high = float(shown.min()), float(shown.max())
     ax.set_ylim(low / max(1.1, (high / low) ** 0.08), high * max(1.1, (high / low) ** 0.08))
     if high / low < FEW_DECADES and low > 0.01 and high < 1000:  # plain numbers say more than powers of ten
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low > 3 else range(1, 10)))

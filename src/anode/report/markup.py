@@ -10,6 +10,8 @@ from typing import Any
 
 KINDS = {"fig": "Figure", "table": "Table"}
 VOID = {"img"}
+FEW, MANY = 3, 5
+"""Columns of a table that fit on a phone, and that fit beside each other in the width of the text."""
 
 
 class Markup(str):
@@ -26,14 +28,34 @@ def element(name: str, *children: str, **attributes: str) -> Markup:
 
 
 def table(name: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """A table in a box of its own, which scrolls sideways where the page is narrow."""
-    head = element("tr", *(element("th", column, scope="col") for column in columns))
+    """A table that may be wider than the text.
+
+    On a narrow screen every row becomes a card, the sooner the more columns there are; ``data-column`` then names the
+    values. The roles are spelled out, because a table that is laid out as cards loses its own.
+    """
+    head = element("tr", *(element("th", column, scope="col", role="columnheader") for column in columns), role="row")
     body = [
-        element("tr", element("th", first, scope="row"), *(element("td", value) for value in others))
+        element(
+            "tr",
+            element("th", first, scope="row", role="rowheader"),
+            *(
+                element("td", value, role="cell", data_column=column)
+                for column, value in zip(columns[1:], others, strict=True)
+            ),
+            role="row",
+        )
         for first, *others in rows
     ]
-    content = element("table", element("thead", head), element("tbody", *body))
-    return element("div", content, class_="scroll", tabindex="0", role="region", aria_label=name)
+    width = "many" if len(columns) > MANY else "some" if len(columns) > FEW else "few"
+    content = element(
+        "table",
+        element("thead", head, role="rowgroup"),
+        element("tbody", *body, role="rowgroup"),
+        role="table",
+        aria_label=name,
+        class_=width,
+    )
+    return element("div", content, class_="numbers-table wide" if width == "many" else "numbers-table")
 
 
 def definitions(pairs: Iterable[tuple[str, str]], **attributes: str) -> Markup:

@@ -5,6 +5,8 @@ const HOME = { yaw: 0.6, pitch: 0.4 };
 const TURN_PER_SECOND = 0.25;
 const TURN_PER_PIXEL = 0.01;
 const DISTANCE = 4; // of the camera, in radii of what it looks at
+const LEAST_ZOOM = 0.5, MOST_ZOOM = 8;
+const ZOOM_KEYS = { "+": 1.25, "=": 1.25, "-": 0.8 };
 const KEYS = { ArrowLeft: [-0.1, 0], ArrowRight: [0.1, 0], ArrowUp: [0, -0.1], ArrowDown: [0, 0.1] };
 const prefersStill = matchMedia("(prefers-reduced-motion: reduce)");
 const prefersDark = matchMedia("(prefers-color-scheme: dark)");
@@ -28,10 +30,11 @@ function boundsOf(points) {
 function show(figure) {
   const canvas = figure.querySelector("canvas");
   const pen = canvas.getContext("2d");
-  const { paths, labels } = JSON.parse(figure.querySelector("script").textContent);
+  const { paths, labels, axes } = JSON.parse(figure.querySelector("script").textContent);
   const { center, radius, edges } = boundsOf(paths.flat());
   let { yaw, pitch } = HOME;
-  let touched = false, visible = false, frame = 0, before = 0, drag = null;
+  let zoom = 1, touched = false, visible = false, frame = 0, before = 0;
+  const fingers = new Map(); // where each pointer that is down was last
 
   function camera(size) {
     const [cosYaw, sinYaw, cosPitch, sinPitch] = [Math.cos(yaw), Math.sin(yaw), Math.cos(pitch), Math.sin(pitch)];
@@ -39,7 +42,7 @@ function show(figure) {
       const [x, y, z] = point.map((value, i) => (value - center[i]) / radius);
       const right = x * cosYaw - y * sinYaw, away = x * sinYaw + y * cosYaw;
       const depth = away * cosPitch - z * sinPitch;
-      const scale = 0.46 * size * DISTANCE / (DISTANCE + depth);
+      const scale = 0.42 * zoom * size * DISTANCE / (DISTANCE + depth);
       return [size / 2 + right * scale, size / 2 - (z * cosPitch + away * sinPitch) * scale, depth];
     };
   }
@@ -76,7 +79,8 @@ function show(figure) {
     edges.forEach((along, axis) => { // a name stands at the edge that is lowest, or for z leftmost: it hides nothing
       const places = along.map(([a, b]) => project(center.map((c, i) => c + 1.12 * ((a[i] + b[i]) / 2 - c))));
       const [x, y] = places.reduce((p, q) => ((axis < 2 ? q[1] > p[1] : q[0] < p[0]) ? q : p));
-      pen.fillText("xyz"[axis], x, y);
+      const half = pen.measureText(axes[axis]).width / 2 + 2;
+      pen.fillText(axes[axis], Math.max(half, Math.min(size - half, x)), Math.max(8, Math.min(size - 8, y)));
     });
 
     const seen = paths.map((path, i) => ({ points: path.map(project), color: color(`--label-${labels[i]}`) }));
@@ -116,30 +120,68 @@ function show(figure) {
     redraw();
   }
 
+  function enlarge(factor) {
+    touched = true;
+    zoom = Math.max(LEAST_ZOOM, Math.min(MOST_ZOOM, zoom * factor));
+    redraw();
+  }
+
+  function spread() { // how far two fingers are apart
+    const [a, b] = fingers.values();
+    return Math.hypot(a[0] - b[0], a[1] - b[1]);
+  }
+
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button !== 0) return;
     canvas.setPointerCapture(event.pointerId);
-    drag = [event.clientX, event.clientY];
+    fingers.set(event.pointerId, [event.clientX, event.clientY]);
     touched = true;
   });
   canvas.addEventListener("pointermove", (event) => {
-    if (!drag) return;
-    const down = event.pointerType === "touch" ? 0 : event.clientY - drag[1]; // up and down, a finger scrolls the page
-    turn(TURN_PER_PIXEL * (event.clientX - drag[0]), TURN_PER_PIXEL * down);
-    drag = [event.clientX, event.clientY];
+    const last = fingers.get(event.pointerId);
+    if (!last) return;
+    const apart = fingers.size === 2 ? spread() : 0;
+    fingers.set(event.pointerId, [event.clientX, event.clientY]);
+    if (apart) return enlarge(spread() / apart);
+    const down = event.pointerType === "touch" ? 0 : event.clientY - last[1]; // up and down, a finger scrolls the page
+    turn(TURN_PER_PIXEL * (event.clientX - last[0]), TURN_PER_PIXEL * down);
   });
-  canvas.addEventListener("lostpointercapture", () => { drag = null; });
-  canvas.addEventListener("dblclick", () => { ({ yaw, pitch } = HOME); turn(0, 0); });
-  canvas.addEventListener("keydown", (event) => {
-    if (!(event.key in KEYS) || event.altKey || event.ctrlKey || event.metaKey) return;
+  canvas.addEventListener("lostpointercapture", (event) => { fingers.delete(event.pointerId); });
+  canvas.addEventListener("dblclick", () => { ({ yaw, pitch } = HOME); zoom = 1; turn(0, 0); });
+  canvas.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey) return; // the wheel alone scrolls the page
     event.preventDefault();
-    turn(...KEYS[event.key]);
+    enlarge(Math.exp(-event.deltaY / 300));
+  }, { passive: false });
+  canvas.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.key in KEYS) turn(...KEYS[event.key]);
+    else if (event.key in ZOOM_KEYS) enlarge(ZOOM_KEYS[event.key]);
+    else return;
+    event.preventDefault();
   });
+  for (const button of figure.querySelectorAll("[data-zoom]")) {
+    button.addEventListener("click", () => enlarge(Number(button.dataset.zoom)));
+  }
   new IntersectionObserver((entries) => { visible = entries.at(-1).isIntersecting; redraw(); }).observe(canvas);
   new ResizeObserver(redraw).observe(canvas);
   prefersDark.addEventListener("change", redraw);
   prefersStill.addEventListener("change", redraw);
 }
+
+// A picture opens as large as the window; a click on it then takes it to its full size, and back.
+const large = document.getElementById("_large");
+for (const button of document.querySelectorAll(".enlarge")) {
+  button.addEventListener("click", () => {
+    const small = button.querySelector("img"), image = small.cloneNode();
+    large.querySelector("img")?.remove();
+    large.append(image);
+    large.classList.toggle("full", small.naturalWidth > 1.5 * innerWidth); // on a phone, as large as it can be read
+    large.showModal();
+    image.addEventListener("click", () => large.classList.toggle("full"));
+  });
+}
+large.querySelector(".close").addEventListener("click", () => large.close());
 
 document.querySelectorAll(".scene").forEach(show);
 addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((details) => { details.open = true; }));

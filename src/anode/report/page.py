@@ -12,7 +12,6 @@ from importlib import resources
 from pathlib import Path
 from reprlib import repr as shortened
 from string import Template
-from typing import Any
 
 from anode.files import write_text
 from anode.report.markup import Markup, data_block, definitions, duration, element, label, plural, table
@@ -21,7 +20,7 @@ from anode.report.reading import (
     Record,
     cell,
     image_path,
-    is_number,
+    is_path,
     read,
     read_study,
     require,
@@ -76,6 +75,7 @@ def page(folder: Path) -> str:
             timings_section(results),
         ),
         footer(),
+        element("dialog", element("button", "Close", type="button", class_="close"), id="_large"),
     ]
     script = own_file("page.js")
     text = Template(own_file("page.html")).substitute(
@@ -144,7 +144,7 @@ def claims_section(claims: Sequence[Record], studies: dict[str, Record]) -> Mark
     columns = ["#", "Claim", "Verdict", "Numbers", "Test"]
     head = element("tr", *(element("th", column, scope="col", role="columnheader") for column in columns), role="row")
     rows = [claim_row(i, claim, studies) for i, claim in enumerate(claims, 1)]
-    # The roles are said aloud, because a table that is laid out as cards on a narrow screen loses them.
+    # The roles are spelled out, because a table that is laid out as a grid loses its own.
     content = element(
         "table",
         element("thead", head, role="rowgroup"),
@@ -161,12 +161,12 @@ def claim_row(i: int, claim: Record, studies: dict[str, Record]) -> Markup:
     claim.check(figure in studies, "figure", "one of the studies")
     numbers = [(number.text("name"), cell(number.get("value"), number.where)) for number in claim.records("numbers")]
     link = element("p", element("a", label(figure), href=f"#{figure}"), class_="note")
-    test = [element("span", claim.text("test")), element("p", claim.text("criterion"), class_="note")]
+    test = [element("span", claim.text("test")), element("p", "Criterion: ", claim.text("criterion"), class_="note")]
     cells = [
         element("td", claim.text("statement"), link, class_="statement", role="cell"),
         element("td", badge(verdict_of(claim), verdict_of(claim)), class_="verdict", role="cell"),
         element("td", definitions(numbers) if numbers else "", class_="numbers", role="cell"),
-        element("td", *test, role="cell"),
+        element("td", *test, class_="test", role="cell"),
     ]
     number = element("th", f"{claim.number('number')}", class_="number", scope="row", role="rowheader")
     return element("tr", number, *cells, role="row", id=f"_claim-{i}")
@@ -197,12 +197,13 @@ def pictures(folder: Path, name: str, study: Record) -> Markup:
     images = [embedded(path, f"{label(name)}: {study.text('title')}") for path in paths if path.suffix != ".svg"]
     files = [path.name for path in paths if path.suffix == ".svg"] + [f"{name}.json"]
     links = [element("a", file, href=f"figures/{file}") for file in files]
+    large = [element("button", image, type="button", title="Enlarge", class_="enlarge") for image in images]
     caption = element(
         "figcaption",
         element("div", study.text("caption"), class_="caption"),
         element("p", "Files: ", *links, class_="note"),
     )
-    return element("figure", *images, caption, class_="wide")
+    return element("figure", *large, caption, class_="wide")
 
 
 def embedded(path: Path, title: str) -> Markup:
@@ -227,7 +228,10 @@ def scenes(study: Record) -> Markup:
     views = [scene(record) for record in study.records("scenes")]
     if not views:
         return Markup()
-    hint = "Drag or use the arrow keys to turn; double-click to turn back. Large dots are where trajectories end."
+    hint = (
+        "Drag or use the arrow keys to turn. Zoom with the buttons, with + and -, by pinching, or with Ctrl and the "
+        "mouse wheel; double-click to reset. Large dots are where trajectories end."
+    )
     return element("div", element("div", *views, class_="scenes wide"), element("p", hint, class_="note hint"))
 
 
@@ -239,20 +243,20 @@ def scene(record: Record) -> Markup:
     record.check(binary and len(labels) == len(paths), "labels", "0 or 1 for each path")
     rounded = [[[round(float(x), 3) + 0.0 for x in point] for point in path] for path in paths]  # -0.0 + 0.0 is 0.0
     says = f"{title}: {plural(len(paths), 'path')} in three dimensions"
-    keys = [element("span", f"label {value}", class_=f"key key-{value}") for value in sorted(set(labels))]
+    names, axes = record.texts("names", ["-1", "+1"]), record.texts("axes", ["x", "y", "z"])
+    keys = [element("span", names[value], class_=f"key key-{value}") for value in sorted(set(labels))]
+    zoom = [
+        element("button", sign, type="button", data_zoom=factor, aria_label=f"{word}: {title}")
+        for sign, factor, word in (("+", "1.25", "Zoom in"), ("\N{MINUS SIGN}", "0.8", "Zoom out"))
+    ]
     return element(
         "figure",
-        element("canvas", tabindex="0", role="img", aria_label=f"{says}; the arrow keys turn them"),
-        data_block({"paths": rounded, "labels": labels}),
+        element("canvas", tabindex="0", role="img", aria_label=f"{says}; the arrow keys turn them, + and - zoom"),
+        element("div", *zoom, class_="zoom"),
+        data_block({"paths": rounded, "labels": labels, "axes": axes}),
         element("figcaption", element("span", title), *keys),
         class_="scene",
     )
-
-
-def is_path(path: Any) -> bool:
-    """Whether something is a list of points in three dimensions."""
-    points = path if isinstance(path, list) else []
-    return bool(points) and all(isinstance(p, list) and len(p) == 3 and all(map(is_number, p)) for p in points)
 
 
 def numbers_table(study: Record) -> Markup:

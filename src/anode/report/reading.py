@@ -29,6 +29,12 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
+def is_path(path: Any) -> bool:
+    """Whether something is a list of points in three dimensions."""
+    points = path if isinstance(path, list) else []
+    return bool(points) and all(isinstance(p, list) and len(p) == 3 and all(map(is_number, p)) for p in points)
+
+
 class Record:
     """A JSON object that knows where it stands, so that what is wrong with it can be said in one line."""
 
@@ -63,6 +69,15 @@ class Record:
         value = self.get(key)
         self.check(isinstance(value, list), key, "a list")
         return value
+
+    def texts(self, key: str, usual: list[str]) -> list[str]:
+        """A list of texts, as many as the usual ones, which stand in where the key is missing."""
+        if key not in self.content:
+            return usual
+        texts = self.items(key)
+        right = len(texts) == len(usual) and all(isinstance(text, str) for text in texts)
+        self.check(right, key, f"{len(usual)} texts")
+        return texts
 
     def records(self, key: str) -> list[Record]:
         """A list of objects."""

@@ -28,25 +28,27 @@ def row(models: dict[str, str], title: str, *shows: str) -> list[Panel]:
 HEAD = "ANODE with a NODE's linear layer"
 
 MEANS = "Means over stretches of training; bands are one standard deviation over the repeats to either side."
+NO_BANDS = "Plotted against evaluations, every dot is the mean over a stretch of training and all repeats; no bands."
+TESTED = "Means over the repeats, with bands of one standard deviation to either side."
 
 FIGURES = (
     panelled(
         "fig10",
         "Training with more and more added channels",
         "Loss, function evaluations of a solve, and one against the other, with p added channels; p = 0 is the NODE. "
-        f"{MEANS}",
+        f"{MEANS} {NO_BANDS}",
         [row(augmented(data), TITLES[data], "loss", "NFE", "loss against NFE") for data in ("mnist", "cifar10")],
     ),
     panelled(
         "fig11",
         "Accuracy against function evaluations",
-        f"Training accuracy against the evaluations of a solve, for NODEs and ANODEs of the same size. {MEANS}",
+        f"Training accuracy against the evaluations of a solve, for NODEs and ANODEs of the same size. {NO_BANDS}",
         [[Panel("accuracy against NFE", TITLES[data], equal(data)) for data in THREE]],
     ),
     panelled(
         "fig12",
         "Accuracy and loss on test images",
-        "NODEs and ANODEs of the same size, evaluated on test images in the course of training.",
+        f"NODEs and ANODEs of the same size, evaluated on test images in the course of training. {TESTED}",
         [row(equal(data), TITLES[data], "test accuracy", "test loss") for data in ("mnist", "cifar10")],
     ),
     panelled(
@@ -66,13 +68,14 @@ FIGURES = (
     panelled(
         "fig18",
         "Training with the same number of parameters",
-        f"As figure 10, for NODEs and ANODEs of the same size. {MEANS}",
+        f"As figure 10, for NODEs and ANODEs of the same size. {MEANS} {NO_BANDS}",
         [row(equal(data), TITLES[data], "loss", "NFE", "loss against NFE") for data in ("mnist", "cifar10")],
     ),
     panelled(
         "fig19",
         "Augmentation and weight decay",
-        f"Losses and function evaluations on MNIST with and without weight decay, models of the same size. {MEANS}",
+        "Losses and function evaluations on MNIST with and without weight decay, models of the same size. Where lines "
+        f"coincide, those below are wider. {MEANS}",
         [
             row(
                 {
@@ -96,25 +99,25 @@ FIGURES = (
     panelled(
         "fig22",
         "Accuracy and loss on test images of SVHN",
-        "NODEs and ANODEs of the same size, evaluated on test images in the course of training.",
+        f"NODEs and ANODEs of the same size, evaluated on test images in the course of training. {TESTED}",
         [row(equal("svhn"), TITLES["svhn"], "test loss", "test accuracy")],
     ),
     panelled(
         "fig23",
         "Training on SVHN",
-        f"As figure 18. {MEANS}",
+        f"As figure 18. {MEANS} {NO_BANDS}",
         [row(equal("svhn"), TITLES["svhn"], "loss", "NFE", "loss against NFE")],
     ),
     panelled(
         "fig24",
         "Function evaluations on Tiny ImageNet",
-        f"As figure 14: evaluations of a solve, and loss and accuracy against them. {MEANS}",
+        f"As figure 14: evaluations of a solve, and loss and accuracy against them. {MEANS} {NO_BANDS}",
         [row(equal("tiny_imagenet"), TITLES["tiny_imagenet"], "NFE", "loss against NFE", "accuracy against NFE")],
     ),
     panelled(
         "svhn",
         "Training on SVHN with more and more added channels",
-        f"As figure 10. Not in the paper. {MEANS}",
+        f"As figure 10. Not in the paper. {MEANS} {NO_BANDS}",
         [row(augmented("svhn"), TITLES["svhn"], "loss", "NFE", "loss against NFE")],
     ),
     panelled(

@@ -13,7 +13,7 @@ from torch import Tensor
 from anode.experiments.findings import Claim, Finding
 from anode.experiments.runs import Result
 from anode.experiments.study import Results, mean_std
-from anode.experiments.toy.flows import ends, euler, validation_gap
+from anode.experiments.toy.flows import ends, euler, mean_gap, validation_gap
 from anode.interface.solve import solve
 from anode.models.flow import Flow
 from anode.models.nets import NeuralODE
@@ -91,12 +91,6 @@ def node_fits_later(results: Results) -> Finding:
     ]
     parts = {"NODE fits": results["g-d2-node"].final_loss < FITTED, "later than the ResNet": node > resnet}
     return Finding.of_parts(parts, numbers)
-
-
-def mean_gap(results: Results, data: str) -> Array:
-    """How far a NODE's loss is above a ResNet's, on average over training."""
-    node, resnet = (results[f"{data}-{model}"].per_epoch("loss") for model in ("node", "resnet"))
-    return (node - resnet).mean(0)
 
 
 def gap_is_smaller_if_separable(results: Results) -> Finding:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from anode.data import toy
 from anode.experiments.runs import Result
-from anode.experiments.study import mean_std
+from anode.experiments.study import Results, mean_std
 from anode.experiments.toy.runs import snapshot_points
 from anode.models.flow import Flow
 from anode.ode.solution import Status
@@ -71,3 +71,9 @@ def euler(flow: Flow, x: Tensor, steps: int) -> Tensor:
 def validation_gap(result: Result) -> Array:
     """How far the validation loss is above the training loss at the end."""
     return result.validation[-1] - result.final_loss
+
+
+def mean_gap(results: Results, data: str) -> Array:
+    """How far a NODE's loss is above a ResNet's, on average over training."""
+    node, resnet = (results[f"{data}-{model}"].per_epoch("loss") for model in ("node", "resnet"))
+    return (node - resnet).mean(0)

@@ -31,7 +31,8 @@ STUDIES = (
         "fig15",
         "What a flow would have to do to represent g",
         "(a) The disc A and the ring B around it. (b) A map that puts them on two sides of a hyperplane. No flow in the"
-        " same space does that, however long it takes.",
+        " same space does that to all points of A and B, however long it takes. Finitely many points leave gaps between"
+        " them: a flow can squeeze the disc out through a gap, and so separate every point of a training set.",
         diagrams.fig15,
     ),
     _study(
