@@ -80,6 +80,29 @@ def test_every_member_of_a_stack_is_judged_as_it_would_be_alone():
     assert len(set(together.nfe.tolist())) > 1
 
 
+def test_a_member_that_cannot_be_solved_leaves_the_others_their_errors():
+    torch.manual_seed(0)
+    models = anode.seeded(lambda: anode.NeuralODE(2, 1, augment=1, max_steps=20), seeds=range(3))
+    with torch.no_grad():
+        for parameter in models.flow.field.parameters():
+            parameter[1] *= 100
+    x = points(30, torch.float32)
+    check = models.flow.check(x.expand(3, *x.shape))
+    assert check.passed.tolist() == [True, False, True]
+    assert check.overall.isinf().tolist() == check.error_overall.isinf().tolist() == [False, True, False]
+    assert "2 of 3 pass" in str(check)
+    assert "MAX_STEPS" in check.failure
+    for member in (0, 2):
+        alone = anode.unstack(models)[member].flow.check(x)
+        torch.testing.assert_close(check.overall[member], alone.overall, rtol=1e-3, atol=1e-6)
+
+
+def test_a_sample_that_cannot_be_solved_leaves_the_others_their_errors():
+    check = anode.Flow(Explosion(), control="sample").check(torch.tensor([[0.1, 0.1], [1.0, 1.0], [0.2, 0.1]]))
+    assert check.reconstruction.isinf().tolist() == [False, True, False]
+    assert not check.passes
+
+
 def test_images_are_checked_like_points():
     torch.manual_seed(0)
     model = anode.ImageNeuralODE((1, 6, 6), 10, augment=1, filters=4)
