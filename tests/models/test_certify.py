@@ -69,7 +69,9 @@ def test_every_member_of_a_stack_is_judged_as_it_would_be_alone():
     torch.manual_seed(0)
     models = anode.seeded(lambda: anode.NeuralODE(2, 1, augment=1), seeds=range(3))
     with torch.no_grad():
-        for scale, parameter in ((s, p) for p in models.flow.field.parameters() for s in [torch.tensor([1.0, 2.0, 3.0])]):
+        for scale, parameter in (
+            (s, p) for p in models.flow.field.parameters() for s in [torch.tensor([1.0, 2.0, 3.0])]
+        ):
             parameter.mul_(scale.reshape(3, *[1] * (parameter.ndim - 1)))
     x = points(30, torch.float32)
     together = models.flow.certify(x.expand(3, *x.shape))
@@ -122,7 +124,7 @@ def test_a_flow_that_cannot_be_solved_says_so_with_the_table():
 def test_a_solver_with_steps_of_given_size_is_checked_and_not_certified():
     flow, x = anode.Flow(Rotation(1.0), method="rk4", step_size=0.1), points()
     assert flow.check(x, bound=1e-4).passes
-    with pytest.raises(ValueError, match="solver: takes one that chooses its steps, got step_size=0.1"):
+    with pytest.raises(ValueError, match=r"solver: takes one that chooses its steps, got step_size=0\.1"):
         flow.certify(x)
 
 
@@ -142,6 +144,10 @@ def test_wrong_arguments_are_named(arguments, said):
 def test_a_certificate_is_drawn_with_its_bound():
     figure = anode.Flow(Rotation(9.0)).certify(points()).plot()
     errors, evaluations = figure.axes
-    assert [line.get_label() for line in errors.lines] == ["forward and back", "against a tighter solve", "bound, 1.00%"]
+    assert [line.get_label() for line in errors.lines] == [
+        "forward and back",
+        "against a tighter solve",
+        "bound, 1.00%",
+    ]
     assert (errors.get_ylabel(), evaluations.get_ylabel()) == ("relative error", "function evaluations")
     assert errors.get_xlim()[0] > errors.get_xlim()[1]  # tighter to the right

@@ -42,8 +42,8 @@ class Check:
         nfe: Evaluations of the field on the way there, the mean over samples with step sizes of their own; of a stack,
             for each member.
         bound: The largest reconstruction error that passes.
-        failure: Why a solve failed; empty if none did. The errors of what failed are infinite: of a member of a stack, of
-            a sample with a step size of its own, or of all samples.
+        failure: Why a solve failed; empty if none did. The errors of what failed are infinite: of a member of a stack,
+            of a sample with a step size of its own, or of all samples.
     """
 
     rtol: float
@@ -154,7 +154,12 @@ class Certificate:
         """
         from anode.plots.certificates import certificate
 
-        return certificate(self, ax)
+        errors = {
+            "forward and back": [float(check.overall.median()) for check in self.checks],
+            "against a tighter solve": [float(check.error_overall.median()) for check in self.checks],
+        }
+        nfe = [float(check.nfe.median()) for check in self.checks]
+        return certificate([check.rtol for check in self.checks], errors, nfe, self.bound, ax)
 
 
 def check(flow: Flow, x: Tensor, bound: float, settings: dict[str, Any]) -> Check:
@@ -177,8 +182,8 @@ def check(flow: Flow, x: Tensor, bound: float, settings: dict[str, Any]) -> Chec
         factor = min(1.0, max(TIGHTER, TIGHTEST.get(dtype, 0.0) / rtol))
         tight = flow.solve_from(start, there_and_back[0], solver=solver.but(rtol=factor * rtol, atol=factor * atol))
     error = _relative(there.y1, tight.y1, dims).masked_fill(_failed(tight, infinite), torch.nan)
-    errors = (each.masked_fill(failed, torch.inf) for each in (_relative(back.y1, start, dims), error))
-    return Check(rtol, *errors, nfe, bound, _failure(there) or _failure(back))
+    reconstruction, error = (x.masked_fill(failed, torch.inf) for x in (_relative(back.y1, start, dims), error))
+    return Check(rtol, reconstruction, error, nfe, bound, _failure(there) or _failure(back))
 
 
 def certify(flow: Flow, x: Tensor, bound: float, tolerances: Sequence[float] | None) -> Certificate:
