@@ -1,6 +1,5 @@
 """Values that depend on time and parameters only, which the engine computes once for all points with one time."""
 
-
 import numpy as np
 import pytest
 import torch
