@@ -48,9 +48,8 @@ def certificate(
     if ax is None:
         axes[1].plot(tolerances, nfe, "o-", color=INK)
         axes[1].set(ylabel="function evaluations", ylim=(0, None))
-    for each in axes:
-        each.set(xscale="log", xlabel="tolerance")
-        each.invert_xaxis()
+    for each in axes:  # limits are set, as where all errors are infinite there would be none
+        each.set(xscale="log", xlim=(1.5 * max(tolerances), min(tolerances) / 1.5), xlabel="tolerance")
         grid(each)
     made: Any = axes[0].figure
     return made
