@@ -22,6 +22,8 @@ BOUND = 1e-2
 """The largest reconstruction error that passes, unless another is asked for."""
 TIGHTER = 1e-3
 """How much tighter the tolerance of the solve is that others are compared with."""
+SHORTER = 0.1
+"""How much shorter the steps of that solve are, where their size is given."""
 TIGHTEST = {torch.float32: 1e-6, torch.float64: 1e-12}
 """The tightest tolerance that rounding leaves a meaning."""
 TOLERANCES = [1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10]
@@ -38,7 +40,7 @@ class Check:
     Attributes:
         rtol: The tolerance of the solves.
         reconstruction: How far the states that the way back ends in are from those that the way there began with.
-        error: How far the features are from those of a much tighter tolerance.
+        error: How far the features are from those of a much tighter tolerance, or of a tenth of a given step size.
         nfe: Evaluations of the field on the way there, the mean over samples with step sizes of their own; of a stack,
             for each member.
         bound: The largest reconstruction error that passes.
@@ -180,7 +182,10 @@ def check(flow: Flow, x: Tensor, bound: float, settings: dict[str, Any]) -> Chec
         back = flow.solve_from(_zeroed(there.y1, lost), there_and_back[1], solver=solver)
         failed = lost | _failed(back, infinite)
         factor = min(1.0, max(TIGHTER, TIGHTEST.get(dtype, 0.0) / rtol))
-        tight = flow.solve_from(start, there_and_back[0], solver=solver.but(rtol=factor * rtol, atol=factor * atol))
+        tighter: dict[str, Any] = {"rtol": factor * rtol, "atol": factor * atol}
+        if solver.step_size is not None:
+            tighter = {"step_size": SHORTER * solver.step_size, "max_steps": int(2 * solver.max_steps / SHORTER)}
+        tight = flow.solve_from(start, there_and_back[0], solver=solver.but(**tighter))
     error = _relative(there.y1, tight.y1, dims).masked_fill(_failed(tight, infinite), torch.nan)
     reconstruction, error = (x.masked_fill(failed, torch.inf) for x in (_relative(back.y1, start, dims), error))
     return Check(rtol, reconstruction, error, nfe, bound, _failure(there) or _failure(back))

@@ -44,7 +44,7 @@ def certificate(
         axes[0].plot(tolerances, values, "o-", label=label, color=color)
     axes[0].axhline(bound, color=MUTED, linestyle="--", label=f"bound, {bound:.2%}")
     axes[0].set(yscale="log", ylabel="relative error")
-    legend(axes[0])
+    legend(axes[0], loc="lower left")
     if ax is None:
         axes[1].plot(tolerances, nfe, "o-", color=INK)
         axes[1].set(ylabel="function evaluations", ylim=(0, None))
