@@ -48,19 +48,19 @@ def trap(prediction, y):
 
 
 RUNS = {
-    "plain": (model_of, DATA, {"validation": CHECK, "snapshots": Snapshots(CHECK.x, [0, 4])}),
+    "plain": (model_of, DATA, {"validation": CHECK, "snapshots": Snapshots(CHECK.x, [0, 4]), "check_every": 2}),
     "stored": (lambda: model_of(gradient="stored", atol=1e-5), steep(), {"weight_decay": 0.1}),
     "steep": (
         lambda: model_of("augmented", rtol=1e-6, atol=1e-6),
         steep(),
-        {"evaluate_every": 2, "validation": steep(13)},
+        {"evaluate_every": 2, "validation": steep(13), "check_every": 4},
     ),
     "classes": (classifier, (DATA.x, LABELS), {"loss": "cross_entropy", "validation": (DATA.x, LABELS)}),
     "ResNet": (lambda: model_of("ResNet"), DATA, {}),
     "fixed": (lambda: model_of(method="rk4", step_size=0.25), DATA, {}),
     "skip": (model_of, DATA, {"loss": trap, "on_failure": "skip"}),
     "stop": (model_of, DATA, {"loss": trap}),
-    "budget": (lambda: model_of(max_steps=3, rtol=1e-9, atol=1e-9), DATA, {"on_failure": "skip"}),
+    "budget": (lambda: model_of(max_steps=3, rtol=1e-9, atol=1e-9), DATA, {"on_failure": "skip", "check_every": 4}),
     "slope": (spoiled, DATA, {"on_failure": "skip"}),
     "kept": (model_of, DATA, {"validation": CHECK}),
 }

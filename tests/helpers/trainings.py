@@ -9,9 +9,9 @@ import torch
 import anode
 from anode import History
 from anode.data.toy import Dataset
-from anode.train.record import EVALUATED, MOMENTS, OPTIONAL, SERIES
+from anode.train.record import CHECKED, EVALUATED, MOMENTS, OPTIONAL, SERIES
 
-ALL_SERIES = (*SERIES, "nfe_backward", *OPTIONAL, *EVALUATED, *MOMENTS)
+ALL_SERIES = (*SERIES, "nfe_backward", *OPTIONAL, *EVALUATED, *MOMENTS, *CHECKED)
 """Everything that is recorded but for the time it took."""
 
 BUILDERS = {

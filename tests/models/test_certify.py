@@ -69,8 +69,10 @@ def test_every_member_of_a_stack_is_judged_as_it_would_be_alone():
     torch.manual_seed(0)
     models = anode.seeded(lambda: anode.NeuralODE(2, 1, augment=1), seeds=range(3))
     with torch.no_grad():
-        for parameter in models.flow.field.parameters():
-            parameter.mul_(torch.tensor([1.0, 2.0, 3.0]).reshape(3, *[1] * (parameter.ndim - 1)))
+        for scale, parameter in (
+            (s, p) for p in models.flow.field.parameters() for s in [torch.tensor([1.0, 2.0, 3.0])]
+        ):
+            parameter.mul_(scale.reshape(3, *[1] * (parameter.ndim - 1)))
     x = points(30, torch.float32)
     together = models.flow.certify(x.expand(3, *x.shape))
     for member, alone in enumerate(anode.unstack(models)):
@@ -78,6 +80,29 @@ def test_every_member_of_a_stack_is_judged_as_it_would_be_alone():
         torch.testing.assert_close(together.tolerance[member], certificate.tolerance)
         torch.testing.assert_close(together.nfe[member], certificate.nfe)
     assert len(set(together.nfe.tolist())) > 1
+
+
+def test_a_member_that_cannot_be_solved_leaves_the_others_their_errors():
+    torch.manual_seed(0)
+    models = anode.seeded(lambda: anode.NeuralODE(2, 1, augment=1, max_steps=20), seeds=range(3))
+    with torch.no_grad():
+        for parameter in models.flow.field.parameters():
+            parameter[1] *= 100
+    x = points(30, torch.float32)
+    check = models.flow.check(x.expand(3, *x.shape))
+    assert check.passed.tolist() == [True, False, True]
+    assert check.overall.isinf().tolist() == check.error_overall.isinf().tolist() == [False, True, False]
+    assert "2 of 3 pass" in str(check)
+    assert "MAX_STEPS" in check.failure
+    for member in (0, 2):
+        alone = anode.unstack(models)[member].flow.check(x)
+        torch.testing.assert_close(check.overall[member], alone.overall, rtol=1e-3, atol=1e-6)
+
+
+def test_a_sample_that_cannot_be_solved_leaves_the_others_their_errors():
+    check = anode.Flow(Explosion(), control="sample").check(torch.tensor([[0.1, 0.1], [1.0, 1.0], [0.2, 0.1]]))
+    assert check.reconstruction.isinf().tolist() == [False, True, False]
+    assert not check.passes
 
 
 def test_images_are_checked_like_points():
@@ -98,8 +123,12 @@ def test_a_flow_that_cannot_be_solved_says_so_with_the_table():
 
 def test_a_solver_with_steps_of_given_size_is_checked_and_not_certified():
     flow, x = anode.Flow(Rotation(1.0), method="rk4", step_size=0.1), points()
-    assert flow.check(x, bound=1e-4).passes
-    with pytest.raises(ValueError, match="solver: takes one that chooses its steps"):
+    check = flow.check(x, bound=1e-4)
+    assert check.passes
+    turn = torch.tensor([[math.cos(1), math.sin(1)], [-math.sin(1), math.cos(1)]], dtype=torch.float64)
+    wrong = (flow(x) - x @ turn).norm(dim=1) / x.square().sum(1).mean().sqrt()
+    torch.testing.assert_close(check.error, wrong, rtol=0.05, atol=1e-12)
+    with pytest.raises(ValueError, match=r"solver: takes one that chooses its steps, got step_size=0\.1"):
         flow.certify(x)
 
 

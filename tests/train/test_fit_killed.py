@@ -31,6 +31,7 @@ def slowly(report):
 
 data, check = data_of(), data_of(points=11, seed=1)
 options = {"epochs": 40, "lr": [1e-2, 1e2, 1e-3], "validation": check, "evaluate_every": 7}  # a member fails
+options["check_every"] = 9
 options["snapshots"] = Snapshots(check.x[:4], range(0, 120, 20))
 for name in ("killed", "whole"):
     model = stack_of(max_steps=30)

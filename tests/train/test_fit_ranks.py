@@ -65,10 +65,11 @@ def test_two_processes_do_what_one_does(name, folder):
     model, expected = train(name)
     for rank in range(2):
         history = History.load(folder / f"{name}-{rank}.json")
-        for series in ("nfe", "accepted", "rejected", "nfe_backward", "validation_at"):
+        for series in ("nfe", "accepted", "rejected", "nfe_backward", "validation_at", "check_at"):
             np.testing.assert_array_equal(getattr(history, series), getattr(expected, series), err_msg=series)
         for series in ("loss", "accuracy", "validation", "validation_accuracy", "validation_nfe"):
             np.testing.assert_allclose(getattr(history, series), getattr(expected, series), rtol=1e-6, err_msg=series)
+        np.testing.assert_allclose(history.check, expected.check, rtol=1e-4)
         assert history.failures == expected.failures
         assert history.stopped == expected.stopped
         for ours, theirs in zip(history.snapshots, expected.snapshots, strict=True):

@@ -2,6 +2,7 @@ import csv
 import json
 import math
 import sys
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -53,6 +54,15 @@ def history_of(members: int | None = None, iterations: int = 7, batches: int = 3
     )
 
 
+def checked(members: int | None) -> History:
+    """One with checks, of which one failed and another was of a member that had failed before."""
+    history, width = history_of(members), () if members is None else (members,)
+    history.check = np.arange(3 * (members or 1), dtype=np.float32).reshape(3, *width) / 7
+    history.check.reshape(-1)[-2:] = [np.nan, np.inf]
+    history.check_at = np.array([0, 3, 7])
+    return history
+
+
 def assert_same_series(a: History, b: History) -> None:
     for name in (*SERIES, *SHARED):
         ours, theirs = getattr(a, name), getattr(b, name)
@@ -62,7 +72,8 @@ def assert_same_series(a: History, b: History) -> None:
 
 def assert_same(a: History, b: History) -> None:
     assert_same_series(a, b)
-    np.testing.assert_array_equal(a.validation, b.validation, strict=True)
+    for name in ("validation", "check", "check_at"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name, strict=True)
     for name in ("batches", "failures", "stopped", "settings", "members", "epochs"):
         assert getattr(a, name) == getattr(b, name), name
     assert len(a.snapshots) == len(b.snapshots)
@@ -187,7 +198,7 @@ def test_a_history_that_ended_in_failure_prints_without_a_warning(members):
 
 @each_kind
 def test_json_holds_all_of_it(members, tmp_path):
-    history = history_of(members)
+    history = checked(members)
     path = history.save(tmp_path / "history.json")
     assert path == tmp_path / "history.json"
     assert_same(History.load(path), history)
@@ -326,9 +337,9 @@ def test_a_history_without_iterations_comes_back_from_csv(tmp_path):
 
 
 @each_kind
-@pytest.mark.parametrize("validated", [0, 2])
-def test_arrays_and_what_is_beside_them_hold_all_but_the_settings(members, validated):
-    history = history_of(members, validated=validated)
+@pytest.mark.parametrize("build", [checked, history_of, partial(history_of, validated=0)])
+def test_arrays_and_what_is_beside_them_hold_all_but_the_settings(members, build):
+    history = build(members)
     content, kept = to_arrays(history)
     found = History(**from_arrays(json.loads(json.dumps(content)), kept), settings=history.settings)
     assert_same(found, history)
@@ -513,6 +524,9 @@ NOTICED = {
     "losses by name": changed(loss={"a": 1}),
     "no losses": changed(loss=None),
     "one loss": changed(loss=0.5),
+    "checks without moments": changed(check=[0.1]),
+    "moments without checks": changed(check_at=[0]),
+    "words for checks": changed(check=["bad"], check_at=[0]),
     "failures by number": changed(failures=[1]),
     "failures of other kinds": changed(failures=[{"member": 0}]),
     "failures with more": changed(failures=[{"member": 0, "iteration": 1, "reason": "", "how": 3}]),

@@ -11,7 +11,7 @@ import anode
 from anode.cli.bench import bench_app
 from anode.cli.console import commands, out, show_warning
 from anode.cli.data import data_app
-from anode.cli.models import plot, train
+from anode.cli.models import check, plot, train
 from anode.cli.paper import report, reproduce, search
 
 ABOUT = "Augmented neural ODEs: re-run the paper, train models, draw what they learned."
@@ -62,7 +62,7 @@ def info() -> None:
         out.print(f"{name:<8}{text}", highlight=False, soft_wrap=True)
 
 
-for command in (reproduce, train, plot, report, search, info):
+for command in (reproduce, train, plot, check, report, search, info):
     app.command()(command)
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")

@@ -1,4 +1,4 @@
-"""One model: ``anode train`` and ``anode plot``."""
+"""One model: ``anode train``, ``anode plot`` and ``anode check``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from anode.cli.console import Device, Root, friendly, out
 from anode.cli.solver import field_options, solver_options, with_options
 from anode.data.images import IMAGES
 from anode.experiments.options import TrainOptions
+from anode.models.certify import BOUND
 from anode.models.flow import PAPER
 from anode.ode.solver import SETTINGS
+from anode.train.evaluation import CHECKED_POINTS
 
 FAILURES_SHOWN = 10
 
@@ -103,3 +105,32 @@ def plot(
 
     with friendly("interrupted; nothing was written"):
         out.print(Text(f"picture: {draw_saved(folders, picture, reference)}"), soft_wrap=True)
+
+
+def check(
+    folder: Annotated[Path, typer.Argument(help="A folder that anode train wrote.")],
+    bound: Annotated[float, typer.Option(help="The largest reconstruction error that passes, as a fraction.")] = BOUND,
+    points: Annotated[int, typer.Option(help="How many points or images to solve for, at most.")] = CHECKED_POINTS,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--out", help="The picture: .png, .svg or .pdf.", show_default="certificate.png, in the folder"),
+    ] = None,
+    root: Root = None,
+) -> None:
+    """Find the tolerance that a saved model needs.
+
+    Solves its flow forward and back, from loose tolerances to tight ones, until the inputs come out again. The inputs
+    are the validation points or test images of the run, or else points it was trained on. Prints a table and draws it.
+    The exit code is 1 if no tolerance passes.
+
+    **Example**
+
+    - `anode train g --augment 1 --epochs 20 --out run` and then `anode check run`
+    """
+    from anode.experiments.checking import check_saved
+
+    with friendly("interrupted; nothing was written"):
+        found = check_saved(folder, bound, points, picture, root)
+        out.print(Text(f"{found.certificate}\n{found.trained}\npicture: {found.picture}"), soft_wrap=True)
+    if not found.certificate.passes:
+        raise typer.Exit(1)

@@ -50,6 +50,9 @@ class TrainOptions:
         0.0, "Fraction kept from training for validation; of images in place of the test images."
     )
     evaluate_every: int | None = _option(None, "Iterations between validations.", "one an epoch")
+    check_every: int | None = _option(
+        None, "Iterations between checks of whether the flow, solved forward and back, comes back.", "never"
+    )
     patience: int | None = _option(
         None, "End after so many validations without a lower loss, with the best model.", "never"
     )
@@ -86,7 +89,7 @@ class TrainOptions:
         takes = "nothing without --validation, as what it looks at has chosen the model and can no longer judge it"
         require(self.patience is None or self.validation > 0, "patience", self.patience, takes)
         if not self.is_image and not lookup("model", self.model, {"node": True, "resnet": False}):
-            for name in ("augment", "time", "solver"):
+            for name in ("augment", "time", "solver", "check_every"):
                 self.only_default(name, "a resnet, which has no flow")
 
     def check_data(self) -> None:

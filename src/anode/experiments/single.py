@@ -59,6 +59,7 @@ def prepare(single: TrainOptions, place: Place = HERE) -> Prepared:
         "weight_decay": single.weight_decay,
         "loss": single.chosen_loss,
         "evaluate_every": single.evaluate_every,
+        "check_every": single.check_every,
         "patience": single.patience,
         "on_failure": single.on_failure,
         "seed": single.seed,
@@ -184,12 +185,21 @@ def options_in(folder: Path) -> TrainOptions:
 
 @dataclass(frozen=True)
 class Saved:
-    """What ``anode train`` saved."""
+    """What ``anode train`` saved.
+
+    Attributes:
+        name: The folder.
+        single: The options.
+        model: The model, or the first of several repeats.
+        history: What happened.
+        repeats: The model again, or the stack of all repeats.
+    """
 
     name: str
     single: TrainOptions
     model: Any
     history: History
+    repeats: Any
 
 
 def load_saved(folder: Path) -> Saved:
@@ -197,8 +207,8 @@ def load_saved(folder: Path) -> Saved:
     single = options_in(folder)
     if (folder / "checkpoint").is_dir() and not (folder / "model.json").exists():
         raise ValueError(f"{folder}: holds a run that was broken off; the command that began it goes on with it")
-    model, history = saving.load(folder / "model"), History.load(folder / "history.json")
-    model = model if model.members is None else unstack(model)[0]
+    repeats, history = saving.load(folder / "model"), History.load(folder / "history.json")
+    model = repeats if repeats.members is None else unstack(repeats)[0]
     try:
         single.check()
         # No model is built to compare with: the options are anybody's, and may ask for one of any size.
@@ -207,4 +217,4 @@ def load_saved(folder: Path) -> Saved:
         fits = False
     if not fits:
         raise DamagedFileError(f"{folder / 'run.json'}: its options do not belong to the model beside it")
-    return Saved(str(folder), single, model, history)
+    return Saved(str(folder), single, model, history, repeats)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from anode.checks import number, require
 from anode.interface.solve import solve
 from anode.models.augment import Augment, Zeros, as_augment
-from anode.models.certify import Certificate, Check, certify, check
+from anode.models.certify import BOUND, Certificate, Check, certify, check
 from anode.models.description import described
 from anode.models.misfit import MISTAKES, blame
 from anode.models.model import Model, Outcome
@@ -109,7 +109,7 @@ class Flow(Model):
         """
         return solve(self.field, h, span, **{"solver": self.solver, "norm": self.norm, **options})
 
-    def check(self, x: Tensor, bound: float = 1e-2, **settings: Any) -> Check:
+    def check(self, x: Tensor, bound: float = BOUND, **settings: Any) -> Check:
         """Solve forward and back, and compare with a much tighter tolerance.
 
         A flow can be solved backwards, so that its inputs come out again, up to the errors of the solver. Where they do
@@ -128,7 +128,7 @@ class Flow(Model):
         """
         return check(self, x, bound, settings)
 
-    def certify(self, x: Tensor, bound: float = 1e-2, tolerances: Sequence[float] | None = None) -> Certificate:
+    def certify(self, x: Tensor, bound: float = BOUND, tolerances: Sequence[float] | None = None) -> Certificate:
         """Find the loosest tolerance with which the inputs come out again when the flow is solved forward and back.
 
         Args:

@@ -1,13 +1,18 @@
-"""How errors and evaluations depend on the tolerance."""
+"""How far solves can be trusted: errors and evaluations over the tolerance, errors in the course of training."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
+from anode.plots.inputs import as_values
+from anode.plots.series import curves
 from anode.plots.style import INK, MODEL_COLORS, MUTED, figure, grid, legend, styled
 
 
@@ -19,27 +24,69 @@ def certificate(
     bound: float,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw errors over the tolerance of a solver, and beside them the evaluations.
+    """Draw the errors of a flow over the tolerance of its solver, and beside them the evaluations.
 
     Args:
-        tolerances: [tolerances], those that were tried.
-        errors: By label, [tolerances].
-        nfe: [tolerances], the evaluations of the field.
-        bound: The largest error that passes.
+        tolerances: Those that were tried.
+        errors: By label, one per tolerance.
+        nfe: Evaluations, one per tolerance.
+        bound: The largest error that passes, a dashed line.
         ax: Where to draw the errors, without the evaluations; by default in a new figure.
+
+    Example:
+        >>> from anode.plots.certificates import certificate
+        >>> figure = certificate([1e-2, 1e-3], {"forward and back": [0.05, 0.004]}, [14, 26], bound=0.01)
+        >>> [ax.get_ylabel() for ax in figure.axes]
+        ['relative error', 'function evaluations']
     """
     axes = figure(8.0, 3.4, columns=2).axes if ax is None else [ax]
-    for (label, values), color in zip(errors.items(), (INK, MODEL_COLORS["ANODE"]), strict=False):
+    for (label, values), color in zip(errors.items(), cycle([INK, MODEL_COLORS["ANODE"]]), strict=False):
         axes[0].plot(tolerances, values, "o-", label=label, color=color)
     axes[0].axhline(bound, color=MUTED, linestyle="--", label=f"bound, {bound:.2%}")
     axes[0].set(yscale="log", ylabel="relative error")
-    legend(axes[0])
+    legend(axes[0], loc="lower left")
     if ax is None:
         axes[1].plot(tolerances, nfe, "o-", color=INK)
         axes[1].set(ylabel="function evaluations", ylim=(0, None))
-    for each in axes:
-        each.set(xscale="log", xlabel="tolerance")
-        each.invert_xaxis()  # tighter to the right
+    for each in axes:  # limits are set, as where all errors are infinite there would be none
+        each.set(xscale="log", xlim=(1.5 * max(tolerances), min(tolerances) / 1.5), xlabel="tolerance")
         grid(each)
     made: Any = axes[0].figure
     return made
+
+
+@styled()
+def reconstructions(ax: Axes, at: ArrayLike, errors: ArrayLike, bound: float) -> None:
+    """Draw the reconstruction errors that were found in the course of training, on a logarithmic axis.
+
+    Args:
+        ax: Where.
+        at: The iterations, [checks].
+        errors: [checks], or [checks, members] for a mean and a band. Where some are infinite, because a solve failed,
+            there is a cross at the top.
+        bound: The largest error that passes, a dashed line.
+
+    Example:
+        >>> import numpy as np
+        >>> from anode import plots
+        >>> from anode.plots.certificates import reconstructions
+        >>> ax = plots.figure().axes[0]
+        >>> reconstructions(ax, [0, 10, 20], [0.001, 0.02, np.inf], bound=0.01)
+        >>> [line.get_label() for line in ax.lines]
+        ['forward and back', 'bound, 1.00%', 'a solve failed']
+    """
+    at = as_values("at", at, ["checks"])
+    errors = np.asarray(errors, dtype=np.float64)
+    curves(
+        ax, at, {"forward and back": errors}, {"forward and back": INK}, "relative error", xlabel="iteration", log=True
+    )
+    ax.lines[-1].set_marker("o")  # between two failures there is no line to see
+    ax.axhline(bound, color=MUTED, linestyle="--", label=f"bound, {bound:.2%}")
+    ax.set_yscale("log")
+    low, high = ax.get_ylim()
+    ax.set_ylim(min(low, bound / 2), max(high, bound * 2))
+    failed = at[np.isinf(errors.reshape(len(at), -1)).any(1)]
+    if len(failed):
+        top = np.full(len(failed), 0.97)
+        ax.plot(failed, top, "x", color=INK, transform=ax.get_xaxis_transform(), label="a solve failed")
+    legend(ax)

@@ -21,6 +21,8 @@ class Report:
         loss, nfe, accuracy: Those of the last iteration, means over members; no accuracy where there are no classes.
         validation, validation_accuracy: The loss and accuracy on the validation set, if it was evaluated after the last
             iteration; means over members.
+        check: The last reconstruction error, of a stack the largest, if the solves are checked; see ``check_every`` of
+            :func:`anode.fit`.
     """
 
     done: int
@@ -30,6 +32,7 @@ class Report:
     accuracy: float | None = None
     validation: float | None = None
     validation_accuracy: float | None = None
+    check: float | None = None
 
 
 class Callback:

@@ -1,28 +1,36 @@
-"""Looking at a model during training: the validation set, snapshots of features, and when it no longer helps."""
+"""Looking at a model during training: validation set, snapshots, its solves, and when training no longer helps."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from anode.models.flow import Flow
 from anode.models.model import Model, as_input
+from anode.models.nets import NeuralODE
 from anode.models.randomness import apart
 from anode.train.checkpoint.state import values_of
 from anode.train.losses import accuracy, mean
 from anode.train.members import Members
 from anode.train.points import Points
 from anode.train.ranks import WHOLE, Ranks, Share
-from anode.train.record import EVALUATED, MOMENTS, Snapshot, Table, as_array
+from anode.train.record import CHECKED, EVALUATED, MOMENTS, Snapshot, Table, as_array
 from anode.train.streams import Batch, Stream
 
 if TYPE_CHECKING:
     from anode.train.protocol import Protocol
+
+
+CHECKED_POINTS = 256
+"""How many points the solves are checked on, if there are as many."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +63,18 @@ class Evaluation:
     def __init__(self, model: Model, protocol: Protocol, members: Members, ranks: Ranks) -> None:
         self.model, self.protocol, self.members, self.ranks = model, protocol, members, ranks
         self.like = members.parameters[0]
-        types = {**EVALUATED, **MOMENTS}
+        types = {**EVALUATED, "validation_at": MOMENTS["validation_at"]}
         if not protocol.classifies:
             del types["validation_accuracy"]
-        width = () if members.count is None else (members.count,)
-        self.record = Table(types, {name: () if name in MOMENTS else width for name in types})
+        self.record = self.table(types)
+        self.checks = self.table({**CHECKED, "check_at": MOMENTS["check_at"]})
         self.snapshots: list[Snapshot] = []
         self.done = 0  # how many iterations had been made at the last evaluation
+
+    def table(self, types: Mapping[str, Any]) -> Table:
+        """An empty table of what is recorded on the way."""
+        width = () if self.members.count is None else (self.members.count,)
+        return Table(types, {name: () if name in MOMENTS else width for name in types})
 
     def validate(self, iterations: int) -> None:
         """Record loss, accuracy and cost on the validation set, unless that was done already."""
@@ -121,6 +134,38 @@ class Evaluation:
         features = self.members.unless_frozen(self.members.if_solved(outcome.features, outcome))
         nfe = self.members.steps(outcome)[0].numpy(force=True)
         self.snapshots.append(Snapshot(iterations, as_array(features), nfe if self.members.count else nfe.reshape(())))
+
+    def check(self, iterations: int) -> None:
+        """Record how well inputs come back when the flow is solved forward and back, unless that was done already."""
+        if self.protocol.check_every is None or iterations in self.checks.arrays()["check_at"]:
+            return
+        flow = flow_of(self.model)
+        assert flow is not None
+        with evaluating(self.model):
+            found = flow.check(self.to_check).overall
+        self.checks.add(check=self.members.unless_frozen(found), check_at=iterations)
+
+    @property
+    def last_check(self) -> float | None:
+        """The error that the last check found, of a stack the largest; ``None`` if nothing is checked."""
+        found = self.checks.arrays()["check"][-1:]
+        present = found[~np.isnan(found)]
+        return float(present.max()) if present.size else None
+
+    @cached_property
+    def to_check(self) -> Tensor:
+        """The inputs that are solved forward and back: the first of the validation data, else of the training data."""
+        data = self.protocol.data if self.protocol.validation is None else self.protocol.validation
+        if isinstance(data, Stream):
+            x = data.first(self.like)[0]
+            return x[:CHECKED_POINTS] if self.members.count is None else x[:, :CHECKED_POINTS]
+        return data.take(data.in_turn(CHECKED_POINTS)[0], self.like)[0]
+
+
+def flow_of(model: Model) -> Flow | None:
+    """The flow that a model's inputs go through first; ``None`` if there is none."""
+    found = model.flow if isinstance(model, NeuralODE) else model
+    return found if isinstance(found, Flow) else None
 
 
 @contextmanager

@@ -40,6 +40,7 @@ def fit(
     transform: Callable[[Tensor], Tensor] | None = None,
     validation: Data | None = None,
     evaluate_every: int | None = None,
+    check_every: int | None = None,
     patience: int | None = None,
     seed: int | Sequence[int] = 0,
     snapshots: Snapshots | None = None,
@@ -89,6 +90,9 @@ def fit(
             which is no failure of the training.
         evaluate_every: How many iterations pass between evaluations; by default an epoch. The model is also evaluated
             at the end of training, even if time is up.
+        check_every: How many iterations pass between checks of the solves with ``flow.check``, on at most 256 points of
+            the validation data, or else of the training data. The first check comes before training, the last at its
+            end. ``history.check`` has the errors. By default the solves are not checked.
         patience: End when the validation loss has not improved for so many evaluations, and in any case leave the model
             as it was at its lowest; only for models by themselves. An evaluation at the very end counts if it would
             have been done there anyway.
@@ -138,6 +142,7 @@ def fit(
         seed=seed,
         snapshots=snapshots,
         evaluate_every=evaluate_every,
+        check_every=check_every,
         patience=patience,
         on_failure=on_failure,
     )

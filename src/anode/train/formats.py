@@ -11,15 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anode.train.record import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED, Array, Failure, Snapshot
+from anode.train.record import CHECKED, EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED, Array, Failure, Snapshot
 
 if TYPE_CHECKING:
     from anode.train.history import History
 
 FORMAT = "anode history 1"
-TYPES: dict[str, Any] = {**SERIES, **SHARED, **OPTIONAL, **EVALUATED, **MOMENTS}
+TYPES: dict[str, Any] = {**SERIES, **SHARED, **OPTIONAL, **EVALUATED, **MOMENTS, **CHECKED}
 ALWAYS = {*SERIES, *SHARED, "validation"}
 """Series that are there even if there is nothing in them; others may be empty or missing where these are not."""
+LATER = {*CHECKED, "check_at"}
+"""Series of checks, not written before version 0.2."""
+INFINITY = "inf"
+"""How JSON, which has no such number, says that a solve failed in a check; of other series null says enough."""
 
 # ---------------------------------------------------------------------------------------------------------------- JSON
 
@@ -31,7 +35,8 @@ def to_json(history: History) -> dict[str, Any]:
         "members": history.members,
         **_facts(history),
         "settings": history.settings,
-        **{name: as_list(getattr(history, name)) for name in TYPES},
+        **{name: as_list(getattr(history, name)) for name in TYPES if name not in CHECKED},
+        **{name: as_list(getattr(history, name), infinity=INFINITY) for name in CHECKED},
         "snapshots": [
             {
                 "iteration": s.iteration,
@@ -53,7 +58,7 @@ def from_json(content: dict[str, Any]) -> dict[str, Any]:
     width = () if members is None else (members,)
     _check("settings", content["settings"], isinstance(content["settings"], dict), "a table")
     return {
-        **_series({name: content[name] for name in TYPES}, width),
+        **_series({name: content.get(name, []) if name in LATER else content[name] for name in TYPES}, width),
         **_from_facts(content),
         "settings": content["settings"],
         "snapshots": [_snapshot(each, width) for each in content["snapshots"]],
@@ -84,11 +89,12 @@ def _from_facts(content: dict[str, Any]) -> dict[str, Any]:
 
 def _series(given: Mapping[str, Any], width: tuple[int, ...]) -> dict[str, Array]:
     """Series of the types and shapes that they have in a history whose members are so many, checked."""
-    iterations, evaluations = (len(_array(name, given[name], np.float32)) for name in ("loss", "validation"))
+    counted = {"loss": [*SERIES, *SHARED, *OPTIONAL], "validation": [*EVALUATED, "validation_at"], "check": [*LATER]}
+    lengths = {name: len(given.get(first, ())) for first, names in counted.items() for name in names}
     found = {}
     for name, values in given.items():
-        length = evaluations if name in EVALUATED or name in MOMENTS else iterations
-        kept = length if name in ALWAYS or len(values) else 0
+        length = lengths[name]
+        kept = length if name in ALWAYS or name in LATER or len(values) else 0
         shape = (kept, *(() if name in SHARED or name in MOMENTS else width))
         found[name] = _array(name, values, TYPES[name], shape)
     return found
@@ -150,13 +156,15 @@ def to_columns(history: History) -> dict[str, Array]:
 
 
 def to_evaluated_columns(history: History) -> dict[str, Array]:
-    """Further columns of that table: what was found at evaluations; NaN where there was none."""
+    """Further columns of that table: what was found at evaluations and checks; NaN where there was none."""
     columns = {}
-    for name in EVALUATED:
+    moments = dict.fromkeys(EVALUATED, history.validation_at) | dict.fromkeys(CHECKED, history.check_at)
+    for name, at in moments.items():
         values = getattr(history, name)
-        if values.size and len(history.validation_at):
+        if values.size and len(at):
             column = np.full((len(history), history.members or 1), np.nan, values.dtype)
-            column[history.validation_at - 1] = values.reshape(len(values), -1)
+            made = at > 0  # what was found before the first iteration has no row
+            column[at[made] - 1] = values.reshape(len(values), -1)[made]
             columns[name] = column.reshape(-1)
     return columns
 
@@ -201,13 +209,19 @@ def from_csv(lines: Iterable[str]) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------------------------------- Values
 
 
-def as_list(values: Array) -> Any:
-    """An array as lists of numbers, float32 with no more digits than it has; ``None`` for what is not finite."""
+def as_list(values: Array, infinity: str | None = None) -> Any:
+    """An array as lists of numbers, float32 with no more digits than it has; ``None`` for what is not finite.
+
+    Args:
+        values: The array.
+        infinity: What stands for positive infinity.
+    """
     flat = values.reshape(-1).tolist()
+    special = {math.inf: infinity}
     if values.dtype == np.float32:
-        flat = [float(f"{value:.9g}") if math.isfinite(value) else None for value in flat]
+        flat = [float(f"{value:.9g}") if math.isfinite(value) else special.get(value) for value in flat]
     elif values.dtype.kind == "f":
-        flat = [value if math.isfinite(value) else None for value in flat]
+        flat = [value if math.isfinite(value) else special.get(value) for value in flat]
     for size in values.shape[:0:-1]:
         flat = [flat[i : i + size] for i in range(0, len(flat), size)]
     return flat if values.ndim else flat[0]

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from anode.files import DamagedFileError, read_json, write_json, write_text
+from anode.models.certify import BOUND
 from anode.train.formats import from_csv, from_json, to_columns, to_csv, to_evaluated_columns, to_json
-from anode.train.record import EVALUATED, MOMENTS, OPTIONAL, Array, Failure, Snapshot
+from anode.train.record import CHECKED, EVALUATED, MOMENTS, OPTIONAL, Array, Failure, Snapshot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -51,6 +52,9 @@ class History:
         validation_nfe: Evaluations of the field for a batch of the validation set, the mean over its batches.
         validation_at: How many iterations had been made, [evaluations].
         engine: Who made the iterations: ``"native"`` for the compiled engine, or ``"torch"`` with the reason.
+        check: How far inputs were from where they started when the flow was solved forward and back, as a fraction of
+            their size; [checks], or [checks, members]. Infinite where a solve failed, NaN once a member has failed.
+        check_at: How many iterations had been made, [checks].
     """
 
     loss: Array
@@ -70,9 +74,16 @@ class History:
     validation_nfe: Array = field(default_factory=_none)
     validation_at: Array = field(default_factory=_none)
     engine: str = ""
+    check: Array = field(default_factory=_none)
+    check_at: Array = field(default_factory=_none)
 
     def __post_init__(self) -> None:
-        for name, dtype in {**OPTIONAL, **EVALUATED, **MOMENTS}.items():  # nothing at all has a shape and a type too
+        for name, dtype in {
+            **OPTIONAL,
+            **EVALUATED,
+            **MOMENTS,
+            **CHECKED,
+        }.items():  # nothing at all has a shape and a type too
             if not getattr(self, name).size:
                 width = () if name in MOMENTS or self.members is None else (self.members,)
                 setattr(self, name, np.empty((0, *width), dtype))
@@ -86,7 +97,7 @@ class History:
         if len(self):
             losses = self.loss[(self.epochs - 1) * self.batches :]
             loss = f"{losses[np.isfinite(losses)].mean():.4g}" if np.isfinite(losses).any() else "not finite"
-            final = f"loss {loss}, nfe {np.mean(self.nfe[-1]):.4g} at the end{self._validated}"
+            final = f"loss {loss}, nfe {np.mean(self.nfe[-1]):.4g} at the end{self._validated}{self._checked}"
         problems = f", {len(self.failures)} failed" if self.failures else ""
         stopped = f", stopped: {self.stopped}" if self.stopped else ""
         return f"History({members}{len(self)} iterations, {final}{problems}{stopped})"
@@ -100,6 +111,15 @@ class History:
         return loss + (
             f", accuracy {np.mean(self.validation_accuracy[-1]):.1%}" if len(self.validation_accuracy) else ""
         )
+
+    @property
+    def _checked(self) -> str:
+        """What the last check of the solves found, of a stack the largest error."""
+        present = self.check[-1:][~np.isnan(self.check[-1:])]
+        if not present.size:
+            return ""
+        up_to = "" if self.members is None else "up to "
+        return f", reconstruction error {up_to}{present.max():.2%}"
 
     @property
     def members(self) -> int | None:
@@ -146,10 +166,10 @@ class History:
 
         Lines are means over stretches of training; of a stack they are means over its members, with a band of one
         standard deviation to either side. The validation loss is drawn if it was recorded, and the NFE if the model
-        has a solve.
+        has a solve. If the solves were checked, a third plot has the reconstruction errors, with the bound of 1 %.
 
         Args:
-            ax: Where to draw the loss, without the NFE; by default in a new figure.
+            ax: Where to draw the loss alone; by default everything is drawn in a new figure.
 
         Returns:
             The figure: show it in a notebook, or write it with ``anode.plots.save`` or ``savefig``.
@@ -163,13 +183,15 @@ class History:
             >>> [ax.get_ylabel() for ax in figure.axes]
             ['loss', 'function evaluations']
         """
+        from anode.plots.certificates import reconstructions
         from anode.plots.series import curves
         from anode.plots.style import INK, MODEL_COLORS, figure
 
         if not len(self):
             raise ValueError("history: takes at least one iteration to be plotted, got none; train first")
-        solves = ax is None and bool(self.nfe.any())
-        axes = figure(8.0 if solves else 4.5, 3.4, columns=1 + solves).axes if ax is None else [ax]
+        solves, checks = (ax is None and bool(there) for there in (self.nfe.any(), len(self.check_at)))
+        columns = 1 + solves + checks
+        axes = figure((4.5, 8.0, 11.5)[columns - 1], 3.4, columns=columns).axes if ax is None else [ax]
         ends, loss = self.windows("loss", max(self.epochs, STRETCHES))
         series, at = {"training": loss}, {"training": ends}
         if len(self.validation_at):
@@ -179,6 +201,8 @@ class History:
         if solves:
             ends, nfe = self.windows("nfe", max(self.epochs, STRETCHES))
             curves(axes[1], ends, {"NFE": nfe}, {"NFE": INK}, "function evaluations", xlabel="iteration")
+        if checks:
+            reconstructions(axes[-1], self.check_at, self.check, BOUND)
         made: Any = axes[0].figure
         return made
 

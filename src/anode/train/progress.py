@@ -92,7 +92,8 @@ def in_words(report: Report) -> str:
     """A report in a few words."""
     right = "" if report.accuracy is None else f"  accuracy {100 * report.accuracy:.1f}%"
     nfe = f"  NFE {report.nfe:.0f}" if report.nfe else ""
-    return f"loss {report.loss:.4f}{right}{nfe}"
+    check = "" if report.check is None else f"  check {report.check:.1%}"
+    return f"loss {report.loss:.4f}{right}{nfe}{check}"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from anode.checks import check_call, describe, lookup, number, require
 from anode.models.model import Model, Outcome, Predictor
-from anode.train.evaluation import Snapshots
+from anode.train.evaluation import Snapshots, flow_of
 from anode.train.losses import LOSSES, Loss, check_targets, default_loss, losses_by, takes_outcome
 from anode.train.optimizers import LR, OPTIMIZERS, MakeOptimizer, MakeScheduler
 from anode.train.points import Order, Points
@@ -59,6 +59,7 @@ class Protocol:
         seed: int | Sequence[int],
         snapshots: Snapshots | None,
         evaluate_every: int | None,
+        check_every: int | None,
         patience: int | None,
         on_failure: str,
     ) -> None:
@@ -74,6 +75,11 @@ class Protocol:
         self._set_optimisation(optimizer, lr, weight_decay, scheduler)
         self.clip = number("clip", clip, optional=True, finite=True)
         self.evaluate_every = number("evaluate_every", evaluate_every, whole=True, optional=True)
+        self.check_every = number("check_every", check_every, whole=True, optional=True)
+        solved = self.check_every is None or flow_of(model) is not None
+        require(
+            solved, "check_every", check_every, "nothing for a model without a flow: only a Flow or a NeuralODE has one"
+        )
         self.patience = number("patience", patience, whole=True, optional=True)
         lookup("on_failure", on_failure, ON_FAILURE)
         self.on_failure = on_failure
@@ -185,9 +191,15 @@ class Protocol:
         """Whether the validation set has its turn after so many iterations."""
         return iterations % (self.evaluate_every or self.batches) == 0
 
+    def checks_after(self, iterations: int) -> bool:
+        """Whether the solves are checked after so many iterations."""
+        return self.check_every is not None and iterations % self.check_every == 0
+
     def settings(self) -> dict[str, Any]:
         """How training goes, in numbers and words; less usual settings only where they differ from the usual ones."""
-        unusual: dict[str, Any] = {name: getattr(self, name) for name in ("evaluate_every", "patience", "clip")}
+        unusual: dict[str, Any] = {
+            name: getattr(self, name) for name in ("evaluate_every", "check_every", "patience", "clip")
+        }
         unusual |= {name: _called(getattr(self, name)) for name in ("scheduler", "transform")}
         unusual["optimizer"] = None if self.optimizer == "adam" else _called(self.optimizer)
         return {

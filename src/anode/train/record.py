@@ -20,8 +20,10 @@ OPTIONAL = {"accuracy": np.float32}
 """What is recorded of every iteration and every member where there are classes; empty elsewhere."""
 EVALUATED = {"validation": np.float32, "validation_accuracy": np.float32, "validation_nfe": np.float32}
 """What is recorded of every evaluation and every member; the accuracy is empty where there are no classes."""
-MOMENTS = {"validation_at": np.int64}
-"""What is recorded of every evaluation."""
+MOMENTS = {"validation_at": np.int64, "check_at": np.int64}
+"""When evaluations and checks were made."""
+CHECKED = {"check": np.float32}
+"""What is recorded of every check of the solves and every member."""
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,8 @@ class Training:
         self.take_course()
         with self.ranks.joined(self.model):
             self.evaluation.take_snapshot(len(self.record))
+            if not len(self.record):
+                self.evaluation.check(0)
         while len(self.record) < self.total:
             if self.members.none_left or stopped or self.patience.reason:
                 break
@@ -128,6 +130,7 @@ class Training:
             return "no member is left" if self.protocol.members else self.failures[-1].reason
         with self.ranks.joined(self.model):
             self.evaluation.validate(len(self.record))
+            self.evaluation.check(len(self.record))
         between.call_back(iterated=False)
         return stopped or (self.patience.reason if len(self.record) < self.total else "")
 
@@ -147,6 +150,8 @@ class Training:
             self.record.add(**self.iterate())
             between.note()
         self.evaluation.take_snapshot(len(self.record))
+        if self.protocol.checks_after(len(self.record)):
+            self.evaluation.check(len(self.record))
         if self.protocol.evaluates_after(len(self.record)):
             self.evaluation.validate(len(self.record))
             self.patience.look(self.evaluation.latest)
@@ -157,8 +162,8 @@ class Training:
     def until_looked_at(self, between: Between) -> int:
         """How many iterations may be made before somebody wants to see the model."""
         done, protocol = len(self.record), self.protocol
-        every = protocol.evaluate_every or protocol.batches
-        moments = [self.total, done + every - done % every]
+        rhythms = [protocol.evaluate_every or protocol.batches, protocol.check_every or self.total]
+        moments = [self.total, *(done + every - done % every for every in rhythms)]
         if protocol.snapshots is not None:
             moments += [moment for moment in protocol.snapshots.at if moment > done]
         return min(moments) - done if between.may_wait else 1
@@ -259,6 +264,7 @@ class Training:
             validation_accuracy=float(seen["validation_accuracy"].mean())
             if seen and self.protocol.classifies
             else None,
+            check=self.evaluation.last_check,
         )
 
     @property
@@ -267,6 +273,7 @@ class Training:
         return History(
             **self.record.arrays(),
             **self.evaluation.record.arrays(),
+            **self.evaluation.checks.arrays(),
             batches=self.protocol.batches,
             failures=self.failures,
             stopped=self.stopped,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from anode.files import tensors_from_bytes, tensors_to_bytes
 from anode.train.formats import from_arrays, to_arrays
 from anode.train.optimizers import plain_state, restore_state
+from anode.train.record import Table
 
 if TYPE_CHECKING:
     from anode.train.training import Training
@@ -88,12 +89,8 @@ def restore(training: Training, state: Checkpoint) -> None:
     history = from_arrays(state.content["history"], {name: tensor.numpy() for name, tensor in tensors.items()})
     training.failures, evaluation.snapshots = history["failures"], history["snapshots"]
     training.record.restore(history)
-    # A run that was to end here has looked at its last iteration; one that goes on would not have.
-    moments = history.get("validation_at", np.empty(0, np.int64))
-    kept = [at == training.total or training.protocol.evaluates_after(at) for at in moments.tolist()]
-    if any(kept):
-        evaluation.record.restore({name: history[name][kept] for name in evaluation.record.names})
-        evaluation.done = int(moments[kept][-1])
+    evaluation.done = _restore_looks(training, evaluation.record, history, "validation_at")
+    _restore_looks(training, evaluation.checks, history, "check_at")
     training.schedule.replay(state.iteration, evaluation.losses())
     moments = {
         name.removeprefix("optimizer."): value for name, value in tensors.items() if name.startswith("optimizer.")
@@ -107,6 +104,26 @@ def restore(training: Training, state: Checkpoint) -> None:
     torch.set_rng_state(tensors["random"])
     if "random.cuda" in tensors and training.parameters[0].is_cuda:
         torch.cuda.set_rng_state(tensors["random.cuda"], training.parameters[0].device)
+
+
+def _restore_looks(training: Training, table: Table, history: dict[str, Any], at: str) -> int:
+    """Restore what evaluations or checks found, and return after how many iterations the last of them was made.
+
+    A run that was to end here has looked at its last iteration; one that goes on would not have.
+
+    Args:
+        training: The run.
+        table: Where it is recorded.
+        history: What was recorded.
+        at: The name of the series of iterations.
+    """
+    moments = history.get(at, np.empty(0, np.int64))
+    wanted = training.protocol.checks_after if at == "check_at" else training.protocol.evaluates_after
+    kept = [each == training.total or wanted(each) for each in moments.tolist()]
+    if not any(kept):
+        return 0
+    table.restore({name: history[name][kept] for name in table.names})
+    return int(moments[kept][-1])
 
 
 def values_of(model: nn.Module) -> dict[str, Tensor]:

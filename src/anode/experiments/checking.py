@@ -1,0 +1,90 @@
+"""How far the solves of what ``anode train`` saved can be trusted: what ``anode check`` does."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from anode.checks import number, require
+from anode.experiments.single import Saved, image_data, load_saved, toy_data
+from anode.files import DamagedFileError
+from anode.models.certify import Certificate, Check
+from anode.models.nets import NeuralODE
+from anode.plots import style
+from anode.train.points import points_of
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found of a saved run.
+
+    Attributes:
+        certificate: Errors and evaluations for each tolerance.
+        trained: What the tolerance is worth that the run was trained with, in a sentence.
+        picture: The file that was drawn.
+    """
+
+    certificate: Certificate
+    trained: str
+    picture: Path
+
+
+def check_saved(folder: Path, bound: float, points: int, picture: Path | None, root: Path | None) -> Checked:
+    """Find the loosest tolerance that brings the inputs of a saved run back, and draw what was found.
+
+    Args:
+        folder: Of the run.
+        bound: The largest reconstruction error that passes, as a fraction of the size of the states.
+        points: How many of its points or images to take, at most.
+        picture: The file to write; by default one in the folder.
+        root: Where datasets lie.
+    """
+    number("bound", bound, finite=True)
+    number("points", points, whole=True)
+    picture = picture or folder / "certificate.png"
+    require(picture.suffix in (".png", ".svg", ".pdf"), "out", str(picture), "a name that ends in .png, .svg or .pdf")
+    run = load_saved(folder)
+    model = run.repeats
+    if not isinstance(model, NeuralODE):
+        raise ValueError(f"{folder}: holds a {type(model).__name__}, which has no solve to check")
+    size = model.flow.solver.step_size
+    if size is not None:
+        raise ValueError(
+            f"{folder}: was trained with step_size {size}, which no tolerance changes; check such a solve in Python, "
+            "with model.flow.check(x)"
+        )
+    x = inputs_of(run, points, root)
+    certificate = model.flow.certify(x, bound)
+    trained = in_words(model.flow.check(x, bound))
+    return Checked(
+        certificate, trained, style.save(certificate.plot(), picture.with_suffix(""), (picture.suffix[1:],))[0]
+    )
+
+
+def inputs_of(run: Saved, points: int, root: Path | None) -> Tensor:
+    """The first points or images that were kept from the training of a run, or if there are none those it has seen."""
+    single, like = run.single, next(run.repeats.parameters())
+    if single.repeats != (run.repeats.members or 1):
+        raise DamagedFileError(f"{Path(run.name) / 'run.json'}: its options do not belong to the model beside it")
+    seeds = range(single.seed, single.seed + single.repeats)
+    data, kept = image_data(single, root) if single.is_image else toy_data(single, seeds)
+    found = points_of("data", data if kept is None else kept, run.repeats.members)
+    return found.take(found.in_turn(points)[0], like)[0]
+
+
+def in_words(check: Check) -> str:
+    """What a check of the run's own tolerance has found, in a sentence."""
+    passed, error = check.passed.flatten(), float(check.overall.median())
+    alone = len(passed) == 1
+    verdict = (
+        ("passes" if check.passes else "does not pass") if alone else f"passes for {passed.sum()} of {len(passed)}"
+    )
+    size = (
+        "a solve failed"
+        if math.isinf(error)
+        else f"the {'' if alone else 'median '}reconstruction error is {error:.2%}"
+    )
+    return f"The run was trained with rtol = {check.rtol:.0e}, which {verdict}: {size}."
