@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from anode.checks import number, require
 from anode.interface.solve import solve
 from anode.models.augment import Augment, Zeros, as_augment
+from anode.models.certify import Certificate, Check, certify, check
 from anode.models.description import described
 from anode.models.model import Model, Outcome
 from anode.ode.control import Norm
@@ -91,7 +92,57 @@ class Flow(Model):
 
     def solve(self, x: Tensor, **options: Any) -> Solution:
         """The solve from inputs to features; options of :func:`anode.solve` may be given to change it."""
-        return self._solve(self.augment(x), (0.0, self.t1), options)
+        return self.solve_from(self.augment(x), (0.0, self.t1), **options)
+
+    def solve_from(self, h: State, span: tuple[float, float], **options: Any) -> Solution:
+        """The solve from states at one time to those at another, such as back from features.
+
+        Args:
+            h: The states at the start, with the added dimensions.
+            span: Start and end time.
+            **options: Options of :func:`anode.solve`.
+        """
+        return solve(self.field, h, span, **{"solver": self.solver, "norm": self.norm, **options})
+
+    def check(self, x: Tensor, bound: float = 1e-2, **settings: Any) -> Check:
+        """Solve forward and back, and compare with a much tighter tolerance.
+
+        A flow can be solved backwards, so that its inputs come out again, up to the errors of the solver. Where they do
+        not, the number of evaluations says little about the flow: a tighter tolerance would take more.
+
+        Args:
+            x: The inputs, a few hundred of them.
+            bound: The largest error, as a fraction of the size of the states, that passes.
+            **settings: Settings of the solver, such as ``rtol``, that take the place of its own.
+
+        Example:
+            >>> import torch, anode
+            >>> flow = anode.Flow(anode.MLPField(2 + 1), augment=1)
+            >>> flow.check(torch.rand(100, 2)).passes
+            True
+        """
+        return check(self, x, bound, settings)
+
+    def certify(self, x: Tensor, bound: float = 1e-2, tolerances: Sequence[float] | None = None) -> Certificate:
+        """Find the loosest tolerance with which the inputs come out again when the flow is solved forward and back.
+
+        Args:
+            x: The inputs, a few hundred of them.
+            bound: The largest error, as a fraction of the size of the states, that passes.
+            tolerances: What to try as ``rtol``; ``atol`` stays in proportion. By default from 0.1 down to what the
+                precision of x allows.
+
+        Returns:
+            All tolerances that were tried, with errors and evaluations: print it, or call ``plot()``.
+
+        Example:
+            >>> import torch, anode
+            >>> flow = anode.Flow(anode.MLPField(2 + 1), augment=1)
+            >>> certificate = flow.certify(torch.rand(100, 2))
+            >>> certificate.passes, bool(certificate.nfe > 0)
+            (True, True)
+        """
+        return certify(self, x, bound, tolerances)
 
     def trajectory(self, x: Tensor, times: int | Sequence[float] | Tensor = 50) -> Any:
         """The states on the way from inputs to features.
@@ -118,10 +169,7 @@ class Flow(Model):
         """
         if type(self.augment).remove is Augment.remove:
             self.augment.remove(features)  # which says what is missing, before anything is solved
-        return self.augment.remove(self._solve(features, (self.t1, 0.0), options).check().y1)
-
-    def _solve(self, h: State, span: tuple[float, float], options: dict[str, Any]) -> Solution:
-        return solve(self.field, h, span, **{"solver": self.solver, "norm": self.norm, **options})
+        return self.augment.remove(self.solve_from(features, (self.t1, 0.0), **options).check().y1)
 
     def extra_repr(self) -> str:
         return f"t1={self.t1}, solver={self.solver!r}"

@@ -1,0 +1,230 @@
+"""How far the solves of a flow can be trusted: solved forward and back, and against a much tighter tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from anode.checks import number, require
+from anode.ode.solution import Solution, SolveError, State
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from anode.models.flow import Flow
+
+TIGHTER = 1e-3
+"""How much tighter the tolerance of the solve is that others are compared with."""
+TIGHTEST = {torch.float32: 1e-6, torch.float64: 1e-12}
+"""The tightest tolerance that rounding leaves a meaning."""
+TOLERANCES = [1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10]
+"""Those that are tried one after the other."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What came out of solving some inputs forward and back.
+
+    Errors are relative: how far states lie apart, over the root mean square of how far the states of all samples lie
+    from zero. Tensors are [samples], or [members, samples] for a stack.
+
+    Attributes:
+        rtol: The tolerance of the solves.
+        reconstruction: How far the states that the way back ends in are from those that the way there began with.
+        error: How far the features are from those of a much tighter tolerance.
+        nfe: Evaluations of the field on the way there, the mean over samples with step sizes of their own; of a stack,
+            for each member.
+        bound: The largest reconstruction error that passes.
+        failure: Why a solve failed; empty if none did. The errors are infinite then.
+    """
+
+    rtol: float
+    reconstruction: Tensor
+    error: Tensor
+    nfe: Tensor
+    bound: float
+    failure: str = ""
+
+    @property
+    def overall(self) -> Tensor:
+        """The root mean square of the reconstruction errors, of a stack for each member."""
+        return self.reconstruction.square().mean(-1).sqrt()
+
+    @property
+    def error_overall(self) -> Tensor:
+        """The root mean square of the errors against the tighter solve, of a stack for each member."""
+        return self.error.square().mean(-1).sqrt()
+
+    @property
+    def passed(self) -> Tensor:
+        """Whether the reconstruction error, overall, is within the bound; of a stack for each member."""
+        return self.overall <= self.bound
+
+    @property
+    def passes(self) -> bool:
+        """Whether it is for all members."""
+        return bool(self.passed.all())
+
+    def __str__(self) -> str:
+        return "\n".join([HEAD, self.row()])
+
+    def row(self) -> str:
+        """The check as a line of a table; of a stack, medians over its members."""
+        overall, error = float(self.overall.median()), float(self.error_overall.median())
+        verdict = "passes" if self.passes else self.failure or "fails"
+        if self.overall.ndim and not self.failure:
+            verdict = f"{int(self.passed.sum())} of {len(self.passed)} pass"
+        return f"{self.rtol:9.0e}  {overall:14.2%}  {error:10.2%}  {float(self.nfe.median()):11.0f}  {verdict}"
+
+
+HEAD = "tolerance  reconstruction       error  evaluations"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The tolerances that were tried, and the loosest that passes.
+
+    Attributes:
+        checks: One for each tolerance that was tried, from the loosest on.
+    """
+
+    checks: list[Check]
+
+    @property
+    def bound(self) -> float:
+        """The largest reconstruction error that passes."""
+        return self.checks[0].bound
+
+    @property
+    def passes(self) -> bool:
+        """Whether there is a tolerance that passes, of a stack for every member."""
+        return bool(torch.stack([check.passed for check in self.checks]).any(0).all())
+
+    @property
+    def tolerance(self) -> Tensor:
+        """The loosest tolerance that passes, NaN if none does; of a stack for each member."""
+        return self._at_first([torch.full_like(check.overall, check.rtol) for check in self.checks])
+
+    @property
+    def nfe(self) -> Tensor:
+        """Evaluations of the field at that tolerance, NaN if none passes; of a stack for each member."""
+        return self._at_first([check.nfe for check in self.checks])
+
+    def _at_first(self, values: list[Tensor]) -> Tensor:
+        """The value of the first check that passes."""
+        passed = torch.stack([check.passed for check in self.checks])
+        found = torch.stack(values).gather(0, passed.int().argmax(0, keepdim=True))[0]
+        return found.where(passed.any(0), torch.nan)
+
+    def __str__(self) -> str:
+        rows = [check.row() for check in self.checks]
+        return "\n".join([HEAD, *rows, "", self.verdict])
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in a sentence."""
+        tolerance, nfe = self.tolerance.flatten(), self.nfe.flatten()
+        solved = tolerance.isfinite()
+        if not solved.any():
+            return (
+                f"No tolerance down to {self.checks[-1].rtol:.0e} brings the states back to within {self.bound:.2%}: "
+                "do not trust counts of evaluations of this flow; try float64, or a field that is less stiff."
+            )
+        if len(tolerance) == 1:
+            return f"Use rtol = {tolerance[0]:.0e}, which takes {nfe[0]:.0f} evaluations."
+        missing = "" if solved.all() else f"; none passes for {int((~solved).sum())} of {len(tolerance)} members"
+        return (
+            f"Use rtol = {tolerance[solved].min():.0e} for all members, or from {tolerance[solved].max():.0e} on for "
+            f"each its own, which takes {nfe[solved].median():.0f} evaluations in the median{missing}."
+        )
+
+    def plot(self, ax: Axes | None = None) -> Figure:
+        """Draw the errors and the evaluations over the tolerance; of a stack, medians over its members.
+
+        Args:
+            ax: Where to draw the errors, without the evaluations; by default in a new figure.
+        """
+        from anode.plots.certificates import certificate
+
+        return certificate(self, ax)
+
+
+def check(flow: Flow, x: Tensor, bound: float, settings: dict[str, Any]) -> Check:
+    """See :meth:`anode.Flow.check`."""
+    bound, solver = number("bound", bound, finite=True), flow.solver.but(**settings)
+    rtol, atol = solver.rtol, solver.atol
+    if not isinstance(rtol, float) or not isinstance(atol, float):
+        raise TypeError(f"rtol, atol: take numbers for a check, got {rtol} and {atol}")
+    there_and_back = (0.0, flow.t1), (flow.t1, 0.0)
+    with torch.no_grad():
+        start = flow.augment(x)
+        dims, dtype = 1 if flow.members is None else 2, _parts(start)[0].dtype
+        infinite = torch.full(_parts(start)[0].shape[:dims], torch.inf, dtype=torch.float64)
+        there = flow.solve_from(start, there_and_back[0], solver=solver)
+        nfe = _evaluations(there, infinite)
+        back = flow.solve_from(there.y1, there_and_back[1], solver=solver) if there.success else there
+        if not back.success:
+            return Check(rtol, infinite, infinite, nfe, bound, _failure(back))
+        factor = min(1.0, max(TIGHTER, TIGHTEST.get(dtype, 0.0) / rtol))
+        tight = flow.solve_from(start, there_and_back[0], solver=solver.but(rtol=factor * rtol, atol=factor * atol))
+    error = _relative(there.y1, tight.y1, dims) if tight.success else torch.full_like(infinite, torch.nan)
+    return Check(rtol, _relative(back.y1, start, dims), error, nfe, bound)
+
+
+def certify(flow: Flow, x: Tensor, bound: float, tolerances: Sequence[float] | None) -> Certificate:
+    """See :meth:`anode.Flow.certify`."""
+    rtol, atol, size = flow.solver.rtol, flow.solver.atol, flow.solver.step_size
+    if size is not None:
+        raise ValueError(
+            f"solver: takes one that chooses its steps, got step_size={size}, which no tolerance changes; use "
+            "flow.check, or a flow with another solver"
+        )
+    ratio = atol / rtol if isinstance(rtol, float) and isinstance(atol, float) else 1.0
+    if tolerances is None:
+        tolerances = [t for t in TOLERANCES if t >= TIGHTEST.get(x.dtype, 0.0)]
+    checks: list[Check] = []
+    passed = torch.tensor(False)
+    for tolerance in sorted((number("tolerances", t, finite=True) for t in tolerances), reverse=True):
+        checks.append(check(flow, x, bound, {"rtol": tolerance, "atol": tolerance * ratio}))
+        passed = passed | checks[-1].passed
+        if passed.all():
+            break
+    require(bool(checks), "tolerances", tolerances, "at least one")
+    return Certificate(checks)
+
+
+def _relative(states: State, wanted: State, dims: int) -> Tensor:
+    """How far states are from those that are wanted, over the root mean square of the size of the latter."""
+    apart = tuple(a.double() - b.double() for a, b in zip(_parts(states), _parts(wanted), strict=True))
+    typical = _sizes(_parts(wanted), dims).square().mean(-1, keepdim=True).sqrt()
+    return _sizes(apart, dims) / typical
+
+
+def _sizes(parts: tuple[Tensor, ...], dims: int) -> Tensor:
+    """The norm of the state of each sample."""
+    flat = [x.double().reshape(*x.shape[:dims], -1) for x in parts]
+    return torch.cat(flat, dim=-1).norm(dim=-1)
+
+
+def _parts(state: State) -> tuple[Tensor, ...]:
+    return state if isinstance(state, tuple) else (state,)
+
+
+def _evaluations(solution: Solution, errors: Tensor) -> Tensor:
+    """The evaluations of a solve, for each member of a stack; the mean over samples with step sizes of their own."""
+    nfe = torch.as_tensor(solution.stats.nfe, dtype=torch.float64)
+    per_member = nfe.reshape(len(nfe), -1).mean(1) if nfe.ndim and errors.ndim == 2 else nfe.mean()
+    return per_member.expand(errors.shape[:-1])
+
+
+def _failure(solution: Solution) -> str:
+    try:
+        solution.check()
+    except SolveError as error:
+        return str(error)
+    return ""
