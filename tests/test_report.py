@@ -171,6 +171,32 @@ def test_every_claim_is_there_with_its_verdict_numbers_and_test(folder):
     assert badges == ["badge held", "badge not-held", "badge inconclusive"]
 
 
+CERTIFIED = {"test": "true in 1 of 20 repeats", "criterion": "at its own tolerance", "numbers": []}
+
+
+@pytest.mark.parametrize(
+    ("second", "says"),
+    [
+        (["held", "not held"], "The two verdicts agree."),
+        (["not held", "not held"], "The two verdicts differ for claim 7."),
+        (["not held", "held"], "The two verdicts differ for claims 7 and 2."),
+        (["not certified", "held"], "The two verdicts differ for claim 2."),
+        (["not certified", "not certified"], "The results hold no certificates."),
+    ],
+)
+def test_claims_judged_at_a_certified_tolerance_have_two_verdicts(tmp_path, second, says):
+    content = results()
+    for claim, verdict in zip(content["claims"], second, strict=False):
+        claim["certified"] = CERTIFIED | {"verdict": verdict}
+    page = Page(report(store(tmp_path, content, studies())))
+    assert "claims 7 and 2 are judged twice" in page.text
+    assert says in page.text
+    assert page.text.count("The same at a certified tolerance.") == 2
+    at_figure = second[0] if second[0] == "not certified" else f"{second[0]} at a certified tolerance"
+    assert f"Claim 7 {at_figure}" in page.text
+    assert "2 of 3" not in page.text  # a second verdict is not a claim of its own
+
+
 def test_every_study_is_there_in_the_order_of_the_results(folder):
     page = Page(report(folder))
     assert [attributes["id"] for attributes in page.all("section")] == [
@@ -409,6 +435,12 @@ def test_a_study_without_a_key_is_refused(tmp_path, key):
         ({"claims": {}}, "'claims' takes a list"),
         ({"claims": [3]}, r"claims\[0\]: takes an object, got 3"),
         ({"claims": [results()["claims"][0] | {"verdict": "maybe"}]}, "'verdict' takes one of held, not held, inconcl"),
+        ({"claims": [results()["claims"][0] | {"verdict": "not certified"}]}, "'verdict' takes one of held, not held,"),
+        (
+            {"claims": [results()["claims"][0] | {"certified": {"verdict": "maybe"}}]},
+            "inconclusive, not certified",
+        ),
+        ({"claims": [results()["claims"][0] | {"certified": 3}]}, r"claims\[0\], certified: takes an object, got 3"),
         ({"claims": [results()["claims"][0] | {"figure": "fig99"}]}, "'figure' takes one of the studies, got 'fig99'"),
         ({"studies": ["fig07", "fig07"]}, "'studies' takes plain names, none twice"),
         ({"studies": ["../fig07"]}, "'studies' takes plain names"),

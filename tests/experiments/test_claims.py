@@ -6,6 +6,7 @@ import torch
 from scipy.stats import binomtest
 
 import anode
+from anode.experiments.certificates import Certificates
 from anode.experiments.findings import Finding, by_chance
 from anode.experiments.runs import Result
 from anode.experiments.study import mean_std
@@ -243,7 +244,7 @@ def test_the_numbers_of_a_claim_are_means_and_standard_deviations(number):
     finding = checked(number, [CASES[number][0]] * REPEATS)
     names = [name for name, _ in finding.numbers]
     assert len(set(names)) == len(names)
-    assert any(re.fullmatch(r"-?[\d.e+-]+ ± [\d.e+-]+", value) for _, value in finding.numbers)
+    assert any(re.fullmatch(r"(median [\d.e+-]+; )?-?[\d.e+-]+ ± [\d.e+-]+", value) for _, value in finding.numbers)
 
 
 def test_the_numbers_are_those_of_the_repeats():
@@ -311,6 +312,39 @@ def test_a_claim_is_refuted_only_where_one_of_its_parts_is():
     assert held.test == "true in 5 of 5 repeats (sign test, p = 0.031)"
     assert held.among(np.array([1, 1, 1, 1, 0], bool)).verdict == "inconclusive"
     assert held.among(~everything).verdict == "not held"
+
+
+def certified(loosest: float, nfe: list[int]) -> Certificates:
+    """Certificates of repeats that are alike, with the evaluations at tolerances of 1e-2, 1e-3 and 1e-4."""
+    return Certificates((1e-2, 1e-3, 1e-4), np.full(REPEATS, loosest), np.tile(np.array(nfe, float)[:, None], REPEATS))
+
+
+GROWS = certified(1e-2, [14, 20, 30]), certified(1e-4, [14, 20, 60])
+STAYS = certified(1e-2, [14, 20, 30]), certified(1e-3, [14, 20, 32])
+"""The models after the first epoch and after the last; at 1e-3 neither takes more evaluations than before."""
+
+
+@pytest.mark.parametrize(
+    ("number", "stages", "verdict"),
+    [
+        (6, {"g-d2-node": GROWS}, "held"),  # though at 1e-3 it does not grow
+        (6, {"g-d2-node": STAYS}, "not held"),
+        (8, {"g-d1-node": GROWS, "g-d1-anode": STAYS}, "held"),
+        (8, {"g-d1-node": GROWS, "g-d1-anode": GROWS}, "not held"),
+        (8, {"g-d1-node": STAYS, "g-d1-anode": STAYS}, "not held"),
+        (17, {"g-d2-node": GROWS, "g-d2-anode": STAYS}, "held"),
+        (17, {"g-d2-node": (GROWS[0], certified(np.nan, [14, 20, 60])), "g-d2-anode": STAYS}, "not held"),
+    ],
+)
+def test_claims_about_evaluations_are_judged_at_the_tolerance_that_all_models_share(number, stages, verdict):
+    results = results_of([CASES[number][0]] * REPEATS)
+    assert BY_NUMBER[number].find_certified(results) is None  # without certificates
+    for name, (first, last) in stages.items():
+        results[name].certificates = {"first": first, "last": last}
+    finding = BY_NUMBER[number].find_certified(results)
+    assert finding.verdict == verdict
+    results[next(iter(stages))].history.loss[-1, 2] = np.nan
+    assert not BY_NUMBER[number].find_certified(results).votes[2]
 
 
 def test_the_best_constant_on_g_has_the_loss_that_is_said():

@@ -3,6 +3,7 @@ import re
 import numpy as np
 import pytest
 
+from anode.experiments.certificates import Certificates
 from anode.experiments.findings import Finding
 from anode.experiments.images.claims import (
     CLAIMS,
@@ -396,3 +397,18 @@ def test_percents_are_of_those_that_were_measured():
     assert percent(np.array([0.5, 0.7])) == "60.0 ± 10.0 %"
     assert percent(np.array([0.5, np.nan, 0.7])) == "60.0 ± 10.0 % in 2 of 3 repeats"
     assert percent(np.array([np.nan, np.nan])) == "in none of 2 repeats"
+
+
+@pytest.mark.parametrize("number", [12, 13, 18])
+def test_evaluations_are_also_judged_at_the_tolerance_that_is_certified_for_all_models(number):
+    claim, results = BY_NUMBER[number], results_of([CASES[number][0]] * 5)
+    assert claim.find_certified(results) is None  # without certificates
+    for i, result in enumerate(results.values()):
+        nfe = result.history.nfe[-1].astype(float)
+        loosest = np.full(5, 1e-2 if i % 2 else 1e-3)  # one of each pair needs 1e-3, so that all are compared there
+        result.certificates = {"last": Certificates((1e-2, 1e-3), loosest, np.stack([nfe, nfe]))}
+    assert claim.find_certified(results).verdict == "held"
+    for result in results.values():
+        result.certificates["last"].nfe[1] = 100 - result.certificates["last"].nfe[1]
+    assert claim.find(results).verdict == "held"
+    assert claim.find_certified(results).verdict == "not held"

@@ -509,3 +509,15 @@ def test_a_run_on_a_part_of_the_data_says_of_how_many(tmp_path, monkeypatch):
     assert found.batches == 157
     small = runs(SCALES["small"])["svhn-p10"]
     assert small.with_data(tmp_path) == (small, "")
+
+
+def test_the_trained_models_are_certified_on_test_images_and_that_is_stored(done, tmp_path):
+    result, _ = done
+    last = result.certificates["last"]
+    x = images.load("digits", "test").subset(TINY.test_size).resize(4).scaled()
+    for repeat, model in enumerate(result.model):
+        assert last.loosest[repeat] == model.flow.certify(x).tolerance
+        assert last.own[repeat] == model.flow.certify(x).nfe
+    assert last.tolerances[-1] == 1e-6
+    save(result, tmp_path)
+    np.testing.assert_array_equal(load(TINY, tmp_path).certificates["last"].nfe, last.nfe)

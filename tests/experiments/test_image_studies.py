@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from anode.experiments.certificates import Certificates
 from anode.experiments.images import panels
 from anode.experiments.images.curves import COLUMNS, percent, windows
 from anode.experiments.images.reported import TABLE1
@@ -147,15 +148,32 @@ def test_the_table_of_a_study_has_a_row_for_every_run(results, drawn, name):
     for row, run in zip(drawing.rows, study.runs, strict=True):
         result = results[run]
         history = result.history
-        assert row[1:8] == [
+        assert row[1:10] == [
             f"{result.run.parameters:,}",
             mean_std(history.loss[-10:].astype(float).mean(0)),
             mean_std(history.nfe[:10].mean(0)),
             mean_std(history.nfe[-10:].mean(0)),
+            "not certified",
+            "",
             mean_std(history.validation[-1]),
             percent(history.validation_accuracy[-1]),
             "0",
         ]
+
+
+def test_the_table_has_the_evaluations_at_the_tolerance_that_models_of_the_same_data_share(results):
+    study = STUDIES["fig18"]
+    certified = {}
+    for i, name in enumerate(study.runs):
+        made = Certificates((1e-2, 1e-3), np.full(3, 1e-2 if i else 1e-3), np.full((2, 3), [[20.0], [30.0 + i]]))
+        certified[name] = replace(results[name], certificates={"last": made})
+    at = COLUMNS.index("certified tolerance")
+    assert [row[at : at + 2] for row in study.draw(results | certified).rows] == [
+        ["1e-03 (1e-03 to 1e-03)", "median 30; 30 ± 0"],
+        ["1e-03 (1e-03 to 1e-03)", "median 31; 31 ± 0"],
+        ["1e-02 (1e-02 to 1e-02)", "median 20; 20 ± 0"],
+        ["1e-02 (1e-02 to 1e-02)", "median 20; 20 ± 0"],
+    ]
 
 
 def test_parameters_in_the_table_are_those_with_time_and_of_all_classes(drawn):
@@ -234,7 +252,8 @@ def test_what_failed_is_counted_and_leaves_the_rest_to_be_drawn(results, name, f
     broken = results | {run: hurt(results[run], repeats, iterations) for run in whom}
     drawing = study.draw(broken)
     drawing.figure.draw_without_rendering()
-    assert [row[7] for row in drawing.rows] == [str(len(repeats)) if run in whom else "0" for run in study.runs]
+    skipped = COLUMNS.index("skipped")
+    assert [row[skipped] for row in drawing.rows] == [str(len(repeats)) if run in whom else "0" for run in study.runs]
     assert not any("nan" in value for row in drawing.rows for value in row)
     if failed in ("all repeats", "all repeats of all runs"):
         assert drawing.rows[0][2] == "in none of 3 repeats"

@@ -322,3 +322,19 @@ def test_a_folder_in_use_is_refused_and_left_alone(tmp_path, trained):
     with locked(tmp_path, "out"), pytest.raises(BlockingIOError, match="is in use by another process"):
         again(tmp_path, "fig03", resume=False)
     assert (trained, list(tmp_path.iterdir())) == ([], [])
+
+
+def test_results_of_earlier_versions_are_certified_and_not_trained_again(tmp_path, trained):
+    folder = tmp_path / "results"
+    again(folder, "fig06")
+    file = folder / "runs" / "g-d2-node.json"
+    content = json.loads(file.read_text())
+    stored = content.pop("certificates")
+    file.write_text(json.dumps(content))
+    trained.clear()
+    (claim,) = again(folder, "fig06")["claims"]
+    assert trained == []
+    assert json.loads(file.read_text())["certificates"] == stored
+    assert claim["certified"]["verdict"] in ("held", "not held", "inconclusive")
+    names = [number["name"] for number in claim["certified"]["numbers"]]
+    assert "certified tolerance, median" in names

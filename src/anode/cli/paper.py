@@ -86,6 +86,10 @@ def claims_table(claims: list[dict[str, Any]]) -> Table:
     for claim in claims:
         verdict = Text(claim["verdict"], style=COLORS[claim["verdict"]])
         table.add_row(str(claim["number"]), claim["statement"], verdict, claim["test"])
+        if "certified" in claim:
+            again = claim["certified"]
+            verdict = Text(again["verdict"], style=COLORS.get(again["verdict"], ""))
+            table.add_row("", f"Claim {claim['number']} at a certified tolerance.", verdict, again["test"])
     return table
 
 

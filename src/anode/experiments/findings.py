@@ -87,6 +87,19 @@ def needed(repeats: int) -> str:
 
 
 @dataclass(frozen=True)
+class Certified:
+    """How a claim about evaluations is judged at the loosest tolerance that is certified for all models compared.
+
+    Attributes:
+        criterion: What a repeat has to show to count as agreeing.
+        check: Measures it, from results that have certificates.
+    """
+
+    criterion: str
+    check: Callable[[Results], Finding]
+
+
+@dataclass(frozen=True)
 class Claim:
     """A claim of the paper.
 
@@ -98,6 +111,7 @@ class Claim:
         runs: The runs it needs.
         check: Measures it.
         failing_is_part_of_it: Whether a repeat that failed to train may agree.
+        certified: How it is judged at a certified tolerance; ``None`` if it does not depend on the tolerance.
     """
 
     number: int
@@ -107,11 +121,19 @@ class Claim:
     runs: tuple[str, ...]
     check: Callable[[Results], Finding]
     failing_is_part_of_it: bool = False
+    certified: Certified | None = None
 
     def find(self, results: Results) -> Finding:
         """What comes of it; a repeat that failed to train in any of the runs speaks against, as a rule."""
-        finding = self.check(results)
+        return self._counted(self.check(results), results)
+
+    def find_certified(self, results: Results) -> Finding | None:
+        """What comes of it at a certified tolerance; ``None`` if a run has no certificates."""
+        if self.certified is None or not all(results[name].certificates for name in self.runs):
+            return None
+        return self._counted(self.certified.check(results), results)
+
+    def _counted(self, finding: Finding, results: Results) -> Finding:
         if self.failing_is_part_of_it:
             return finding
-        trained = np.all([results[name].trained for name in self.runs], axis=0)
-        return finding.among(trained)
+        return finding.among(np.all([results[name].trained for name in self.runs], axis=0))

@@ -17,8 +17,9 @@ from anode.experiments.environment import together
 from anode.experiments.findings import Claim
 from anode.experiments.halves import HALVES, Half, Protocols
 from anode.experiments.runs import FORMAT as RUN_FORMAT
-from anode.experiments.runs import Place, Result, Run, load, paths
+from anode.experiments.runs import Place, Result, Run, load, paths, save
 from anode.experiments.study import Results, Study
+from anode.experiments.summary import checked_claim, failures_of
 from anode.experiments.workers import do_runs
 from anode.files import DamagedFileError, locked, make_folder, read_json, remove_unfinished, write_json
 from anode.plots.animate import gif
@@ -278,7 +279,20 @@ def trained(work: Work, ours: bool, bars: Bars) -> Results:
         found = load(run, folder)
         assert found is not None, run.name
         results[run.name] = found
+    certify_earlier(results, folder, bars)
     return results
+
+
+def certify_earlier(results: Results, folder: Path, bars: Bars) -> None:
+    """Certify the models of results that were written before there were certificates, where that can be done later."""
+    missing = [result for result in results.values() if result.model is not None and not result.certificates]
+    for done, result in enumerate(missing):
+        bars.show("certifying", done, len(missing), result.run.name)
+        result.certificates = result.run.certify(result)
+        if result.certificates:
+            save(result, folder)
+    if missing:
+        bars.show("certifying", len(missing), len(missing))
 
 
 def draw(study: Study, results: Results, folder: Path) -> None:
@@ -324,33 +338,4 @@ def summary(work: Work, before: dict[str, Any], results: Results) -> dict[str, A
         "environment": together([entry.get("environment", {}) for entry in timings.values()]),
         "timings": list(timings.values()),
         "seconds": round(sum(entry["seconds"] for entry in timings.values()), 1),
-    }
-
-
-def failures_of(name: str, result: Result) -> list[dict[str, Any]]:
-    """What failed in a run, once for each repeat and reason: when it first did, and how often."""
-    found: dict[tuple[int, str], dict[str, Any]] = {}
-    for failure in result.history.failures:
-        first = {
-            "run": name,
-            "repeat": failure.member,
-            "reason": failure.reason,
-            "first": failure.iteration,
-            "times": 0,
-        }
-        found.setdefault((failure.member, failure.reason), first)["times"] += 1
-    return list(found.values())
-
-
-def checked_claim(claim: Claim, results: Results) -> dict[str, Any]:
-    """A claim with what was found, for the results file."""
-    finding = claim.find(results)
-    return {
-        "number": claim.number,
-        "figure": claim.figure,
-        "statement": claim.statement,
-        "criterion": claim.criterion,
-        "verdict": finding.verdict,
-        "test": finding.test,
-        "numbers": [{"name": name, "value": value} for name, value in finding.numbers],
     }

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from anode.experiments.certificates import Certificates
 from anode.files import DamagedFileError, read_described, read_json, write_described
 from anode.models.ensemble import unstack
 from anode.models.model import Model
@@ -119,6 +120,10 @@ class Run(ABC):
     def train(self, tell: Listener | None, folder: Path, place: Place = HERE) -> Result:
         """Do it; ``KeyboardInterrupt`` if that was interrupted. What was not finished may be kept in the folder."""
 
+    def certify(self, result: Result) -> dict[str, Certificates]:
+        """Certify the models of a result that was stored without; empty if that takes more than the result holds."""
+        return {}
+
     def clean(self, folder: Path) -> None:  # noqa: B027, most runs keep nothing
         """Remove what :meth:`train` kept of it while it was not finished."""
 
@@ -136,6 +141,9 @@ class Result:
         model: The trained models, stacked or as a list; ``None`` if they were not kept.
         history: What happened. Its snapshots are those of one repeat, the typical one.
         seconds: How long it took.
+        environment: The machine.
+        certificates: Of the models after the last epoch (``"last"``) and, in the toy half, after the first
+            (``"first"``); empty if the models were not certified.
     """
 
     run: Any  # a Run: studies and claims know of which kind
@@ -143,6 +151,7 @@ class Result:
     history: History
     seconds: float
     environment: dict[str, Any] = field(default_factory=dict)
+    certificates: dict[str, Certificates] = field(default_factory=dict)
 
     @property
     def final_loss(self) -> Array:
@@ -211,6 +220,7 @@ def save(result: Result, folder: Path) -> None:
         "environment": result.environment,
         "seconds": round(result.seconds, 2),
         **told,
+        "certificates": {name: each.to_json() for name, each in result.certificates.items()},
         "final loss": [None if np.isnan(value) else round(float(value), 6) for value in result.final_loss],
     }
     write_described(described, content, arrays, tensors | {name: torch.from_numpy(a) for name, a in series.items()})
@@ -233,7 +243,9 @@ def load(run: Run, folder: Path) -> Result | None:
         series = {name: tensor.numpy() for name, tensor in tensors.items() if not name.startswith("model.")}
         history = History(**from_arrays(content, series), settings=content["protocol"])
         _check_shapes(run, history)
-        return Result(run, model, history, content["seconds"], content["environment"])
+        stored = content.get("certificates", {})  # not written before version 0.3
+        certificates = {name: Certificates.from_json(each, run.repeats) for name, each in stored.items()}
+        return Result(run, model, history, content["seconds"], content["environment"], certificates)
     except DamagedFileError:
         raise
     except (KeyError, TypeError, ValueError, RuntimeError, FileNotFoundError) as error:

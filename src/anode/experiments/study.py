@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from anode.experiments.certificates import shared
 from anode.experiments.runs import Result
 from anode.train.record import Array
 
@@ -67,6 +68,45 @@ def mean_std(values: Array, form: str = "{:.3g} ± {:.2g}") -> str:
         return f"in none of {len(values)} repeats"
     some = "" if len(finite) == len(values) else f" in {len(finite)} of {len(values)} repeats"
     return form.format(finite.mean(), finite.std()) + some
+
+
+def median_mean(values: Array) -> str:
+    """The median over repeats, which a few outliers do not move, before mean and standard deviation."""
+    finite = np.asarray(values, dtype=float)[np.isfinite(values)]
+    return f"median {np.median(finite):.3g}; {mean_std(values, '{:.3g} ± {:.3g}')}" if len(finite) else mean_std(values)
+
+
+def tolerance_range(values: Array) -> str:
+    """The median of tolerances over repeats, and their range; if not all have one, in how many of them."""
+    finite = np.asarray(values, dtype=float)[np.isfinite(values)]
+    if not len(finite):
+        return mean_std(values)
+    some = "" if len(finite) == len(values) else f" in {len(finite)} of {len(values)} repeats"
+    typical = np.sort(finite)[(len(finite) - 1) // 2]  # one that was tried, not a mean of two
+    return f"{typical:.0e} ({finite.max():.0e} to {finite.min():.0e}){some}"
+
+
+CERTIFIED_COLUMNS = ["certified tolerance", "NFE there"]
+
+
+def certified_cells(results: Mapping[str, Result], data: Callable[[Result], Hashable]) -> dict[str, list[str]]:
+    """For each row of a table, the tolerance certified for all rows about the same data, and the evaluations there.
+
+    Args:
+        results: By the name of their row.
+        data: Tells the data of a result from others.
+    """
+    return {
+        name: _certified(result, [each for each in results.values() if data(each) == data(result)])
+        for name, result in results.items()
+    }
+
+
+def _certified(result: Result, compared: Sequence[Result]) -> list[str]:
+    if not all(each.certificates for each in compared):
+        return ["not certified", ""]
+    tolerance = shared(each.certificates["last"] for each in compared)
+    return [tolerance_range(tolerance), median_mean(result.certificates["last"].at(tolerance))]
 
 
 def scene(title: str, paths: Array, labels: Array) -> dict[str, Any]:

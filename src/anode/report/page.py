@@ -14,6 +14,7 @@ from reprlib import repr as shortened
 from string import Template
 
 from anode.files import write_text
+from anode.report.claims import MARKS, claim_badges, claims_section, verdict_of
 from anode.report.markup import Markup, data_block, definitions, duration, element, label, plural, table
 from anode.report.reading import (
     IMAGES,
@@ -30,7 +31,6 @@ from anode.report.reading import (
 FORMAT = "anode results 1"
 MARKER = "anode-results.json"
 PAPER = "https://arxiv.org/abs/1904.01681"
-MARKS = {"held": "✓", "not held": "✗", "inconclusive": "?"}  # a verdict is not told by colour alone
 
 
 def write_report(folder: Path) -> Path:
@@ -99,13 +99,6 @@ def own_file(name: str) -> str:
     return (resources.files("anode.report") / name).read_text(encoding="utf-8")
 
 
-def verdict_of(claim: Record) -> str:
-    """What came out."""
-    verdict = claim.text("verdict")
-    claim.check(verdict in MARKS, "verdict", f"one of {', '.join(MARKS)}")
-    return verdict
-
-
 def summary(results: Record, claims: Sequence[Record]) -> str:
     """All of it in one line."""
     counts = Counter(verdict_of(claim) for claim in claims)
@@ -132,52 +125,10 @@ def contents(studies: dict[str, Record]) -> Markup:
     return element("nav", element("ol", *(element("li", link) for link in links)), aria_label="Contents")
 
 
-def badge(verdict: str, text: str, **attributes: str) -> Markup:
-    """A verdict as a pill, which is a link where it has an address."""
-    mark = element("span", f"{MARKS[verdict]} ", aria_hidden="true")
-    kind = "a" if attributes else "span"
-    return element(kind, mark, text, class_=f"badge {verdict.replace(' ', '-')}", **attributes)
-
-
-def claims_section(claims: Sequence[Record], studies: dict[str, Record]) -> Markup:
-    """Every claim with its verdict."""
-    columns = ["#", "Claim", "Verdict", "Numbers", "Test"]
-    head = element("tr", *(element("th", column, scope="col", role="columnheader") for column in columns), role="row")
-    rows = [claim_row(i, claim, studies) for i, claim in enumerate(claims, 1)]
-    # The roles are spelled out, because a table that is laid out as a grid loses its own.
-    content = element(
-        "table",
-        element("thead", head, role="rowgroup"),
-        element("tbody", *rows, role="rowgroup"),
-        class_="claims",
-        role="table",
-    )
-    return element("section", element("h2", "Claims"), element("div", content, class_="wide"), id="_claims")
-
-
-def claim_row(i: int, claim: Record, studies: dict[str, Record]) -> Markup:
-    """A claim in the table of claims."""
-    figure = claim.text("figure")
-    claim.check(figure in studies, "figure", "one of the studies")
-    numbers = [(number.text("name"), cell(number.get("value"), number.where)) for number in claim.records("numbers")]
-    link = element("p", element("a", label(figure), href=f"#{figure}"), class_="note")
-    test = [element("span", claim.text("test")), element("p", "Criterion: ", claim.text("criterion"), class_="note")]
-    cells = [
-        element("td", claim.text("statement"), link, class_="statement", role="cell"),
-        element("td", badge(verdict_of(claim), verdict_of(claim)), class_="verdict", role="cell"),
-        element("td", definitions(numbers) if numbers else "", class_="numbers", role="cell"),
-        element("td", *test, class_="test", role="cell"),
-    ]
-    number = element("th", f"{claim.number('number')}", class_="number", scope="row", role="rowheader")
-    return element("tr", number, *cells, role="row", id=f"_claim-{i}")
-
-
 def study_section(folder: Path, name: str, study: Record, claims: Sequence[Record]) -> Markup:
     """A study: its pictures, what they show, its numbers and how they came about."""
     checks = [
-        badge(verdict_of(claim), f"Claim {claim.number('number')} {verdict_of(claim)}", href=f"#_claim-{i}")
-        for i, claim in enumerate(claims, 1)
-        if claim.text("figure") == name
+        check for i, claim in enumerate(claims, 1) if claim.text("figure") == name for check in claim_badges(i, claim)
     ]
     parts = [
         element("a", label(name), class_="eyebrow", href=f"#{name}"),

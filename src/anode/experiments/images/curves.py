@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from anode.experiments.images.scales import equal
 from anode.experiments.runs import Result
-from anode.experiments.study import Results, mean_std
+from anode.experiments.study import CERTIFIED_COLUMNS, Results, certified_cells, mean_std
 from anode.plots.series import curves, paths
 from anode.plots.style import MODEL_COLORS, shades
 from anode.train.record import Array
@@ -61,12 +61,23 @@ def against_nfe(ax: Axes, models: Mapping[str, Result], series: str, ylabel: str
     paths(ax, drawn, colors(models), xlabel="function evaluations", ylabel=ylabel, log=log)
 
 
-COLUMNS = ["", "parameters", "loss", "NFE, first tenth", "NFE, last tenth", "test loss", "test accuracy", "skipped"]
+COLUMNS = [
+    "",
+    "parameters",
+    "loss",
+    "NFE, first tenth",
+    "NFE, last tenth",
+    *CERTIFIED_COLUMNS,
+    "test loss",
+    "test accuracy",
+    "skipped",
+]
 
 
 def rows(models: Mapping[str, Result]) -> list[list[str]]:
-    """A table of what came out in the end."""
+    """A table of what came out in the end; models of the same data are compared at the same tolerance."""
     made = []
+    certified = certified_cells(models, lambda result: result.run.data)
     for label, result in models.items():
         nfe = windows(result, "nfe", 10)[1]
         history = result.history
@@ -77,6 +88,7 @@ def rows(models: Mapping[str, Result]) -> list[list[str]]:
                 mean_std(final(result, "loss")),
                 mean_std(nfe[0]),
                 mean_std(nfe[-1]),
+                *certified[label],
                 mean_std(history.validation[-1]),
                 percent(history.validation_accuracy[-1]),
                 str(len(history.failures)),

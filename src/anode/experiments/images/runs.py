@@ -15,6 +15,7 @@ from torch import nn
 
 from anode.data import images
 from anode.data.images import SPLITS, ImageData
+from anode.experiments.certificates import certificates
 from anode.experiments.environment import environment
 from anode.experiments.runs import HERE, Place, Result, Run
 from anode.models.ensemble import from_seed
@@ -36,6 +37,12 @@ PROBED = 64
 
 USUAL_NFE = 20
 """Evaluations that solves of these models take once they have been trained a little; new ones take fewer."""
+
+CERTIFIED_IMAGES = 64
+"""Test images that the trained models are certified on, the same for every repeat."""
+
+TIGHTEST = 1e-6
+"""The tightest tolerance to try: float32 has no use for a tighter one."""
 
 RECENT = 50
 """Iterations of an interrupted run whose mean time is taken for that of the others."""
@@ -201,15 +208,18 @@ class ImageRun(Run):
         start = time.perf_counter()
         train, test = (images.load(self.data, split, place.root) for split in ("train", "test"))
         test = test.subset(self.test_size).resize(self.side)
-        histories, models = [], nn.ModuleList()
+        histories, models = [], []
         for i, seed in enumerate(self.seeds):
             model = from_seed(self.build, seed).to(place.device)
             kept = self.unfinished(folder, seed)  # checkpoints of another protocol are refused by fit
             histories.append(self.train_one(model, seed, train, test, later(tell, i, self.repeats), kept))
-            models.append(model.cpu())
+            models.append(model)
         seconds = sum(float(history.seconds.sum()) for history in histories)
         spent = max(time.perf_counter() - start, seconds)  # more than this call's, if there was another before it
-        return Result(self, models, side_by_side(histories), spent, environment())
+        x = test.subset(min(CERTIFIED_IMAGES, len(test))).scaled().to(place.device)
+        certified = {"last": certificates((model.flow for model in models), [x] * self.repeats, TIGHTEST)}
+        trained = nn.ModuleList(models).cpu()
+        return Result(self, trained, side_by_side(histories), spent, environment(), certified)
 
     def train_one(
         self,

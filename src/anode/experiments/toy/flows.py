@@ -8,7 +8,7 @@ from torch import Tensor
 
 from anode.data import toy
 from anode.experiments.runs import Result
-from anode.experiments.study import Results, mean_std
+from anode.experiments.study import CERTIFIED_COLUMNS, Results, certified_cells, mean_std
 from anode.experiments.toy.runs import snapshot_points
 from anode.models.flow import Flow
 from anode.ode.solution import Status
@@ -38,16 +38,29 @@ def moments(result: Result, count: int) -> tuple[list[Snapshot], list[str], Arra
 
 
 def loss_rows(results: dict[str, Result]) -> list[list[str]]:
-    """Rows of a table of losses and NFE, from results by the name of their row."""
+    """Rows of a table of losses and NFE, from results by the name of their row; those of the same data are compared."""
     rows = []
+    solved = {name: result for name, result in results.items() if result.run.model != "ResNet"}
+    certified = certified_cells(solved, lambda result: (result.run.data, result.run.dim))
     for name, result in results.items():
         nfe = result.per_epoch("nfe")
-        cost = ["", ""] if result.run.model == "ResNet" else [mean_std(nfe[0]), mean_std(nfe[-1])]
+        cost = [mean_std(nfe[0]), mean_std(nfe[-1])] if name in solved else ["", ""]
+        cost += certified.get(name, ["", ""])
         rows.append([name, mean_std(result.final_loss), *cost, str(len(result.history.failures))])
     return rows
 
 
-LOSS_COLUMNS = ["", "final loss", "NFE, first epoch", "NFE, last epoch", "failed"]
+LOSS_COLUMNS = ["", "final loss", "NFE, first epoch", "NFE, last epoch", *CERTIFIED_COLUMNS, "failed"]
+
+
+def certified_moment(result: Result) -> tuple[str, str]:
+    """What a solve of the typical repeat takes after training, at its own certified tolerance: in words, and NFE."""
+    if not result.certificates:
+        return "last epoch, not certified", ""
+    last, one = result.certificates["last"], result.typical
+    if np.isnan(last.loosest[one]):
+        return "last epoch, no tolerance is certified", ""
+    return f"last epoch, certified tolerance {last.loosest[one]:.0e}", f"{last.own[one]:.0f}"
 
 
 @torch.no_grad()

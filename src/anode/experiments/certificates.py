@@ -1,0 +1,90 @@
+"""Counts of evaluations at tolerances whose solves can be trusted, for the final models of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from anode.models.certify import TOLERANCES
+from anode.models.flow import Flow
+from anode.train.formats import as_list
+from anode.train.record import Array
+
+PAPER = 1e-3
+"""The paper's tolerance, for ``rtol`` and ``atol``."""
+BOUND = 1e-2
+"""A tolerance is certified if solving forward and back returns the states with at most this relative error."""
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Which tolerance each repeat needs, and what its solves cost.
+
+    Attributes:
+        tolerances: The values of ``rtol`` that were tried, loosest first; ``atol`` is the same.
+        loosest: The loosest certified tolerance, [repeats]; NaN if no tolerance is certified.
+        nfe: Evaluations of a solve at each tolerance, [tolerances, repeats]; NaN if the solve fails.
+    """
+
+    tolerances: tuple[float, ...]
+    loosest: Array
+    nfe: Array
+
+    def at(self, tolerance: Array) -> Array:
+        """Return the evaluations of each repeat at a tolerance of its own; NaN if that is NaN or was not tried."""
+        chosen = np.array(self.tolerances)[:, None] == tolerance
+        return np.where(chosen.any(0), np.where(chosen, self.nfe, 0.0).sum(0), np.nan)
+
+    @property
+    def own(self) -> Array:
+        """Evaluations of each repeat at its own loosest certified tolerance."""
+        return self.at(self.loosest)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content as JSON; :meth:`from_json` reads it."""
+        return {"tolerances": list(self.tolerances), "loosest": as_list(self.loosest), "nfe": as_list(self.nfe)}
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any], repeats: int) -> Certificates:
+        """Read what :meth:`to_json` wrote; raises ``ValueError`` if it does not fit the number of repeats."""
+        made = cls(
+            tuple(content["tolerances"]),
+            np.array(content["loosest"], dtype=float),  # None becomes NaN
+            np.array(content["nfe"], dtype=float),
+        )
+        wanted = (len(made.tolerances), repeats)
+        if made.nfe.shape != wanted or made.loosest.shape != wanted[1:]:
+            raise ValueError(f"certificates take shape {wanted}, got {made.nfe.shape}")
+        return made
+
+
+def certificates(flows: Iterable[Flow], inputs: Iterable[Tensor], tightest: float) -> Certificates:
+    """Certify the flow of every repeat.
+
+    Args:
+        flows: One per repeat.
+        inputs: The inputs of each, a few dozen; their precision is that of the flows.
+        tightest: The tightest tolerance to try.
+    """
+    tolerances = tuple(t for t in TOLERANCES if t >= tightest)
+    found = [_certified(flow, x, tolerances) for flow, x in zip(flows, inputs, strict=True)]
+    return Certificates(tolerances, np.array([loosest for loosest, _ in found]), np.array([nfe for _, nfe in found]).T)
+
+
+def _certified(flow: Flow, x: Tensor, tolerances: Sequence[float]) -> tuple[float, list[float]]:
+    """The loosest certified tolerance of a flow, and its evaluations at every tolerance."""
+    certificate = flow.certify(x, BOUND, tolerances)
+    nfe = [np.nan if check.failure else float(check.nfe) for check in certificate.checks]
+    for tolerance in tolerances[len(nfe) :]:  # tighter than needed, but another model of a comparison may need it
+        solution = flow.solve(x, rtol=tolerance, atol=tolerance)
+        nfe.append(float(solution.stats.nfe) if solution.success else np.nan)
+    return float(certificate.tolerance), nfe
+
+
+def shared(compared: Iterable[Certificates]) -> Array:
+    """The loosest tolerance of each repeat that is certified for all models of a comparison; NaN if there is none."""
+    return np.min([each.loosest for each in compared], axis=0)
