@@ -102,10 +102,9 @@ class Cluster(Workers):
 
     def usable(self, place: Place) -> list[str]:
         """The addresses of the workers that runs can be done on."""
-        try:
-            known: dict[str, Any] = self.client.scheduler_info()["workers"]
-        except OSError:
-            raise self.gone() from None
+        known: dict[str, Any] = self.client.scheduler_info()["workers"]  # what was known last, if there is no answer
+        if self.client.status != "running":
+            raise self.gone()
         return [name for name, each in known.items() if place.device == "cpu" or "GPU" in each["resources"]]
 
     def how_to_start(self, place: Place) -> str:
@@ -185,7 +184,7 @@ class Command:
             found = self._result(measured[name], name)
             seconds |= {task.name: None if found is None else found / len(of_run) for task in of_run}
         self._look()
-        forecast = Forecast(seconds, self.slots, self.bars)
+        forecast = Forecast(seconds, max(1, self.slots), self.bars)
         forecast.announce()
         shown = {name: together(self.bars.listen(name), len(of_run)) for name, of_run in tasks.items()}
         return {
