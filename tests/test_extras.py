@@ -99,7 +99,17 @@ def said(blocked, tmp_path_factory) -> Mapping[str, str | None]:
 def test_a_plain_install_brings_torch_numpy_and_safetensors_and_no_extra(blocked):
     direct = {Requirement(line).name for line in requires("anode") or [] if "extra ==" not in line}
     assert direct == {"torch", "numpy", "safetensors"}
-    assert {"sklearn", "matplotlib", "PIL", "requests", "rich", "threadpoolctl", "typer", "optuna"} <= set(blocked)
+    assert {
+        "sklearn",
+        "matplotlib",
+        "PIL",
+        "requests",
+        "rich",
+        "threadpoolctl",
+        "typer",
+        "optuna",
+        "distributed",
+    } <= set(blocked)
 
 
 @pytest.mark.parametrize("extra", EXTRAS)

@@ -9,6 +9,7 @@ EXTRAS = {
     "plots": ("matplotlib", "pillow"),
     "paper": ("matplotlib", "pillow", "requests", "rich", "scikit-learn", "threadpoolctl", "typer"),
     "search": ("optuna",),
+    "cluster": ("distributed",),
 }
 """The packages that this code imports of each extra; pyproject.toml holds their versions."""
 

@@ -327,7 +327,7 @@ import sys, time
 from pathlib import Path
 from anode.train import fit as module
 from anode.train.training import Training
-module.fit.__kwdefaults__["checkpoint_every"] = 0
+module.fit.__wrapped__.__kwdefaults__["checkpoint_every"] = 0
 iterate, seen = Training.iterate, Path(sys.argv.pop(1))
 
 def slowly(self):

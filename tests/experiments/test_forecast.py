@@ -102,6 +102,16 @@ def test_evaluations_count_however_long_they_last():
     assert pace.each == pytest.approx((20 + 2 * 30) / 20)
 
 
+def test_a_run_that_another_worker_takes_up_is_measured_anew():
+    pace = Pace(100.0)
+    for i in range(1, 51):
+        pace.note(float(i), report(i))
+    for i in range(1, 11):
+        pace.note(60.0 + 2 * i, report(30 + i))
+    assert pace.each == pytest.approx(2.0)
+    assert pace.left(1.0) == pytest.approx(2 * 60)
+
+
 def test_a_log_file_gets_a_plain_line_for_every_evaluation():
     clock, shown = Clock(), bars()
     tell = Forecast({"mnist-p5": 100.0}, 1, shown, clock).listen("mnist-p5")

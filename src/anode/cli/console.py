@@ -28,6 +28,15 @@ Root = Annotated[
     ),
 ]
 
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        help="The address of a Dask scheduler whose workers do the runs, such as tcp://HOST:8786.",
+        show_default="processes of this machine",
+    ),
+]
+
 Device = Annotated[str, typer.Option("--device", help="What computes: cpu, cuda, cuda:1, ...")]
 
 

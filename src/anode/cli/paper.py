@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from anode.cli.console import Device, Root, fail, friendly, out
+from anode.cli.console import Cluster, Device, Root, fail, friendly, out
 
 EVERY_SETTING_FAILED = "training failed with every setting; try lower learning rates"
 EVERY_RUN_FAILED = "training failed in every repeat of every run, for the reasons listed above"
@@ -48,6 +48,7 @@ def reproduce(
             show_default="as the scale says",
         ),
     ] = None,
+    cluster: Cluster = None,
 ) -> None:
     """Re-run the paper: train, draw its figures, check its claims, write a report.
 
@@ -67,7 +68,8 @@ def reproduce(
 
     torch.set_num_threads(1)  # the networks are too small to gain from more; runs are done side by side instead
     with friendly("interrupted; nothing was begun"):
-        work = planned(Settings(figures or ("toy",), folder, repeats, scale, seed, resume, jobs, root, device, epochs))
+        chosen = figures or ("toy",)
+        work = planned(Settings(chosen, folder, repeats, scale, seed, resume, jobs, root, device, epochs, cluster))
     with friendly(f"interrupted; what was finished is kept in {work.out}, and the same command goes on from there"):
         with Bars() as bars:
             content, failed = reproduce(work, bars)
@@ -129,6 +131,7 @@ def search(
     ] = None,
     folder: Annotated[Path, typer.Option("--out", help="Where the results go.")] = Path("results/mine/search"),
     jobs: Annotated[int | None, typer.Option(help="Of grid: runs at a time.", show_default="one a processor")] = None,
+    cluster: Cluster = None,
 ) -> None:
     """Search for the best hyperparameters, as the paper did: cross-validation of every setting of a grid.
 

@@ -62,9 +62,14 @@ class Forecast:
         typical = sum(known) / len(known) if known else 1.0
         return lasting([pace.left(typical) for pace in self.paces.values()], self.jobs)
 
-    def listen(self, name: str) -> Listener:
-        """A listener for a run."""
-        shown = self.bars.listen(name)
+    def listen(self, name: str, shown: Listener | None = None) -> Listener:
+        """A listener for a run.
+
+        Args:
+            name: Of the run.
+            shown: Shows how far it is; by default a bar of its own.
+        """
+        shown = shown or self.bars.listen(name)
         return Patient(lambda report: self._note(name, report, shown)) if self.paces else shown
 
     def _note(self, name: str, report: Report, shown: Listener) -> None:
@@ -98,8 +103,9 @@ class Pace:
 
     def note(self, now: float, report: Report) -> None:
         """The run is so far."""
-        if self.begun_at is None:
+        if self.begun_at is None or report.done < self.done:  # begun, or begun again from a checkpoint
             self.begun_at = report.done - 1
+            self.seen.clear()
         self.total = report.total
         self.seen.append((now, report.done, report.validation is not None))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from anode.checks import lookup, number, require, usable_device
+from anode.experiments.cluster import at_work
 from anode.experiments.environment import together
 from anode.experiments.findings import Claim
 from anode.experiments.halves import HALVES, Half, Protocols
@@ -20,7 +21,7 @@ from anode.experiments.runs import FORMAT as RUN_FORMAT
 from anode.experiments.runs import Place, Result, Run, load, paths, save
 from anode.experiments.study import Results, Study
 from anode.experiments.summary import checked_claim, failures_of
-from anode.experiments.workers import do_runs
+from anode.experiments.workers import Workers
 from anode.files import DamagedFileError, locked, make_folder, read_json, remove_unfinished, write_json
 from anode.plots.animate import gif
 from anode.plots.style import save as save_figure
@@ -44,6 +45,7 @@ class Settings:
         root: Where image datasets lie, if it is not the usual place.
         device: What computes the image half: a device of torch.
         epochs: Passes over each image dataset; by default as many as the scale says.
+        cluster: The address of a Dask scheduler whose workers do the runs; by default processes of this machine do.
     """
 
     figures: Sequence[str] = ("toy",)
@@ -56,6 +58,7 @@ class Settings:
     root: Path | None = None
     device: str = "cpu"
     epochs: int | None = None
+    cluster: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ class Work:
     out: Path
     resume: bool
     jobs: int
+    cluster: str | None
     place: Place
 
     @property
@@ -130,7 +134,10 @@ def planned(settings: Settings) -> Work:
     out = settings.out or Path("results/mine") / half.name
     takes = "cpu for the toy half, whose models are trained by the compiled engine"
     require(half.name == "images" or settings.device == "cpu", "device", settings.device, takes)
-    place = Place(settings.root, usable_device(settings.device))
+    takes = "no value with --cluster, where every worker does one run at a time"
+    require(settings.cluster is None or settings.jobs is None, "jobs", settings.jobs, takes)
+    # A cluster's machines may have devices that this one has not; they are asked before anything is trained.
+    place = Place(settings.root, usable_device(settings.device) if settings.cluster is None else settings.device)
     jobs = settings.jobs or (os.cpu_count() or 1 if place.device == "cpu" else 1)
     return Work(
         half,
@@ -144,6 +151,7 @@ def planned(settings: Settings) -> Work:
         out,
         settings.resume,
         jobs,
+        settings.cluster,
         place,
     )
 
@@ -173,12 +181,12 @@ def reproduce(work: Work, bars: Bars) -> tuple[dict[str, Any], bool]:
     if not work.out.exists():
         for run in work.runs:  # before anything is made
             run.check(work.place.root)
-    make_folder(work.out)
-    with locked(work.out, "out"):
+    with at_work(work.cluster, work.jobs) as workers, locked(make_folder(work.out), "out"):
         before = earlier(work)
+        workers.check(work.out, work.place)
         for folder in (work.out, work.out / "runs", work.out / "figures"):
             remove_unfinished(folder)
-        results = trained(work, before is not None, bars)
+        results = trained(work, before is not None, bars, workers)
         for done, study in enumerate(work.studies):
             bars.show("drawing figures", done, len(work.studies), study.id)
             draw(study, results, work.out / "figures")
@@ -246,13 +254,14 @@ def remove_written(out: Path) -> None:
                     figure.unlink()
 
 
-def trained(work: Work, ours: bool, bars: Bars) -> Results:
+def trained(work: Work, ours: bool, bars: Bars, workers: Workers) -> Results:
     """The results of all runs that are needed, each trained once whoever needs it.
 
     Args:
         work: What is to be done.
         ours: Whether what is in the folder belongs to it; if not, that is replaced.
         bars: Shows the progress.
+        workers: Who does the runs.
     """
     folder = work.out / "runs"
     results: dict[str, Result] = {}
@@ -274,7 +283,7 @@ def trained(work: Work, ours: bool, bars: Bars) -> Results:
         if run.name in results or not work.resume:
             run.clean(folder)
     missing = work.in_order(missing)
-    do_runs(missing, folder, work.jobs, bars, work.place)
+    workers.do(missing, folder, bars, work.place)
     for run in missing:
         found = load(run, folder)
         assert found is not None, run.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,13 @@ class Run(ABC):
             place: Where it is done.
         """
         return None
+
+    def parts(self) -> Sequence[Run]:
+        """What can be trained apart, in any order, before :meth:`train` puts it together; by default nothing.
+
+        A part leaves in the folder what :meth:`train` of the whole run goes on from.
+        """
+        return ()
 
     @abstractmethod
     def described(self) -> dict[str, Any]:

@@ -7,9 +7,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -32,6 +35,36 @@ class WorkerDiedError(RuntimeError):
     """A process that was training was killed."""
 
 
+class Workers(ABC):
+    """Who does runs: processes of this machine, or a cluster."""
+
+    def check(self, folder: Path, place: Place) -> None:  # noqa: B027, processes of this machine need nothing
+        """Raise an error unless runs can be done and saved.
+
+        Args:
+            folder: Where results are to be saved. It exists.
+            place: Where runs are to be done.
+        """
+
+    @abstractmethod
+    def do(self, runs: Sequence[Run], folder: Path, bars: Bars, place: Place = HERE) -> None:
+        """Do some runs and save each; see :func:`do_runs`."""
+
+
+@dataclass(frozen=True)
+class Processes(Workers):
+    """Processes of this machine.
+
+    Attributes:
+        jobs: How many runs at a time.
+    """
+
+    jobs: int
+
+    def do(self, runs: Sequence[Run], folder: Path, bars: Bars, place: Place = HERE) -> None:
+        do_runs(runs, folder, self.jobs, bars, place)
+
+
 def do_runs(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars, place: Place = HERE) -> None:
     """Do some runs and save each; those saved before a failure or Ctrl-C stay.
 
@@ -46,18 +79,25 @@ def do_runs(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars, place: Pla
     if jobs > 1:
         _in_processes(runs, folder, jobs, bars, place)
         return
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in a process of its own, so that results do not depend on the number of jobs
-    try:
+    with one_thread():
         forecast = Forecast({run.name: run.forecast(folder, place) for run in runs}, 1, bars)
         forecast.announce()
         for run in runs:
             do_run(run, forecast.listen(run.name), folder, place)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread of torch, as in a process of its own: results do not depend on where a run is done."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
     finally:
         torch.set_num_threads(threads)
 
 
-def do_run(run: Run, tell: Listener, folder: Path, place: Place) -> None:
+def do_run(run: Run, tell: Listener | None, folder: Path, place: Place) -> None:
     """Do a run and save it."""
     save(run.train(tell, folder, place), folder)
     run.clean(folder)
@@ -135,12 +175,12 @@ def _work(run: Run, folder: Path, place: Place) -> None:
     if _stop.is_set():  # it was waiting in line when the others were told to stop
         return
     try:
-        do_run(run, _listener(run.name, _progress.put, _stop.is_set), folder, place)
+        do_run(run, passing_on(run.name, _progress.put, _stop.is_set), folder, place)
     except KeyboardInterrupt:  # told to stop; there is nobody left to tell
         return
 
 
-def _listener(name: str, put: Callable[[Message], None], should_stop: Callable[[], bool]) -> Listener:
+def passing_on(name: str, put: Callable[[Message], None], should_stop: Callable[[], bool]) -> Listener:
     """Passes on a report now and then, and those that say most; and stops the training when told to."""
     last = 0.0
 

@@ -179,6 +179,9 @@ class ImageRun(Run):
         left = 1 - done / (self.repeats * iterations)
         return each * self.repeats * left * (iterations + EVALUATION * looks)
 
+    def parts(self) -> list[ImageRun]:
+        return [replace(self, repeats=1, seed=seed) for seed in self.seeds] if self.repeats > 1 else []
+
     def measured(self, place: Place) -> float:
         """The seconds of a training iteration, measured on a few images and an untrained model.
 

@@ -43,6 +43,7 @@ class Search:
     storage: str | None = None
     folder: Path = Path("results/mine/search")
     jobs: int | None = None
+    cluster: str | None = None
 
     def spaces(self) -> Mapping[str, Space]:
         """What is searched, of the models that were asked for."""
@@ -81,7 +82,9 @@ def run_search(wanted: Search, bars: Bars) -> list[Judged]:
     if wanted.sampler == "grid":
         require(wanted.storage is None, "storage", wanted.storage, "nothing beside --sampler grid, which has files")
         require(wanted.trials is None, "trials", wanted.trials, "nothing beside --sampler grid, which tries everything")
-        found = search(spaces, crosses, wanted.folder, wanted.jobs, bars)
+        takes = "no value with --cluster, where every worker does one run at a time"
+        require(wanted.cluster is None or wanted.jobs is None, "jobs", wanted.jobs, takes)
+        found = search(spaces, crosses, wanted.folder, wanted.jobs, bars, wanted.cluster)
     else:
         found = by_optuna(wanted, spaces, crosses, bars)
     write(found, crosses, wanted.folder / name)
@@ -94,6 +97,7 @@ def by_optuna(wanted: Search, spaces: Mapping[str, Space], crosses: Sequence[Cro
     """Let Optuna search, for every model in every dimension; what all processes have found by now."""
     takes = "nothing beside --sampler tpe: start it several times with one --storage instead"
     require(wanted.jobs is None, "jobs", wanted.jobs, takes)
+    require(wanted.cluster is None, "cluster", wanted.cluster, takes)
     make_folder(wanted.folder)
     trials = TRIALS if wanted.trials is None else wanted.trials
     storage = wanted.storage

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from anode.checks import number, require
+from anode.experiments.cluster import at_work
 from anode.experiments.environment import environment
-from anode.experiments.runs import load, paths
+from anode.experiments.runs import HERE, load, paths
 from anode.experiments.search.runs import Cross, SearchRun, groups, losses
 from anode.experiments.search.spaces import PAPER, PAPERS_BEST, Setting, Space, settings
-from anode.experiments.workers import do_runs
 from anode.files import DamagedFileError, locked, make_folder, read_json, remove_unfinished, write_json, write_text
 from anode.train.progress import Bars
 
@@ -54,7 +54,12 @@ class Judged:
 
 
 def search(
-    spaces: Mapping[str, Space], crosses: Sequence[Cross], out: Path, jobs: int | None, bars: Bars
+    spaces: Mapping[str, Space],
+    crosses: Sequence[Cross],
+    out: Path,
+    jobs: int | None,
+    bars: Bars,
+    cluster: str | None = None,
 ) -> list[Judged]:
     """Judge all settings of some spaces; runs that the folder holds already are taken from there.
 
@@ -64,12 +69,13 @@ def search(
         out: The folder.
         jobs: How many runs at a time; by default one for each processor.
         bars: Shows the progress.
+        cluster: The address of a Dask scheduler whose workers do the runs; by default processes of this machine do.
     """
     number("jobs", jobs, whole=True, optional=True)
     every = [one for model, space in spaces.items() for one in settings(model, space)]
     runs = [run for cross in crosses for run in groups(every, cross)]
-    make_folder(out)
-    with locked(out, "out"):
+    with at_work(cluster, jobs or os.cpu_count() or 1) as workers, locked(make_folder(out), "out"):
+        workers.check(out, HERE)
         remove_unfinished(out / "runs")
         _refuse_to_lose(out / "search.json", every, crosses)
         missing = [run for run in runs if load(run, out / "runs") is None]
@@ -78,7 +84,7 @@ def search(
             takes = "a folder without it, or the options it was begun with"
             require(not path.exists(), "out", f"{path}, which is of another search", takes)
         missing.sort(key=lambda run: run.cost, reverse=True)
-        do_runs(missing, out / "runs", jobs or os.cpu_count() or 1, bars)
+        workers.do(missing, out / "runs", bars)
         return ranked([each for run in runs for each in judged(run, out / "runs")])
 
 

@@ -1,0 +1,268 @@
+"""Doing training runs on several machines: by the workers of a Dask scheduler."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from anode.experiments import remote
+from anode.experiments.forecast import Forecast
+from anode.experiments.runs import HERE, Place, Run
+from anode.experiments.workers import Processes, WorkerDiedError, Workers
+from anode.extras import needs
+from anode.files import make_folder
+from anode.train.callbacks import Report
+from anode.train.progress import Bars, Listener
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+TIMEOUT = 10
+"""Seconds that a scheduler has to answer, and that workers have to stop what nobody wants any more."""
+BETWEEN = 1.0
+"""Seconds between two looks at which workers there are."""
+KEPT = "finished runs and checkpoints are kept, and the same command goes on from there"
+
+
+@contextmanager
+def at_work(address: str | None, jobs: int) -> Iterator[Workers]:
+    """Yield who does runs.
+
+    Args:
+        address: The address of a Dask scheduler; ``None`` for processes of this machine.
+        jobs: The number of such processes.
+
+    Raises:
+        OSError: No scheduler answers.
+        MissingPackageError: There is an address, and Dask is not installed.
+    """
+    if address is None:
+        yield Processes(jobs)
+        return
+    needs("--cluster", "cluster")
+    from distributed import Client
+
+    for name in ("distributed", "distributed.client", "distributed.core"):  # what goes wrong is told in one line
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        client = Client(address, timeout=TIMEOUT, set_as_default=False, name="anode")
+    except (OSError, ValueError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise OSError(
+            f"cluster: no Dask scheduler answers at {address!r} ({reason}); start one with: dask scheduler"
+        ) from None
+    with client:
+        yield Cluster(client, address)
+
+
+class Cluster(Workers):
+    """The workers of a Dask scheduler. Each does one task at a time, with one thread.
+
+    Args:
+        client: The connection to the scheduler.
+        address: The scheduler's address.
+    """
+
+    def __init__(self, client: Client, address: str) -> None:
+        self.client, self.address = client, address
+
+    def check(self, folder: Path, place: Place) -> None:
+        """Raise ``ValueError`` unless every worker is of this version, shares the folder and can use the device."""
+        workers = self.usable(place)
+        if not workers:
+            raise ValueError(f"cluster: the scheduler at {self.address} has no worker; {self.how_to_start(place)}")
+        versions: Any = self.client.get_versions(packages=["anode"])
+        for worker, found in versions["workers"].items():
+            if worker in workers and found["packages"].get("anode") is None:
+                raise ValueError(f"cluster: worker {worker} has no anode; install the version of this machine there")
+        with remote.ordered(folder, place) as order:
+            answers = self.client.run(remote.trouble, order, workers=workers, on_error="return")
+        for worker, answer in answers.items():
+            if answer is not None:
+                raise ValueError(f"cluster: worker {worker} {answer}")
+
+    def do(self, runs: Sequence[Run], folder: Path, bars: Bars, place: Place = HERE) -> None:
+        if not runs:
+            return
+        with remote.ordered(make_folder(folder), place) as order:
+            command = Command(self, order, bars)
+            try:
+                command.do(runs)
+            finally:
+                command.stop()
+
+    def usable(self, place: Place) -> list[str]:
+        """The addresses of the workers that runs can be done on."""
+        known: dict[str, Any] = self.client.scheduler_info()["workers"]  # what was known last, if there is no answer
+        if self.client.status != "running":
+            raise self.gone()
+        return [name for name, each in known.items() if place.device == "cpu" or "GPU" in each["resources"]]
+
+    def how_to_start(self, place: Place) -> str:
+        """The command that starts a worker, in words."""
+        gpu = "" if place.device == "cpu" else f" --resources GPU=1, which has the device {place.device}"
+        return f"start one with: dask worker {self.address} --nthreads 1{gpu}"
+
+    def gone(self) -> WorkerDiedError:
+        """The error to raise if the scheduler does not answer any more."""
+        return WorkerDiedError(f"the scheduler at {self.address} is gone; {KEPT}")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A run or a part of it, as one worker does it.
+
+    Attributes:
+        name: What it is called.
+        part: The run itself, or one of its parts.
+        whole: The run.
+    """
+
+    name: str
+    part: Run
+    whole: Run
+
+
+class Command:
+    """Some runs, done on a cluster.
+
+    Args:
+        cluster: Who does them.
+        order: What all tasks have in common.
+        bars: Shows the progress.
+    """
+
+    def __init__(self, cluster: Cluster, order: remote.Order, bars: Bars) -> None:
+        self.cluster, self.order, self.bars = cluster, order, bars
+        self.inbox: SimpleQueue[Future[Any] | tuple[str, Report]] = SimpleQueue()
+        self.running: dict[str, tuple[Future[Any], Task]] = {}
+        self.looked, self.slots = -math.inf, 1
+
+    def do(self, runs: Sequence[Run]) -> None:
+        """Do them all; those that are divided are put together once their parts are done."""
+        self.cluster.client.subscribe_topic(remote.TOPIC, self._hear)
+        tasks = {run.name: tasks_of(run) for run in runs}
+        listeners = self._listeners(tasks)
+        waiting = deque(task for of_run in tasks.values() for task in of_run)
+        undone = {name: len(of_run) for name, of_run in tasks.items()}
+        while waiting or self.running:
+            self._look()
+            while waiting and len(self.running) < self.slots:
+                self._begin(waiting.popleft())
+            for task in self._news(listeners):
+                undone[task.whole.name] -= 1
+                if task.part is not task.whole and not undone[task.whole.name]:
+                    waiting.appendleft(Task(task.whole.name, task.whole, task.whole))
+
+    def stop(self) -> None:
+        """Let workers stop what they still do, and wait until they have, so that others can go on with it."""
+        client, end = self.cluster.client, time.monotonic() + TIMEOUT
+        with suppress(OSError):  # there may be no scheduler any more
+            client.unsubscribe_topic(remote.TOPIC)
+            if self.running:
+                client.cancel([future for future, _ in self.running.values()], force=True)
+                while any(client.run(remote.busy, self.order.command, on_error="ignore").values()):
+                    if time.monotonic() > end:
+                        break
+                    time.sleep(0.1)
+
+    def _listeners(self, tasks: dict[str, list[Task]]) -> dict[str, Listener]:
+        """Forecast how long it will take; returns whom to tell of each task's progress."""
+        whole = [of_run[0].whole for of_run in tasks.values()]
+        measured = {run.name: self._submit(remote.forecast, f"forecast {run.name}", run) for run in whole}
+        seconds: dict[str, float | None] = {}
+        for name, of_run in tasks.items():
+            found = self._result(measured[name], name)
+            seconds |= {task.name: None if found is None else found / len(of_run) for task in of_run}
+        self._look()
+        forecast = Forecast(seconds, max(1, self.slots), self.bars)
+        forecast.announce()
+        shown = {name: together(self.bars.listen(name), len(of_run)) for name, of_run in tasks.items()}
+        return {
+            task.name: forecast.listen(task.name, shown[name](task.name))
+            for name, of_run in tasks.items()
+            for task in of_run
+        }
+
+    def _submit(self, what: Callable[..., Any], name: str, *arguments: Any) -> Future[Any]:
+        """Let a worker call a function, with one thread of its own, and a GPU if that is what computes."""
+        resources = None if self.order.place.device == "cpu" else {"GPU": 1}
+        key = f"anode-{self.order.command}-{name}"
+        return self.cluster.client.submit(what, *arguments, self.order, key=key, pure=False, resources=resources)
+
+    def _begin(self, task: Task) -> None:
+        future = self._submit(remote.work, task.name, task.name, task.part, task.whole)
+        self.running[str(future.key)] = future, task
+        future.add_done_callback(self.inbox.put)
+
+    def _look(self) -> None:
+        """See, now and then, how many workers there are: some may have come, or died."""
+        if time.monotonic() - self.looked < BETWEEN:
+            return
+        before, self.slots = self.slots, len(self.cluster.usable(self.order.place))
+        self.looked = time.monotonic()
+        if before and not self.slots:
+            self.bars.say(f"no worker is left: waiting; {self.cluster.how_to_start(self.order.place)}")
+
+    def _news(self, listeners: dict[str, Listener]) -> Iterator[Task]:
+        """Pass on a report, or yield a task that is done; wait a while for one of them."""
+        try:
+            news = self.inbox.get(timeout=BETWEEN)
+        except Empty:
+            return
+        if isinstance(news, tuple):
+            name, report = news
+            if name in listeners:
+                listeners[name](report)
+            return
+        _, task = self.running[str(news.key)]
+        self._result(news, task.name)
+        del self.running[str(news.key)]
+        yield task
+
+    def _result(self, future: Future[Any], name: str) -> Any:
+        from distributed import KilledWorker
+
+        try:
+            return future.result()
+        except KilledWorker:
+            why = "every worker that trained it died, perhaps for want of memory"
+            raise WorkerDiedError(f"{name}: {why}; {KEPT}") from None
+        except CancelledError:
+            raise self.cluster.gone() from None
+
+    def _hear(self, event: tuple[float, list[Any]]) -> None:
+        """Called by Dask with what a worker of any command says about its progress."""
+        command, name, *values = event[1]
+        if command == self.order.command:
+            self.inbox.put((name, Report(*values)))
+
+
+def tasks_of(run: Run) -> list[Task]:
+    """The tasks that a run begins with: its parts, or else the run itself."""
+    parts = [Task(f"{run.name}, seed {part.seed}", part, run) for part in run.parts()]
+    return parts or [Task(run.name, run, run)]
+
+
+def together(shown: Listener, parts: int) -> Callable[[str], Listener]:
+    """Show all parts of a run as one; returns a function that makes a listener for each."""
+    reports: dict[str, Report] = {}
+
+    def listen(name: str) -> Listener:
+        def tell(report: Report) -> None:
+            reports[name] = report
+            done = sum(each.done for each in reports.values())
+            shown(replace(report, done=done, total=parts * report.total))
+
+        return tell
+
+    return listen
