@@ -108,8 +108,8 @@ STUDIES = (
         "The features of a NODE during training",
         "Features of the inner disc (blue) and of the ring (red) at moments of training of the typical repeat, with "
         "the function evaluations (NFE) that solving for them takes at the paper's tolerance, 1e-3. To separate them "
-        "in the plane, the flow has to move the disc out through a gap between points of the ring. The table's last row "
-        "has the evaluations at the loosest tolerance at which solving forward and back returns the states to 1 %.",
+        "in the plane, the flow has to move the disc out through a gap between points of the ring. The table's last "
+        "row has the evaluations at the loosest tolerance at which solving forward and back returns the states to 1 %.",
         ("g-d2-node",),
         fig06,
     ),
