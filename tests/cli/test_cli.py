@@ -379,7 +379,7 @@ def test_a_process_that_was_killed_is_one_line_and_another_exit_code(invoke, tmp
     def died(*_):
         raise workers.WorkerDiedError("a training process was killed")
 
-    monkeypatch.setattr("anode.experiments.reproduce.do_runs", died)
+    monkeypatch.setattr("anode.experiments.workers.do_runs", died)
     result = invoke("reproduce", "fig03", "--out", tmp_path / "out")
     assert (result.exit_code, result.stderr) == (1, "error: a training process was killed\n")
 

@@ -38,7 +38,7 @@ for name in ("killed", "whole"):
     if name == "killed":
         options |= {"checkpoint": folder / "states", "checkpoint_every": 0, "progress": slowly}
     else:
-        options |= {"checkpoint": None, "progress": False}
+        options |= {"checkpoint": None, "checkpoint_every": None, "progress": False}
     fit(model, data, **options).save(folder / f"{name}.json")
     write_tensors(folder / f"{name}.safetensors", dict(model.named_parameters()))
 """
