@@ -263,11 +263,19 @@ def test_if_the_scheduler_dies_one_line_says_so(tmp_path):
         made.close()
 
 
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense://x", "tcp://"])
-def test_a_scheduler_that_is_not_there_is_one_line_and_nothing_is_made(tmp_path, monkeypatch, address):
+@pytest.mark.parametrize("address", ["foo", "nonsense://x:1", "tcp://", "tcp://host", "tcp://host:99999", "host:8786"])
+def test_an_address_that_is_none_is_refused_before_dask_sees_it(tmp_path, address):
+    with pytest.raises(
+        ValueError, match=r"^cluster: takes the address of a Dask scheduler, such as tcp://host:8786, got"
+    ):
+        reproduce(planned(Settings(("fig03",), tmp_path / "out", cluster=address)), quiet())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scheduler_that_is_not_there_is_one_line_and_nothing_is_made(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "TIMEOUT", 1)
     with pytest.raises(OSError, match=r"^cluster: no Dask scheduler answers at .*; start one with: dask scheduler$"):
-        reproduce(planned(Settings(("fig03",), tmp_path / "out", cluster=address)), quiet())
+        reproduce(planned(Settings(("fig03",), tmp_path / "out", cluster="tcp://127.0.0.1:1")), quiet())
     assert list(tmp_path.iterdir()) == []
 
 

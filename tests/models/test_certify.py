@@ -145,6 +145,24 @@ def test_wrong_arguments_are_named(arguments, said):
         anode.Flow(Rotation(1.0)).certify(points(), **arguments)
 
 
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        (torch.tensor([[0.0, math.nan], [1.0, 1.0]]), "x: takes finite values, got NaN or infinity in 1 of 2 rows"),
+        (torch.ones(0, 2), "x: takes at least one point"),
+        ([1.0, 2.0], "x: takes a tensor"),
+    ],
+    ids=["nan", "empty", "list"],
+)
+def test_inputs_that_cannot_be_checked_are_named(x, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        anode.Flow(Rotation(1.0)).check(x)
+
+
+def test_errors_of_states_that_are_all_zero_are_absolute():
+    assert anode.Flow(Rotation(1.0)).check(torch.zeros(4, 2)).overall == 0.0
+
+
 def test_a_certificate_is_drawn_with_its_bound():
     figure = anode.Flow(Rotation(9.0)).certify(points()).plot()
     errors, evaluations = figure.axes

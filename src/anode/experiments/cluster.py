@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from anode.checks import require
 from anode.experiments import remote
 from anode.experiments.forecast import Forecast
 from anode.experiments.runs import HERE, Place, Run
@@ -42,6 +44,7 @@ def at_work(address: str | None, jobs: int) -> Iterator[Workers]:
         jobs: The number of such processes.
 
     Raises:
+        ValueError: The address is none.
         OSError: No scheduler answers.
         MissingPackageError: There is an address, and Dask is not installed.
     """
@@ -49,19 +52,28 @@ def at_work(address: str | None, jobs: int) -> Iterator[Workers]:
         yield Processes(jobs)
         return
     needs("--cluster", "cluster")
+    require(_is_address(address), "cluster", address, "the address of a Dask scheduler, such as tcp://host:8786")
     from distributed import Client
 
     for name in ("distributed", "distributed.client", "distributed.core"):  # what goes wrong is told in one line
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = Client(address, timeout=TIMEOUT, set_as_default=False, name="anode")
-    except (OSError, ValueError, TypeError) as error:
+    except OSError as error:
         reason = str(error).splitlines()[0]
         raise OSError(
             f"cluster: no Dask scheduler answers at {address!r} ({reason}); start one with: dask scheduler"
         ) from None
     with client:
         yield Cluster(client, address)
+
+
+def _is_address(address: str) -> bool:
+    """Whether an address names a protocol, a host and a port: with any other, Dask prints tracebacks of its own."""
+    with suppress(ValueError):  # of a port that is no number, or too large
+        parts = urlsplit(address)
+        return parts.scheme in ("tcp", "tls", "ws", "wss") and bool(parts.hostname) and parts.port is not None
+    return False
 
 
 class Cluster(Workers):

@@ -170,22 +170,20 @@ def check(flow: Flow, x: Tensor, bound: float, settings: dict[str, Any]) -> Chec
     rtol, atol = solver.rtol, solver.atol
     if not isinstance(rtol, float) or not isinstance(atol, float):
         raise TypeError(f"rtol, atol: take numbers for a check, got {rtol} and {atol}")
-    there_and_back = (0.0, flow.t1), (flow.t1, 0.0)
     with torch.no_grad():
-        start = flow.augment(x)
+        start, there = flow.start_and_solve(x, solver=solver)
         dims, dtype = 1 if flow.members is None else 2, _parts(start)[0].dtype
         infinite = torch.full(_parts(start)[0].shape[:dims], torch.inf, dtype=torch.float64)
-        there = flow.solve_from(start, there_and_back[0], solver=solver)
         nfe, lost = _evaluations(there, infinite), _failed(there, infinite)
         if lost.all():
             return Check(rtol, infinite, infinite, nfe, bound, _failure(there))
-        back = flow.solve_from(_zeroed(there.y1, lost), there_and_back[1], solver=solver)
+        back = flow.solve_from(_zeroed(there.y1, lost), (flow.t1, 0.0), solver=solver)
         failed = lost | _failed(back, infinite)
         factor = min(1.0, max(TIGHTER, TIGHTEST.get(dtype, 0.0) / rtol))
         tighter: dict[str, Any] = {"rtol": factor * rtol, "atol": factor * atol}
         if solver.step_size is not None:
             tighter = {"step_size": SHORTER * solver.step_size, "max_steps": int(2 * solver.max_steps / SHORTER)}
-        tight = flow.solve_from(start, there_and_back[0], solver=solver.but(**tighter))
+        tight = flow.solve_from(start, (0.0, flow.t1), solver=solver.but(**tighter))
     error = _relative(there.y1, tight.y1, dims).masked_fill(_failed(tight, infinite), torch.nan)
     reconstruction, error = (x.masked_fill(failed, torch.inf) for x in (_relative(back.y1, start, dims), error))
     return Check(rtol, reconstruction, error, nfe, bound, _failure(there) or _failure(back))
@@ -217,6 +215,7 @@ def _relative(states: State, wanted: State, dims: int) -> Tensor:
     """How far states are from those that are wanted, over the root mean square of the size of the latter."""
     apart = tuple(a.double() - b.double() for a, b in zip(_parts(states), _parts(wanted), strict=True))
     typical = _sizes(_parts(wanted), dims).square().mean(-1, keepdim=True).sqrt()
+    typical = typical.where(typical > 0, 1.0)  # errors of states that are all zero cannot be relative
     return (_sizes(apart, dims) / typical).cpu()
 
 

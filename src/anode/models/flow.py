@@ -93,8 +93,13 @@ class Flow(Model):
 
     def solve(self, x: Tensor, **options: Any) -> Solution:
         """The solve from inputs to features; options of :func:`anode.solve` may be given to change it."""
+        return self.start_and_solve(x, **options)[1]
+
+    def start_and_solve(self, x: Tensor, **options: Any) -> tuple[State, Solution]:
+        """The states that inputs enter the flow as, and the solve from there to the features."""
         try:
-            return self.solve_from(self.augment(x), (0.0, self.t1), **options)
+            start = self.augment(x)
+            return start, self.solve_from(start, (0.0, self.t1), **options)
         except MISTAKES as error:
             blame(x, error, self.augment, self.field)
             raise
