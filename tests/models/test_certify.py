@@ -118,7 +118,7 @@ def test_a_flow_that_cannot_be_solved_says_so_with_the_table():
     assert not certificate.passes
     assert certificate.tolerance.isnan()
     assert "stopped at t =" in str(certificate)
-    assert "No tolerance down to 1e-03 brings the states back to within 1.00%" in str(certificate)
+    assert "No tolerance down to 1e-03 brings the states back to within 1 %" in str(certificate)
 
 
 def test_a_solver_with_steps_of_given_size_is_checked_and_not_certified():
@@ -159,6 +159,15 @@ def test_inputs_that_cannot_be_checked_are_named(x, said):
         anode.Flow(Rotation(1.0)).check(x)
 
 
+def test_an_error_is_unknown_where_no_tighter_solve_is_possible():
+    flow, x = anode.Flow(Rotation(9.0)), points(dtype=torch.float32)
+    known, unknown = (flow.check(x, rtol=tolerance, atol=tolerance) for tolerance in (1e-4, 1e-6))
+    assert known.error.isfinite().all()
+    assert unknown.error.isnan().all()
+    assert "unknown" in str(unknown)
+    assert unknown.passes  # which is judged by the way back alone
+
+
 def test_errors_of_states_that_are_all_zero_are_absolute():
     assert anode.Flow(Rotation(1.0)).check(torch.zeros(4, 2)).overall == 0.0
 
@@ -169,7 +178,7 @@ def test_a_certificate_is_drawn_with_its_bound():
     assert [line.get_label() for line in errors.lines] == [
         "forward and back",
         "against a tighter solve",
-        "bound, 1.00%",
+        "bound, 1 %",
     ]
     assert (errors.get_ylabel(), evaluations.get_ylabel()) == ("relative error", "function evaluations")
     assert errors.get_xlim()[0] > errors.get_xlim()[1]  # tighter to the right

@@ -178,8 +178,8 @@ def test_errors_are_drawn_on_an_axis_of_their_own_with_the_bound(build):
     *_, ax = history.plot().axes
     assert (ax.get_ylabel(), ax.get_yscale()) == ("relative error", "log")
     lines = {line.get_label(): line for line in ax.lines}
-    assert list(lines) == ["forward and back", "bound, 1.00%", "a solve failed"]
-    assert lines["bound, 1.00%"].get_ydata() == [0.01, 0.01]
+    assert list(lines) == ["forward and back", "bound, 1 %", "a solve failed"]
+    assert lines["bound, 1 %"].get_ydata() == [0.01, 0.01]
     assert lines["a solve failed"].get_xdata().tolist() == [2]
     assert lines["forward and back"].get_xdata().tolist() == [0, 2, 4, 6]
     assert len(history.plot().axes) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,8 @@ class Check:
     Attributes:
         rtol: The tolerance of the solves.
         reconstruction: How far the states that the way back ends in are from those that the way there began with.
-        error: How far the features are from those of a much tighter tolerance, or of a tenth of a given step size.
+        error: How far the features are from those of a much tighter tolerance, or of a tenth of a given step size. NaN
+            if that solve failed, or if rounding leaves no tolerance that is ten times tighter.
         nfe: Evaluations of the field on the way there, the mean over samples with step sizes of their own; of a stack,
             for each member.
         bound: The largest reconstruction error that passes.
@@ -84,7 +86,8 @@ class Check:
         verdict = "passes" if self.passes else self.failure or "fails"
         if self.overall.ndim and (self.passed.any() or not self.failure):
             verdict = f"{int(self.passed.sum())} of {len(self.passed)} pass"
-        return f"{self.rtol:9.0e}  {overall:14.2%}  {error:10.2%}  {float(self.nfe.median()):11.0f}  {verdict}"
+        known = "unknown" if math.isnan(error) else f"{error:.2%}"
+        return f"{self.rtol:9.0e}  {overall:14.2%}  {known:>10}  {float(self.nfe.median()):11.0f}  {verdict}"
 
 
 HEAD = "tolerance  reconstruction       error  evaluations"
@@ -137,7 +140,7 @@ class Certificate:
         solved = tolerance.isfinite()
         if not solved.any():
             return (
-                f"No tolerance down to {self.checks[-1].rtol:.0e} brings the states back to within {self.bound:.2%}: "
+                f"No tolerance down to {self.checks[-1].rtol:.0e} brings the states back to within {100 * self.bound:g} %: "
                 "do not trust counts of evaluations of this flow; try float64, or a field that is less stiff."
             )
         if len(tolerance) == 1:
@@ -184,7 +187,8 @@ def check(flow: Flow, x: Tensor, bound: float, settings: dict[str, Any]) -> Chec
         if solver.step_size is not None:
             tighter = {"step_size": SHORTER * solver.step_size, "max_steps": int(2 * solver.max_steps / SHORTER)}
         tight = flow.solve_from(start, (0.0, flow.t1), solver=solver.but(**tighter))
-    error = _relative(there.y1, tight.y1, dims).masked_fill(_failed(tight, infinite), torch.nan)
+    unknown = _failed(tight, infinite) | (solver.step_size is None and factor > 0.1)
+    error = _relative(there.y1, tight.y1, dims).masked_fill(unknown, torch.nan)
     reconstruction, error = (x.masked_fill(failed, torch.inf) for x in (_relative(back.y1, start, dims), error))
     return Check(rtol, reconstruction, error, nfe, bound, _failure(there) or _failure(back))
 

@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 from numpy.typing import ArrayLike
 
 from anode.plots.inputs import as_values
-from anode.plots.series import curves
+from anode.plots.series import curves, make_logarithmic
 from anode.plots.style import INK, MODEL_COLORS, MUTED, figure, grid, legend, styled
+
+TICKS = 6
+"""The most tolerances that an axis has room to name."""
 
 
 @styled()
@@ -42,14 +46,20 @@ def certificate(
     axes = figure(8.0, 3.4, columns=2).axes if ax is None else [ax]
     for (label, values), color in zip(errors.items(), cycle([INK, MODEL_COLORS["ANODE"]]), strict=False):
         axes[0].plot(tolerances, values, "o-", label=label, color=color)
-    axes[0].axhline(bound, color=MUTED, linestyle="--", label=f"bound, {bound:.2%}")
-    axes[0].set(yscale="log", ylabel="relative error")
-    legend(axes[0], loc="lower left")
+    axes[0].axhline(bound, color=MUTED, linestyle="--", label=f"bound, {100 * bound:g} %")
+    heights = np.array([bound, *(value for values in errors.values() for value in values)], dtype=np.float64)
+    heights = heights[np.isfinite(heights) & (heights > 0)]
+    make_logarithmic(axes[0], heights)
+    axes[0].set(ylabel="relative error", ylim=(heights.min() / 1.5, 10 * heights.max()))  # with room for the legend
+    legend(axes[0], loc="upper right")
     if ax is None:
         axes[1].plot(tolerances, nfe, "o-", color=INK)
         axes[1].set(ylabel="function evaluations", ylim=(0, None))
     for each in axes:  # limits are set, as where all errors are infinite there would be none
         each.set(xscale="log", xlim=(1.5 * max(tolerances), min(tolerances) / 1.5), xlabel="tolerance")
+        shown = sorted(tolerances)[:: -(-len(tolerances) // TICKS)]
+        each.set_xticks(shown, [f"{t:g}" for t in shown])
+        each.xaxis.set_minor_locator(NullLocator())
         grid(each)
     made: Any = axes[0].figure
     return made
@@ -73,7 +83,7 @@ def reconstructions(ax: Axes, at: ArrayLike, errors: ArrayLike, bound: float) ->
         >>> ax = plots.figure().axes[0]
         >>> reconstructions(ax, [0, 10, 20], [0.001, 0.02, np.inf], bound=0.01)
         >>> [line.get_label() for line in ax.lines]
-        ['forward and back', 'bound, 1.00%', 'a solve failed']
+        ['forward and back', 'bound, 1 %', 'a solve failed']
     """
     at = as_values("at", at, ["checks"])
     errors = np.asarray(errors, dtype=np.float64)
@@ -81,7 +91,7 @@ def reconstructions(ax: Axes, at: ArrayLike, errors: ArrayLike, bound: float) ->
         ax, at, {"forward and back": errors}, {"forward and back": INK}, "relative error", xlabel="iteration", log=True
     )
     ax.lines[-1].set_marker("o")  # between two failures there is no line to see
-    ax.axhline(bound, color=MUTED, linestyle="--", label=f"bound, {bound:.2%}")
+    ax.axhline(bound, color=MUTED, linestyle="--", label=f"bound, {100 * bound:g} %")
     ax.set_yscale("log")
     low, high = ax.get_ylim()
     ax.set_ylim(min(low, bound / 2), max(high, bound * 2))
