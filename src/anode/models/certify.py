@@ -141,7 +141,8 @@ class Certificate:
         if not solved.any():
             return (
                 f"No tolerance down to {self.checks[-1].rtol:.0e} brings the states back to within "
-                f"{100 * self.bound:g} %: do not trust counts of evaluations of this flow; try float64, or a field that is less stiff."
+                f"{100 * self.bound:g} %: do not trust counts of evaluations of this flow; try float64, or a field "
+                "that is less stiff."
             )
         if len(tolerance) == 1:
             return f"Use rtol = {tolerance[0]:.0e}, which takes {nfe[0]:.0f} evaluations."
