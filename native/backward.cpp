@@ -75,12 +75,8 @@ long Solve<T>::back(Cohort<T>& cohort, const std::vector<const T*>& of_outputs, 
     Workspace workspace(*program_, *method_, block.widths(), arena);
     block.adjoint = nullptr;
     T* buffer = arena.template take<T>(workspace.size);
-    const auto load = [&](const T* rows, T* to) {
-      load_rows(rows + block.first * dim, block.rows, dim, block.width, to);
-      for (long i = 0; i < dim; ++i)
-        for (long b = block.rows; b < block.width; ++b) to[i * block.width + b] = 0;
-    };
-    if (of_last) load(of_last, block.adjoint = buffer);
+    if (of_last)
+      load_cotangent(of_last + block.first * dim, block.rows, dim, block.width, block.adjoint = buffer);
     std::vector<T*> spare{buffer, workspace.sum};
     for (std::size_t n = cohort.steps.size(); n-- > 0 && !is_stopped_();) {
       workspace.sum = block.adjoint == spare[0] ? spare[1] : spare[0];

@@ -15,6 +15,7 @@
 #include <tuple>
 
 #include "conv_field.h"
+#include "field.h"
 #include "probe.h"
 #include "solve.h"
 #include "team.h"
@@ -219,6 +220,52 @@ class AnySolve {
   std::unique_ptr<Solve<double>> for_double_;
 };
 
+/// A field in either precision.
+class AnyField {
+ public:
+  AnyField(bool is_double, const HeldProgram& program, const std::vector<bool>& shared, int members, long rows,
+           const std::string& instructions, const Addresses& parameters)
+      : shared_(shared) {
+    if (shared.size() != program.program->sizes.size() || parameters.size() != shared.size())
+      throw std::invalid_argument("parameters: takes one for each of the program's tensors");
+    const char* name = instructions.empty() ? nullptr : instructions.c_str();
+    if (is_double)
+      for_double_ = std::make_unique<Field<double>>(program.program, tensors<const double>(parameters, shared),
+                                                    members, rows, kernels<double>(name));
+    else
+      for_float_ = std::make_unique<Field<float>>(program.program, tensors<const float>(parameters, shared), members,
+                                                  rows, kernels<float>(name));
+  }
+
+  long kept_size(long times) const { return for_double_ ? for_double_->kept_size(times) : for_float_->kept_size(times); }
+
+  void evaluate(Address t, long times, Address y, Address slope, Address kept, int threads) {
+    if (for_double_)
+      for_double_->evaluate(at<double>(t), times, at<double>(y), at<double>(slope), at<double>(kept), threads);
+    else
+      for_float_->evaluate(at<float>(t), times, at<float>(y), at<float>(slope), at<float>(kept), threads);
+  }
+
+  void pull(long times, Address kept, Address cotangent, Address at_y, int threads) {
+    if (for_double_)
+      for_double_->pull(times, at<double>(kept), at<double>(cotangent), at<double>(at_y), threads);
+    else
+      for_float_->pull(times, at<float>(kept), at<float>(cotangent), at<float>(at_y), threads);
+  }
+
+  void take(const Addresses& gradients) {
+    if (for_double_)
+      for_double_->take(tensors<double>(gradients, shared_));
+    else
+      for_float_->take(tensors<float>(gradients, shared_));
+  }
+
+ private:
+  std::vector<bool> shared_;
+  std::unique_ptr<Field<float>> for_float_;
+  std::unique_ptr<Field<double>> for_double_;
+};
+
 /// A place and the distance from one member's to the next.
 using Place = std::pair<Address, long>;
 
@@ -335,6 +382,16 @@ NB_MODULE(_native, m) {
            nb::call_guard<nb::gil_scoped_release>())
       .def("backward", &AnySolve::backward, nb::arg("of_outputs"), nb::arg("of_last"), nb::arg("at_y0"),
            nb::arg("gradients"), nb::call_guard<nb::gil_scoped_release>());
+  nb::class_<AnyField>(m, "Field")
+      .def(nb::init<bool, const HeldProgram&, std::vector<bool>, int, long, std::string, Addresses>(),
+           nb::arg("is_double"), nb::arg("program"), nb::arg("shared"), nb::arg("members"), nb::arg("rows"),
+           nb::arg("instructions"), nb::arg("parameters"))
+      .def("kept_size", &AnyField::kept_size, nb::arg("times"))
+      .def("evaluate", &AnyField::evaluate, nb::arg("t"), nb::arg("times"), nb::arg("y"), nb::arg("slope"),
+           nb::arg("kept"), nb::arg("threads"), nb::call_guard<nb::gil_scoped_release>())
+      .def("pull", &AnyField::pull, nb::arg("times"), nb::arg("kept"), nb::arg("cotangent"), nb::arg("at_y"),
+           nb::arg("threads"), nb::call_guard<nb::gil_scoped_release>())
+      .def("take", &AnyField::take, nb::arg("gradients"), nb::call_guard<nb::gil_scoped_release>());
   nb::class_<ConvField>(m, "ConvField")
       .def("__init__",
            [](ConvField* self, int channels, int filters, int activation, bool time, const Addresses& parameters,

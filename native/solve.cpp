@@ -9,10 +9,7 @@
 namespace anode {
 namespace {
 
-constexpr long kBlockRows = 64;          // few enough for a block's evaluations to stay in the cache
-constexpr long kLargeRows = 1024;        // from which on torch's threads are waited for; see share_borrowed
 constexpr long kCohortRows = 32;         // points with step sizes of their own that are evaluated together
-constexpr int kStrands = 16;             // enough for the threads of most machines
 constexpr long kElementsKept = 1 << 22;  // of evaluations that are remembered for the backward pass
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
@@ -40,16 +37,15 @@ template <class T>
 void Solve<T>::cut() {
   const long rows = extent_.rows / extent_.members, groups = extent_.rows / extent_.group_rows;
   const bool pointwise = task_.grouped && extent_.group_rows == 1, together = groups == 1 && !pointwise;
-  const int strands = std::max(1, kStrands / extent_.members);  // of each member
+  const int strands = strands_of_each(extent_.members);
   long remembered = 0;  // elements of all blocks' evaluations of one slope
   const auto add_blocks = [&](Cohort<T>& cohort, int member, long first, long count) {
-    const long blocks = (count + kBlockRows - 1) / kBlockRows;
-    for (long i = 0; i < blocks; ++i) {
+    for (const Piece& piece : cut_rows(first, count, kernels_.lanes)) {
       Block<T> block{};
       block.member = member;
-      block.first = first + i * count / blocks;
-      block.rows = first + (i + 1) * count / blocks - block.first;
-      block.width = (block.rows + kernels_.lanes - 1) / kernels_.lanes * kernels_.lanes;
+      block.first = piece.first;
+      block.rows = piece.rows;
+      block.width = piece.width;
       block.uniform_width = pointwise ? block.width : kernels_.lanes;
       remembered += (dim_ + 1) * block.width + program_->kept_size(block.widths());
       cohort.blocks.push_back(std::move(block));

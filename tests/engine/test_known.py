@@ -121,3 +121,110 @@ def test_what_is_known_is_not_taken_for_something_that_f_reads():
         for dtype in (torch.float32, torch.float64):
             solution = anode.solve(net.to(dtype), torch.rand(5, 2, dtype=dtype), (0.0, 1.0), control=control)
             assert str(solution.engine) == "native"
+
+
+def assert_right(f):
+    """The fields here show a tensor only where t is not 0, so that the slope at the start does not give it away."""
+    y0 = torch.linspace(-1.0, 1.0, 8, dtype=torch.float64).reshape(4, 2)
+    ours, expected = (anode.solve(f, y0, (0.0, 1.0), engine=engine).y1 for engine in ("native", "torch"))
+    torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
+
+
+def full(value):
+    return torch.full((2,), value, dtype=torch.float64)
+
+
+def test_a_function_is_made_again_after_the_variable_of_the_first_was_set():
+    def make(z):
+        def f(t, y):
+            return z * t - y
+
+        def put(value):
+            nonlocal z
+            z = value
+
+        return f, put
+
+    first, put = make(full(1.0))
+    assert_right(first)
+    put(full(2.0))
+    assert_right(first)
+    second, _ = make(full(3.0))
+    for f in (second, first, second):
+        assert_right(f)
+    assert memory_of(first).traces.total() == 1
+
+
+class Places(nn.Module):
+    shared = None
+
+    def __init__(self, read):
+        super().__init__()
+        one = full(1.0)
+        self.context, self.bag, self.pair, self.table = one, [one], (one,), {"one": one}
+        self.register_buffer("buffer", one)
+        Places.shared = one
+        self.read = read
+
+    def forward(self, t, y):
+        return self.context * t + self.read(self) * t * t - y
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda f: f.bag[0],
+        lambda f: f.pair[0],
+        lambda f: f.table["one"],
+        lambda f: f.buffer,
+        lambda f: f.shared,
+    ],
+)
+def test_a_tensor_that_is_replaced_in_one_place_stays_in_the_others(read):
+    f = Places(read)
+    assert_right(f)
+    f.context = full(4.0)
+    assert_right(f)
+
+
+def test_a_tensor_that_is_replaced_in_a_closure_stays_in_the_others():
+    def make(inner, z):
+        return lambda t, y: inner(t) + z * t - y
+
+    one = full(1.0)
+    holder = Places(lambda f: f.buffer)
+    for inner in (lambda t: holder.context * t * t, lambda t: one * t * t):
+        assert_right(make(inner, one))
+        assert_right(make(inner, full(4.0)))
+
+
+class Sharing(nn.Module):
+    def __init__(self, first, second):
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, t, y):
+        return self.first.reshape(-1, 2)[0] * y + self.second * t
+
+
+@pytest.mark.parametrize("by_data", [True, False])
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        lambda one: (one, one.detach()),
+        lambda one: (one.repeat(3, 1), one.repeat(3, 1)[0]),
+        lambda one: (rows := one.repeat(3, 1), rows[0]),
+        lambda one: (nn.Parameter(one, requires_grad=False), nn.Parameter(one, requires_grad=False)),
+    ],
+)
+def test_tensors_that_share_memory_may_part(tensors, by_data):
+    f = Sharing(*tensors(full(1.0)))
+    assert_right(f)
+    new = full(5.0)
+    if by_data:
+        f.second.data = new
+    else:
+        f.second = nn.Parameter(new, requires_grad=False) if isinstance(f.second, nn.Parameter) else new
+    assert_right(f)
+    f.second.fill_(7.0)
+    assert_right(f)

@@ -189,6 +189,19 @@ def test_odeint_takes_as_many_evaluations_as_torchdiffeq_and_finds_the_same(name
         assert_close(results[0][1], results[1][1], 1e-9)
 
 
+@pytest.mark.parametrize("method", ["adaptive_heun", "fehlberg2"])
+def test_methods_whose_steps_begin_with_the_last_stage_do_so_in_odeint_and_in_solve_do_not(method):
+    f = Counted(made(theirs.AugmentedMLP))
+    y0, found = state(5, 3), []
+    for odeint in (torchdiffeq.odeint, anode.odeint):
+        f.calls = 0
+        with torch.no_grad():
+            found.append((odeint(f, y0, TIMES, rtol=1e-3, atol=1e-3, method=method)[-1], f.calls))
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-9, atol=1e-9)
+    assert found[0][1] == found[1][1]
+    assert str(anode.solve(f, y0, (0.0, 1.0), method=method).engine) == "native"
+
+
 def test_the_counters_of_others_tell_the_same_with_the_engine_as_without():
     counts = []
     for engine in ("auto", "torch"):
@@ -205,7 +218,7 @@ def test_a_ball_bounces_in_python_because_there_is_an_event():
     f = made(theirs.BouncingBall)
     y0 = tuple(torch.tensor([x], dtype=torch.float64) for x in (10.0, 0.0, -2.0))
     problem = problem_from(f, y0, torch.tensor([0.0, 1.0]).double(), 1e-7, 1e-9, None, None, f.event_fn)
-    assert str(run(problem, Stored()).engine) == "torch (there is an event)"
+    assert str(run(problem, Stored()).engine) == "torch (there is an event; f is compiled)"
     ours, theirs_ = (
         door.odeint_event(f, y0, torch.tensor(0.0).double(), event_fn=f.event_fn)[0] for door in (anode, torchdiffeq)
     )

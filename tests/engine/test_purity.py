@@ -675,6 +675,11 @@ def test_leaving_pure_computation_is_an_obstacle(f, words):
 
 
 def test_a_function_that_cannot_be_found_again_is_an_obstacle():
+    hidden = slice(lambda y: 2.0 * y, None)
+    refused(lambda t, y: hidden.start(y), "<lambda>, which cannot be found from f")
+
+
+def test_functions_of_a_metaclass_are_found():
     class Names(type):
         def __getattr__(cls, name):
             return 2.0
@@ -682,7 +687,11 @@ def test_a_function_that_cannot_be_found_again_is_an_obstacle():
     class Rates(metaclass=Names):
         pass
 
-    refused(lambda t, y: y * Rates.fast, "__getattr__, which cannot be found from f")
+    observation = seen(lambda t, y: y * Rates.fast)
+    assert not observation.obstacle
+    assert observation.guard.holds()
+    Rates.fast = 3.0
+    assert not observation.guard.holds()
 
 
 def test_a_cached_function_is_an_obstacle():

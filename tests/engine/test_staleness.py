@@ -4,8 +4,11 @@ The fields are multiplied by t, so that at the start, where the engine compares 
 without effect.
 """
 
+import contextlib
 import copy
+import functools
 import itertools
+import operator
 import pickle
 import types
 
@@ -13,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations, prune
+from torch.nn.utils import parametrizations, parametrize, prune
 
 import anode
 from anode.engine.known import MOST_TRACES, memory_of
@@ -35,11 +38,13 @@ class Field(nn.Module):
         self.register_buffer("order", torch.tensor([0, 1]))
         self.register_buffer("mask", torch.tensor([True, True]))
         self.k, self.factors, self.table, self.array = 1.0, [1.0, 2.0], {"a": 1.0}, np.ones(2)
+        self.unused = torch.zeros(3, dtype=torch.float64)
         self.config, self.unfrozen = types.SimpleNamespace(rate=1.0), True
 
     def forward(self, t, y):
         h = self.second(self.drop(self.act(self.first(y + self.shift))))
         h = torch.where(self.mask, h[:, self.order], 0.5 * h) * self.k * self.gain * self.factors[0]
+        h = h * self.unused.shape[0] * (1.0 if self.unused.dtype == torch.float64 else 2.0)
         return t * h * self.table["a"] * float(self.array[0]) * self.config.rate * RATE * LIMITS["high"] * CONFIG.rate
 
 
@@ -97,6 +102,9 @@ CHANGES = {
     "bias removed": lambda f: setattr(f.first, "bias", None),
     "activation replaced": lambda f: setattr(f, "act", nn.Softplus()),
     "activation's setting": lambda f: f.act.__dict__.update(inplace=True),
+    "shape of a tensor": lambda f: f.unused.resize_(5),
+    "shape of a tensor through .data": lambda f: setattr(f.unused, "data", torch.zeros(9, dtype=torch.float64)),
+    "dtype of a tensor": lambda f: setattr(f.unused, "data", torch.zeros(3)),
     "buffer in place": lambda f: f.shift.add_(1.0),
     "buffer replaced": lambda f: setattr(f, "shift", f.shift + 1.0),
     "indices in place": lambda f: f.order.copy_(torch.tensor([1, 0])),
@@ -257,6 +265,72 @@ def test_autocast_and_transforms_are_left_to_python():
     torch.testing.assert_close(reverse, expected, rtol=1e-9, atol=1e-9)
 
 
+class Holder:
+    __match_args__ = ("rate",)
+
+    def __init__(self):
+        self.rate, self.values = 1.0, [1.0]
+
+
+def by_match(holder):
+    match holder:
+        case Holder(rate):
+            return rate
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        lambda holder: functools.partial(operator.attrgetter("rate"), holder),
+        lambda holder: functools.partial(getattr, holder, "rate"),
+        lambda holder: functools.partial(holder.__getattribute__, "rate"),
+        lambda holder: holder.values.__len__,
+        lambda holder: functools.partial(by_match, holder),
+    ],
+)
+def test_a_change_of_what_is_read_without_being_named_is_noticed(reader):
+    holder = Holder()
+    read = reader(holder)
+
+    def f(t, y):
+        return t * read() - y
+
+    assert_fresh(f)
+    holder.rate = 3.0
+    holder.values.append(1.0)
+    assert_fresh(f)
+
+
+def test_a_change_of_a_metaclass_is_noticed():
+    class Meta(type):
+        rate = 1.0
+
+    class Constants(metaclass=Meta):
+        pass
+
+    def f(t, y):
+        return t * Constants.rate - y
+
+    assert assert_fresh(f) == "native"
+    Meta.rate = 3.0
+    assert_fresh(f)
+
+
+def test_weights_that_torch_has_cached_are_not_used_afterwards():
+    net = parametrizations.weight_norm(nn.Linear(2, 2)).double()
+
+    def f(t, y):
+        return t * net(y) - y
+
+    with torch.no_grad():
+        for context in (parametrize.cached, contextlib.nullcontext, parametrize.cached):
+            with context():
+                found, expected = (anode.solve(f, Y0, (0.0, 1.0), engine=engine).y1 for engine in ("auto", "torch"))
+            torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+            for parameter in net.parameters():
+                parameter.mul_(2.0)
+
+
 class Counting(nn.Module):
     def __init__(self):
         super().__init__()
@@ -349,7 +423,16 @@ def test_a_program_of_a_whole_state_is_not_used_for_samples():
     assert assert_fresh(f) == "native"
 
 
-@pytest.mark.parametrize("read", [lambda x: x.tolist()[0], lambda x: float(x[0]), lambda x: float(f"{x[0]}")])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x.tolist()[0],
+        lambda x: float(x[0]),
+        lambda x: float(f"{x[0]}"),
+        lambda x: (x * 1.0).item(),
+        lambda x: 5.0 if x.norm() > 2 else 1.0,
+    ],
+)
 def test_values_that_f_reads_into_python_are_read_each_time(read):
     k = torch.ones(1, dtype=torch.float64)
 

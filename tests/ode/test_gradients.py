@@ -807,3 +807,22 @@ def test_parameters_that_were_replaced_before_the_gradient_are_an_error_not_zero
         else:
             with pytest.raises(RuntimeError, match=r"were replaced .* use gradient=\"stored\""):
                 y1.sum().backward()
+
+
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+@pytest.mark.parametrize("gradient", ["discrete", "stored"])
+def test_a_field_may_differentiate_with_torch_func(gradient, engine):
+    weight = torch.tensor([[0.3, -0.2], [0.1, 0.4]], dtype=torch.float64, requires_grad=True)
+
+    def f(t, y):
+        return torch.vmap(torch.func.jacrev(lambda row: torch.tanh(weight @ row)))(y).sum(-1)
+
+    def by_hand(t, y):
+        return (1 - torch.tanh(y @ weight.T) ** 2) * weight.sum(1)
+
+    y0 = torch.linspace(-1, 1, 6, dtype=torch.float64).reshape(3, 2)
+    found = [
+        torch.autograd.grad(anode.solve(each, y0, (0.0, 1.0), gradient=gradient, engine=engine).y1.sum(), weight)[0]
+        for each in (f, by_hand)
+    ]
+    torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)

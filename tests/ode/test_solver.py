@@ -228,7 +228,9 @@ def test_a_solution_says_who_did_the_work_and_why(settings, why, monkeypatch):
     monkeypatch.delenv("ANODE_ENGINE")
     solution = anode.solve(anode.MLPField(2), torch.rand(3, 2), (0.0, 1.0), **settings)
     assert (solution.engine.name, solution.engine.obstacle) == ("torch" if why else "native", why)
-    assert str(solution.engine) == (f"torch ({why})" if why else "native")
+    says = f"torch ({why}{'; f is compiled' if solution.engine.compiled else ''})"
+    assert solution.engine.compiled == (bool(why) and "engine" not in settings)
+    assert str(solution.engine) == (says if why else "native")
 
 
 class LastState(anode.Gradient):

@@ -24,6 +24,7 @@ class Compiled:
         components: How many features each component of a state has that is a tuple; empty for a tensor.
         unused: Parameters that f has and does not use, whose gradients are zero.
         sources: Further tensors, from which some of the program's were computed.
+        derived: The places of those among ``tensors``: f computes them from other tensors alone.
     """
 
     program: Program
@@ -33,6 +34,12 @@ class Compiled:
     components: tuple[int, ...] = ()
     unused: tuple[Tensor, ...] = ()
     sources: tuple[Tensor, ...] = ()
+    derived: tuple[int, ...] = ()
+
+    @property
+    def given(self) -> tuple[Tensor, ...]:
+        """The tensors that f does not compute itself."""
+        return tuple(x for i, x in enumerate(self.tensors) if i not in self.derived)
 
     def joined(self, state: Sequence[Tensor]) -> Tensor:
         """The components of a state side by side, a row for each point."""

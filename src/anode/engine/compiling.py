@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.engine import native
 from anode.engine.compiled import Compiled
+from anode.engine.derivative import CompiledDerivative
 from anode.engine.known import CHANGES, Kind, Known, Rate, first_of, forms, memory_of
 from anode.engine.mapped import Mapped, Member
 from anode.engine.program.program import Builder
@@ -123,7 +124,9 @@ def _trace(known: Known, example: Example) -> None:
             known.obstacle = "f stops gradients, with detach or otherwise"
             break
         known.program = builder.finish(known.traced.slope)
-        known.forms = forms(known.traced.tensors)
+        reached = () if known.guard is None else known.guard.tensors
+        known.tensors = tuple({id(x): x for x in (*known.traced.tensors, *known.traced.sources, *reached)}.values())
+        known.forms = forms(known.tensors)
         known.members = known.f.members if isinstance(known.f, Mapped) else None
         used = {id(x) for x in (*known.traced.tensors, *known.traced.sources)}
         own = parameters_of(known.f) if isinstance(known.f, nn.Module) else ()
@@ -192,7 +195,8 @@ def field_of(known: Known, states: tuple[Tensor, ...]) -> Compiled:
         sizes = tuple(x.numel() if known.first is not None else x[:1].numel() for x in states)
     given = {id(x) for x in tensors}
     sources = tuple(x for x in known.traced.sources if x.requires_grad and id(x) not in given)
-    return Compiled(known.program, tensors, shared, known.members, sizes, known.unused, sources)
+    derived = () if known.traced.derived is None else tuple(known.traced.derived.places)
+    return Compiled(known.program, tensors, shared, known.members, sizes, known.unused, sources, derived)
 
 
 def is_tried(known: Known, problem: Problem, field: Compiled) -> bool:
@@ -202,14 +206,14 @@ def is_tried(known: Known, problem: Problem, field: Compiled) -> bool:
     """
     if problem.y0.shape in known.tried:
         return True
-    times = problem.plan.times
-    middle = times[0] + 0.37 * (times[-1] - times[0])
-    y, plan = problem.y0.detach() * 0.98 + 0.01, replace(problem.plan, times=[middle, *times[1:]])
+    plan = problem.plan
+    span = plan.times[-1] - plan.times[0]  # infinite where an event ends the solve
+    t = problem.now.detach() + 0.37 * (span if math.isfinite(span) else plan.direction)
+    y = problem.y0.detach() * 0.98 + 0.01
     with torch.no_grad():
-        slope = problem.rate(problem.now.detach() + (middle - times[0]), y)
-    for counter in known.counters:
-        counter.advance(-1)
-    if not native.agrees(problem, plan, field, y, slope):
+        slope = problem.rate(t, y)
+    known.count(-1)
+    if not CompiledDerivative(problem, field).agrees(t, y, slope):
         return False
     known.tried.add(problem.y0.shape)
     return True

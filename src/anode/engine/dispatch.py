@@ -1,33 +1,75 @@
-"""Who solves: the compiled engine where it applies, else the loop in Python."""
+"""Who solves: the compiled engine where it applies, else the loop in Python, for which the engine may evaluate f."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from anode.engine import native
+from anode.engine import native, obstacles
 from anode.engine.compiled import Compiled
 from anode.engine.compiling import Example, compiled, components, is_tried, known_of
+from anode.engine.derivative import CompiledDerivative
 from anode.engine.known import Known, memory_of
 from anode.engine.mapped import Mapped
 from anode.engine.perceptron import Transparent
 from anode.engine.trace.calls import Calls, calls_of
+from anode.ode.continuous import Continuous
+from anode.ode.discrete import DiscreteTwice
+from anode.ode.field import Derivative
 from anode.ode.gradient import Gradient
+from anode.ode.integrate import Trace
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution
+
+R = TypeVar("R")
 
 
 def run(problem: Problem, gradient: Gradient) -> Solution:
     """Solve a problem so that autograd can differentiate the solution as ``gradient`` says."""
-    problem.obstacle = native.obstacle(problem, gradient)
+    outside = obstacles.of_field(problem)
+    inside = obstacles.of_loop(problem) or obstacles.of_gradient(problem, gradient)
+    problem.obstacle = outside or inside
     if not problem.obstacle:
-        field = described(problem)
-        solution = traced(problem, gradient) if field is None else native.solve(problem, field, gradient)
+        solution = with_field(problem, lambda field, known: _solved(problem, gradient, field, known))
         if solution is not None:
             return solution
     if problem.engine == "native":
         raise ValueError(f'engine: takes "auto" or "torch" here, got "native", and {problem.obstacle}')
+    if inside and not outside:
+        compile_field(problem, gradient)
+        if problem.compiled is not None and gradient.compiled and gradient.twice and not problem.dense:
+            gradient = DiscreteTwice()
     return gradient.solve(problem) if torch.is_grad_enabled() else problem.unrecorded()
+
+
+def compile_field(problem: Problem, gradient: Gradient) -> None:
+    """Let the engine evaluate f wherever Python takes the steps, and take them itself where nothing is recorded."""
+    obstacle = problem.obstacle
+    problem.compiled = with_field(problem, lambda field, known: _prepared(problem, gradient, field, known))
+    problem.obstacle = obstacle
+
+
+def compiled_again(problem: Problem, params: Sequence[Tensor]) -> Derivative | None:
+    """The derivative of f by the engine when a backward solve begins, if it has one. f may have changed since."""
+    problem.slope = None
+    with torch.enable_grad():
+        derivative = with_field(problem, lambda field, known: _prepared(problem, Continuous(), field, known))
+    if derivative is None:
+        return None
+    derivative.count(-1)  # f was evaluated to see whether it has changed
+    return derivative.wanted(params, False)
+
+
+def with_field(problem: Problem, use: Callable[[Compiled, Known | None], R | None]) -> R | None:
+    """What somebody makes of a field that is compiled and of what is known of it; ``None``, and an obstacle, if none.
+
+    What is known is ``None`` if the field tells what it computes.
+    """
+    field = described(problem)
+    return traced(problem, use) if field is None else use(field, None)
 
 
 def described(problem: Problem) -> Compiled | None:
@@ -37,11 +79,11 @@ def described(problem: Problem) -> Compiled | None:
     field = None if perceptron is None else perceptron.compiled()
     if perceptron is None or field is None or problem.y0.shape[-1:] != (perceptron.sizes[0],):
         return None
-    return None if native.unfit(field, problem.y0) else field
+    return None if obstacles.unfit(field, problem.y0) else field
 
 
-def traced(problem: Problem, gradient: Gradient) -> Solution | None:
-    """The solve of a function that was traced; ``None``, and an obstacle, if it has to be called as it is."""
+def traced(problem: Problem, use: Callable[[Compiled, Known], R | None]) -> R | None:
+    """What somebody makes of a function that was traced; ``None``, and an obstacle, if it has to be called as it is."""
     problem.obstacle = "f brings a derivative of its own" if problem.own_derivative is not None else ""
     for _ in range(0 if problem.obstacle else 2):
         known = known_of(problem)
@@ -49,7 +91,7 @@ def traced(problem: Problem, gradient: Gradient) -> Solution | None:
             problem.obstacle = known.obstacle
             return None
         field = compiled(known, problem)
-        unfit = "" if field is known.compiled else native.unfit(field, problem.y0)
+        unfit = "" if field is known.compiled else obstacles.unfit(field, problem.y0)
         problem.obstacle = unfit or number_obstacle(known, problem)
         if problem.obstacle:
             return None
@@ -57,15 +99,46 @@ def traced(problem: Problem, gradient: Gradient) -> Solution | None:
         try:
             if not is_tried(known, problem, field):
                 raise native.StaleError
-            solution = native.solve(problem, field, gradient, first_slope(problem))
+            return use(field, known)
         except native.StaleError:
             memory_of(problem.f).forget(known)
-            continue
-        for counter in known.counters:
-            counter.advance(solution.stats.calls - 1)  # the first was f's own
-        return solution
     problem.obstacle = problem.obstacle or "f does not compute what was traced of it"
     return None
+
+
+def _solved(problem: Problem, gradient: Gradient, field: Compiled, known: Known | None) -> Solution:
+    """The whole solve by the engine."""
+    if known is None:
+        return native.solve(problem, field, gradient)
+    solution = native.solve(problem, field, gradient, first_slope(problem))
+    known.count(solution.stats.calls - 1)  # the first was f's own
+    return solution
+
+
+def _prepared(problem: Problem, gradient: Gradient, field: Compiled, known: Known | None) -> CompiledDerivative | None:
+    """The derivative of f by the engine; ``None`` if it is not the one that is wanted."""
+    if torch.is_grad_enabled() and gradient.compiled:
+        if problem.times is not None and field.program.uses_time:
+            return None  # the derivative with respect to time is not compiled
+        if problem.dense and any(x.requires_grad for x in (problem.y0, *field.tensors)):
+            return None  # autograd has to record the slopes
+    derivative = CompiledDerivative(problem, field, () if known is None else known.counters)
+    if known is not None:
+        if problem.slope is None:
+            problem.slope = problem.rate(problem.now, problem.y0)
+        if not derivative.agrees(problem.now, problem.y0, problem.slope.detach()):
+            problem.slope = None
+            raise native.StaleError
+
+    def integrate(y0: Tensor, slope: Tensor | None) -> Trace:
+        trace = native.integrate(problem, field, y0)
+        if known is not None:
+            known.count(trace.stats.calls - (slope is not None))  # that was f's own
+        return trace
+
+    if not obstacles.of_loop(problem):
+        problem.loop = integrate
+    return derivative
 
 
 def number_obstacle(known: Known, problem: Problem) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from anode.checks import check_function
-from anode.engine import native
+from anode.engine import native, obstacles
 from anode.engine.compiled import Compiled
 from anode.engine.compiling import compiled, components, known_of
 from anode.engine.dispatch import described, number_obstacle
@@ -118,7 +118,7 @@ def explain(f: Callable[[Tensor, Any], Any], y0: State, t: float = 0.0) -> Expla
     """
     check_function("f", f, "f(t, y)")
     problem = _problem(f, y0, t)
-    obstacle = native.obstacle(problem, DEFAULT.gradient_method)
+    obstacle = obstacles.obstacle(problem, DEFAULT.gradient_method)
     if obstacle:
         return Explanation(Engine(obstacle))
     names = Names(f)
@@ -127,9 +127,10 @@ def explain(f: Callable[[Tensor, Any], Any], y0: State, t: float = 0.0) -> Expla
         return _explained(field, [names.of(x) for x in field.tensors], problem, batched=True)
     known = known_of(problem)
     if problem.slope is not None:  # f was called once beyond what tracing counts
-        for counter in known.counters:
-            counter.advance(-1)
-    obstacle = known.obstacle or native.unfit(compiled(known, problem), problem.y0) or number_obstacle(known, problem)
+        known.count(-1)
+    obstacle = (
+        known.obstacle or obstacles.unfit(compiled(known, problem), problem.y0) or number_obstacle(known, problem)
+    )
     if obstacle:
         return Explanation(Engine(obstacle))
     return _of_traced(known, problem, names)

@@ -74,7 +74,8 @@ class Known:
         traced: Its tensors.
         program: What it computes.
         first: The first dimensions of the states, if the program is of no other number of points.
-        forms: Of the traced tensors.
+        tensors: Those that are traced, and others that f reaches: it may ask for their shapes.
+        forms: Of these.
         members: How many members compute the program; ``None`` for a function that is not mapped over members.
         shared: Of each traced tensor, whether all members use the same.
         unused: Parameters of f that the program does not use.
@@ -92,6 +93,7 @@ class Known:
     traced: Traced | None = None
     program: Program | None = None
     first: tuple[int, ...] | None = None
+    tensors: tuple[Tensor, ...] = ()
     forms: list[Any] = field(default_factory=list)
     members: int | None = None
     shared: tuple[bool, ...] = ()
@@ -106,29 +108,38 @@ class Known:
         if self.traced is not None and self.traced.derived is None and not self.swapped:
             self.compiled = compiled
 
+    def count(self, calls: int) -> None:
+        """Advance what f counts by so many calls of it."""
+        for counter in self.counters:
+            counter.advance(calls)
+
     def swaps(self, f: Rate) -> dict[int, Tensor] | None:
         """The tensors that stand in the places of traced ones now, by the ids of those.
 
         ``None`` if what is known is not true of f. What f was seen to do besides computing is taken to stay as it is.
         """
         found: dict[int, Tensor] = {}
-        if self.f is not f and not Comparison(found).is_same(self.f, f):
+        comparison = Comparison(found)
+        if self.f is not f and not comparison.is_same(self.f, f):
             return None
         if self.guard is None:
             return found
         if self.program is None or self.traced is None:
             return found if self.guard.holds() else None
-        if forms(self.traced.tensors) != self.forms:  # a parameter's data may be replaced
+        if forms(self.tensors) != self.forms:  # a parameter's data may be replaced
             return None
         if not self.guard.holds():
             moved = self.guard.swaps()
             if moved is None:
                 return None
             self.moved = moved
+        replaced = [old for old, new in found.items() if id(new) != old]
+        if replaced and self.guard.has_elsewhere(replaced, comparison.places):
+            return None
         if found or self.moved:
-            found = {old: new for old, new in {**found, **self.moved}.items() if id(new) != old}
-            fixed = (*self.traced.sources, *(x for x, _ in self.traced.baked))
-            if any(id(x) in found for x in fixed):
+            moved = {old: found.get(id(new), new) for old, new in self.moved.items()}
+            found = {old: new for old, new in {**found, **moved}.items() if id(new) != old}
+            if any(id(x) in found for x in self.traced.fixed()):
                 return None
         return found if self.traced.is_current() else None
 
@@ -228,9 +239,13 @@ class Comparison:
 
     Args:
         swaps: Receives the tensors of the second that stand in the places of others of the first, by the ids of those.
+
+    Attributes:
+        places: The ids of the variables and containers of the first in which such tensors were looked for.
     """
 
     def __init__(self, swaps: dict[int, Tensor]) -> None:
+        self.places: set[int] = set()
         self._swaps = swaps
         self._within: set[tuple[int, int]] = set()  # what is being compared: a function may be in its own closure
 
@@ -248,6 +263,7 @@ class Comparison:
         if type(a) is partial and type(b) is partial:
             if len(a.args) != len(b.args) or a.keywords.keys() != b.keywords.keys():
                 return False
+            self.places |= {id(a.args), id(a.keywords)}
             given = (*zip(a.args, b.args, strict=True), *((a.keywords[name], b.keywords[name]) for name in a.keywords))
             return self.is_same(a.func, b.func) and all(self._same_value(x, y) for x, y in given)
         return False
@@ -261,6 +277,7 @@ class Comparison:
         return alike and all(self._same_cell(x, y) for x, y in cells)
 
     def _same_cell(self, a: Any, b: Any) -> bool:
+        self.places.add(id(a))
         try:
             return self._same_value(a.cell_contents, b.cell_contents)
         except ValueError:  # one of them is empty

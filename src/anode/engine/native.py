@@ -1,7 +1,7 @@
 """The compiled engine: whole solves of programs, with no Python between the steps.
 
 It decides as the loop in :mod:`anode.ode.integrate` does, and its results differ by rounding only; that loop is what it
-is tested against. Where it does not apply, the loop serves.
+is tested against. Where it does not apply (:mod:`anode.engine.obstacles`), the loop serves.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import importlib
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -26,14 +25,14 @@ from anode.engine.program.layout import Layout
 from anode.engine.program.program import Program
 from anode.ode.clocks import CHECK_EVERY
 from anode.ode.control import PID
-from anode.ode.gradient import Gradient, is_last_pass, not_twice
+from anode.ode.gradient import Gradient, is_last_pass, not_twice, recorded_gradients
 from anode.ode.integrate import Trace
 from anode.ode.plan import Plan
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution, Stats, Status
 from anode.ode.stiffness import is_hopeless
 from anode.ode.tableau import Tableau
-from anode.ode.tools import is_followed, may_be_followed
+from anode.ode.tools import is_followed
 
 try:
     extension: Any = importlib.import_module("anode._native")
@@ -69,91 +68,12 @@ def convolves(y: Tensor, parameters: Sequence[Tensor]) -> bool:
     return all(x.device.type == "cpu" and x.dtype == torch.float32 for x in (y, *parameters))
 
 
-def obstacle(problem: Problem, gradient: Gradient) -> str:
-    """Why the engine cannot take over a solve, whatever its f is; nothing if it can."""
-    return _obstacle_around(problem) or _obstacle_in(problem.plan) or _obstacle_of(problem, gradient)
-
-
-def _obstacle_around(problem: Problem) -> str:
-    """What stands in the engine's way outside of a solve."""
-    if problem.engine == "torch":
-        return 'engine="torch" was asked for'
-    if problem.engine == "auto" and os.environ.get("ANODE_ENGINE") == "torch":
-        return "ANODE_ENGINE=torch is set"
-    if extension is None:
-        return MISSING
-    if torch.compiler.is_compiling():
-        return "torch compiles what it is called from"
-    if may_be_followed() and is_followed(problem.y0, *problem.module_parameters):
-        return "a transform of torch follows the computation"
-    if torch.is_autocast_enabled("cpu"):
-        return "autocast is on"
-    return ""
-
-
-def _obstacle_in(plan: Plan) -> str:
-    """What stands in its way in a plan, which is looked at only once."""
-
-    def look() -> str:
-        device, dtype, numbers = plan.like.device, plan.like.dtype, (float, int)
-        obstacles = [
-            (device.type != "cpu", f"the state is on {device}"),
-            (dtype not in DTYPES, f"the state is of {dtype}"),
-            (bool(plan.step_at) or plan.nudge, "there are times where a step has to end"),
-            (plan.own_norm, "there is a norm"),
-            (type(plan.controller) is not PID, "the controller is not a plain PID"),
-            (not isinstance(plan.rtol, numbers) or not isinstance(plan.atol, numbers), "a tolerance is a tensor"),
-            (0 < plan.group_dims == plan.like.ndim, "every number has a step size of its own"),
-            (plan.times[0] == plan.times[-1], "the span is empty"),
-        ]
-        return next((why for applies, why in obstacles if applies), "")
-
-    return plan.prepared.get("obstacle", look)
-
-
-def _obstacle_of(problem: Problem, gradient: Gradient) -> str:
-    """What stands in its way in what is wanted of a solve."""
-    if problem.dense:
-        return "dense=True keeps slopes"
-    if problem.event is not None:
-        return "there is an event"
-    if problem.watch is not None:
-        return "there are callbacks"
-    if not torch.is_grad_enabled():
-        return ""
-    if problem.times is not None:
-        return "gradients for times are wanted"
-    if not gradient.compiled:
-        return f'gradient="{gradient.name}" is not compiled'
-    if problem.params is not None:
-        return "params are given"
-    return ""
-
-
-def unfit(field: Compiled, y0: Tensor) -> str:
-    """Why the engine cannot integrate a field from such a state; nothing if it can."""
-    if any(p.dtype != y0.dtype or p.device != y0.device for p in field.tensors):
-        return "the field's parameters are of another dtype or on another device than the state"
-    sizes = (n * (1 if one else field.members or 1) for n, one in zip(field.program.sizes, field.shared, strict=True))
-    if any(x.numel() != size for x, size in zip(field.tensors, sizes, strict=True)):
-        return "the field's parameters have another size than before"
-    return ""
-
-
 AGREEMENT = {torch.float32: 1e-4, torch.float64: 1e-10}
 """How far a slope by the engine may be from f's own, as a fraction of the largest slope."""
 
 
 class StaleError(Exception):
     """A program computes something else than the function that it was traced from."""
-
-
-def agrees(problem: Problem, plan: Plan, field: Compiled, y0: Tensor, slope: Tensor) -> bool:
-    """Whether the slope at the start of a plan, as the engine computes it, is that which f computed."""
-    y0, slope = (_laid_out(_rows(problem, field, x)) for x in (y0, slope))
-    tensors = [_laid_out(x) for x in field.tensors]
-    solve = made(plan, field, y0, tensors, keep=False, most=1)
-    return bool(solve.agrees(y0.data_ptr(), slope.data_ptr(), AGREEMENT[y0.dtype]))
 
 
 def _rows(problem: Problem, field: Compiled, packed: Tensor) -> Tensor:
@@ -167,7 +87,7 @@ def _packed(problem: Problem, field: Compiled, rows: Tensor) -> Tensor:
 
 
 def solve(problem: Problem, field: Compiled, gradient: Gradient, slope: Tensor | None = None) -> Solution:
-    """The whole solve by the compiled engine, which :func:`obstacle` has nothing against.
+    """The whole solve by the compiled engine, which :mod:`anode.engine.obstacles` has nothing against.
 
     Args:
         problem: What to solve.
@@ -178,20 +98,31 @@ def solve(problem: Problem, field: Compiled, gradient: Gradient, slope: Tensor |
     Raises:
         StaleError: The slope is another one.
     """
+    if not torch.is_grad_enabled() or not any(x.requires_grad for x in (problem.y0, *field.tensors)):
+        trace = integrate(problem, field, problem.y0, slope)
+        return problem.solution(trace, trace.outputs, trace.y, "none")
     y0 = _rows(problem, field, problem.y0)
     slope = None if slope is None else _rows(problem, field, slope)
-    if not torch.is_grad_enabled() or not any(x.requires_grad for x in (y0, *field.tensors)):
-        trace, _ = run_on(problem, field, y0, field.tensors, slope=slope)
-        outputs, last, name = trace.outputs, trace.y, "none"
-    else:
-        report: list[Trace] = []
-        function, more = (NativeSolveTwice, field.sources) if gradient.twice else (NativeSolve, field.unused)
-        given = (y0, *field.tensors, *more)
-        *outputs, last = function.apply(problem, field, report, slope, *given)  # type: ignore[no-untyped-call]
-        trace, name = report[0], gradient.name
+    report: list[Trace] = []
+    function, more = (NativeSolveTwice, field.sources) if gradient.twice else (NativeSolve, field.unused)
+    given = (y0, *field.tensors, *more)
+    *outputs, last = function.apply(problem, field, report, slope, *given)  # type: ignore[no-untyped-call]
     if field.components:
         *outputs, last = (_packed(problem, field, y) for y in (*outputs, last))
-    return problem.solution(trace, outputs, last, name)
+    return problem.solution(report[0], outputs, last, gradient.name)
+
+
+def integrate(problem: Problem, field: Compiled, y0: Tensor, slope: Tensor | None = None) -> Trace:
+    """The loop over steps by the engine, with nothing to differentiate.
+
+    Raises:
+        StaleError: f at the start is not the slope that was given.
+    """
+    slope = None if slope is None else _rows(problem, field, slope)
+    trace, _ = run_on(problem, field, _rows(problem, field, y0), field.tensors, slope=slope)
+    if field.components:
+        *trace.outputs, trace.y = (_packed(problem, field, y) for y in (*trace.outputs, trace.y))
+    return trace
 
 
 class NativeSolve(torch.autograd.Function):
@@ -226,7 +157,7 @@ class NativeSolve(torch.autograd.Function):
     def pull(ctx: Any, cotangents: Sequence[Tensor | None]) -> tuple[Any, ...]:
         """The backward pass by the engine."""
         y0, *tensors = ctx.saved_tensors
-        cotangents = tuple(None if g is None else _laid_out(g) for g in cotangents)
+        cotangents = tuple(None if g is None else laid_out(g) for g in cotangents)
         *of_outputs, of_last = (0 if g is None else g.data_ptr() for g in cotangents)
         at_y0 = y0.new_empty(y0.shape)
         wanted = ctx.needs_input_grad[5:]
@@ -249,17 +180,14 @@ class NativeSolveTwice(NativeSolve):
             return NativeSolve.pull(ctx, cotangents)
         y0, *tensors = ctx.saved_tensors
         problem, field = ctx.problem, ctx.field
-        packed = _packed(problem, field, y0) if field.components else y0
-        again = replace(problem, y0=packed, engine="torch")
-        trace = again.integrate(packed)
-        outputs = [_rows(again, field, y) for y in (*trace.outputs, trace.y)]
-        pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if g is not None and y.requires_grad]
-        wanted = [x for x in (y0, *tensors) if x.requires_grad]
-        found = torch.autograd.grad(
-            [y for y, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True
-        )
-        by_tensor = dict(zip(map(id, wanted), found, strict=True))
-        return (None, None, None, None, *(by_tensor.get(id(x)) for x in (y0, *tensors)))
+
+        def solve(y0: Tensor) -> list[Tensor]:
+            packed = _packed(problem, field, y0) if field.components else y0
+            again = replace(problem, y0=packed, engine="torch")
+            trace = again.integrate(packed)
+            return [_rows(again, field, y) for y in (*trace.outputs, trace.y)]
+
+        return (None, None, None, None, *recorded_gradients(solve, [y0], tensors, cotangents))
 
 
 def run_on(problem: Problem, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], **how: Any) -> tuple[Trace, Any]:
@@ -287,11 +215,11 @@ def run(
     most: int | None = None,
 ) -> tuple[Trace, Any]:
     """A solve by the engine, and what it needs for the backward pass if that is to be kept."""
-    y0 = _laid_out(y0)
-    tensors = [_laid_out(x) for x in tensors]
+    y0 = laid_out(y0)
+    tensors = [laid_out(x) for x in tensors]
     solve = made(plan, field, y0, tensors, keep=keep, most=plan.max_steps if most is None else most)
     if slope is not None:
-        slope = _laid_out(slope)
+        slope = laid_out(slope)
         if not solve.agrees(y0.data_ptr(), slope.data_ptr(), AGREEMENT[y0.dtype]):
             raise StaleError
     outputs = [torch.empty_like(y0, requires_grad=False) for _ in plan.wanted]
@@ -345,7 +273,7 @@ def _task(plan: Plan, field: Compiled, y0: Tensor, keep: bool, most: int, thread
     )
 
 
-def _laid_out(x: Tensor) -> Tensor:
+def laid_out(x: Tensor) -> Tensor:
     """A tensor's values, as they are and one after the other in memory."""
     return x if x.is_contiguous() and not x.is_neg() else x.detach().resolve_neg().contiguous()
 

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from anode.checks import check_function, describe, names_arguments, tensors_in
+from anode.engine.dispatch import compiled_again
 from anode.engine.dispatch import run as engine_run
 from anode.engine.sequential import as_function
 from anode.interface.options import CALLBACKS, adjoint_norm, problem_from
 from anode.ode.continuous import AdjointRate, ContinuousSolve, solve_backward
-from anode.ode.field import parameters_of
+from anode.ode.field import AutogradDerivative, Derivative, parameters_of
 from anode.ode.packing import FlatPacking
 from anode.ode.solution import Solution, State, Stats
 from anode.ode.stored import Stored
@@ -112,10 +113,18 @@ def odeint_adjoint(
     params = tuple(p for p in params if p.requires_grad)
     problem = problem_from(func, y0, t, rtol, atol, method, options, event_fn)
 
+    is_compiled = False
+
     def run() -> tuple[Tensor, Tensor | None, Stats]:
+        nonlocal is_compiled
         solution = engine_run(problem, Stored()).check()  # nothing is recorded here
+        is_compiled = solution.engine.compiled or not solution.engine.obstacle
         ys = torch.stack([problem.packing.pack(y) for y in solution.outputs])
         return ys, None if event_fn is None else torch.tensor(solution.t1, dtype=torch.float64).to(t), solution.stats
+
+    def derivative() -> Derivative:
+        own = compiled_again(problem, params) if is_compiled else None
+        return own or AutogradDerivative(problem.rate, params, again=True)
 
     def solve_back(
         rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor, back_options: dict[str, Any]
@@ -140,7 +149,7 @@ def odeint_adjoint(
 
     norm = adjoint_norm(adjoint_options.get("norm"), problem)
     result = ContinuousSolve.apply(  # type: ignore[no-untyped-call]
-        problem.rate, run, solve_back, {**adjoint_options, "norm": norm}, problem.y0, t, *params
+        derivative, run, solve_back, {**adjoint_options, "norm": norm}, problem.y0, t, *params
     )
     if event_fn is None:
         return problem.packing.unpack(result)
@@ -217,7 +226,12 @@ def odeint_dense(
     method: str | None = None,
     options: dict[str, Any] | None = None,
 ) -> Solution:
-    """Solve from t0 to t1; the result can be called with any time in between."""
+    """Solve from t0 to t1; the result can be called with any time in between.
+
+    Args:
+        func, y0, rtol, atol, method, options: As for :func:`odeint`.
+        t0, t1: The start and the end time.
+    """
     t = torch.stack([torch.as_tensor(t0), torch.as_tensor(t1)])
     problem = problem_from(func, y0, t, rtol, atol, method, options, None, dense=True)
-    return Stored().solve(problem).check()
+    return engine_run(problem, Stored()).check()

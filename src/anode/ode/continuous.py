@@ -19,10 +19,10 @@ from torch import Tensor
 
 from anode.checks import is_finite, require
 from anode.ode.control import Norm, rms
-from anode.ode.field import AutogradDerivative, Rate
+from anode.ode.field import AutogradDerivative, Derivative, Rate
 from anode.ode.gradient import Gradient, dot, only_once, prepare
 from anode.ode.integrate import Trace
-from anode.ode.packing import Packing
+from anode.ode.packing import OnPacked, Packing
 from anode.ode.solution import Solution, SolveError, Stats, Status
 from anode.ode.tableau import Tableau
 from anode.ode.tableaus import as_tableau
@@ -95,8 +95,16 @@ class Continuous(Gradient):
         ) -> tuple[Tensor, ...]:
             return solve_backward(self._backward_problem(problem, rate, state, span))
 
+        own = None if problem.compiled is None else problem.compiled.wanted(found.params, False)
+
+        def derivative() -> Derivative:
+            return own or AutogradDerivative(rate, found.params, again=True)
+
+        def run() -> tuple[Tensor, None, Stats]:
+            return torch.stack(states), None, trace.stats
+
         ys = ContinuousSolve.apply(  # type: ignore[no-untyped-call]
-            rate, lambda: (torch.stack(states), None, trace.stats), solve_back, {}, problem.y0, times, *found.params
+            derivative, run, solve_back, {}, problem.y0, times, *found.params
         )
         outputs |= {index: ys[n] for n, index in enumerate(reached) if index in outputs}
         return problem.solution(trace, list(outputs.values()), ys[-1], self.name)
@@ -148,7 +156,7 @@ class ContinuousSolve(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        f: Rate,
+        derivative: Callable[[], Derivative],
         run: Callable[[], tuple[Tensor, Tensor | None, Stats]],
         solve_back: Callable[[AdjointRate, tuple[Tensor, ...], Tensor, dict[str, Any]], tuple[Tensor, ...]],
         options: dict[str, Any],
@@ -160,7 +168,8 @@ class ContinuousSolve(torch.autograd.Function):
 
         Args:
             ctx: Autograd's.
-            f: The right-hand side.
+            derivative: Gives, when the backward pass begins, the right-hand side and its derivative with respect to the
+                state and ``params``.
             run: Gives the states at all times, the event's time or ``None``, and the cost.
             solve_back: Solves the adjoint ODE from the first to the second of two times, with the options.
             options: Handed to ``solve_back`` as they are when the backward pass begins.
@@ -170,7 +179,7 @@ class ContinuousSolve(torch.autograd.Function):
         """
         ys, event_time, stats = run()
         prepare(ctx, y0)
-        ctx.f, ctx.solve_back, ctx.adjoint_options, ctx.stats = f, solve_back, options, stats
+        ctx.derivative, ctx.solve_back, ctx.adjoint_options, ctx.stats = derivative, solve_back, options, stats
         ctx.has_event = event_time is not None
         at = times if event_time is None else torch.stack([times[0], event_time.to(times)])
         ctx.save_for_backward(ys, at, y0, times, *params)
@@ -183,7 +192,7 @@ class ContinuousSolve(torch.autograd.Function):
         ys, at, _, times, *params = ctx.saved_tensors
         needs_time = ctx.needs_input_grad[5]
         cotangent = cotangents[-1]
-        rate = AdjointRate(ctx.f, params)
+        rate = AdjointRate(ctx.derivative())
         at_times = torch.zeros_like(at)
         zeros = (carried(torch.zeros_like(p), ys.dtype) for p in params)
         adjoint = (ys.new_zeros(()), ys[-1], cotangent[-1], *zeros)
@@ -243,27 +252,37 @@ def given_back(part: Tensor, p: Tensor) -> Tensor:
     return (part if p.is_complex() else part.real).to(p.dtype)
 
 
-class AdjointRate:
+class AdjointRate(OnPacked):
     """The right-hand side of the adjoint ODE, on the tuple (0, y, cotangent of y, *cotangents of the parameters).
 
     The first component is where torchdiffeq keeps a cotangent of time; norms written for it expect one.
     """
 
-    def __init__(self, f: Rate, params: Sequence[Tensor]) -> None:
-        self.f, self.params = f, tuple(params)
+    def __init__(self, derivative: Derivative) -> None:
+        self.derivative = derivative
         self.calls = 0
 
     def __call__(self, t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         self.calls += 1
-        derivative = AutogradDerivative(self.f, self.params, again=True)
-        slope = derivative.evaluate(t, state[1])
-        at_state, _ = derivative.pull(slope, -state[2])
+        slope = self.derivative.evaluate(t, state[1])
+        at_state, _ = self.derivative.pull(slope, -state[2])
         if at_state is None:
             at_state = torch.zeros_like(slope)
-        at_params = (carried(gradient, slope.dtype) for gradient in derivative.take_gradients())
+        at_params = (carried(gradient, slope.dtype) for gradient in self.derivative.take_gradients())
         return (torch.zeros_like(state[0]), slope, at_state, *at_params)
+
+    def on_packed(self, sizes: Sequence[int]) -> Rate | None:
+        rate = self.derivative.adjoint(sizes)
+        if rate is None:
+            return None
+
+        def counted(t: Tensor, state: Tensor) -> Tensor:
+            self.calls += 1
+            return rate(t, state)
+
+        return counted
 
     def along(self, t: Tensor, y: Tensor, cotangent: Tensor) -> Tensor:
         """The gradient for moving the time of a state along with the solution."""
         self.calls += 1
-        return dot(self.f(t.to(y.real.dtype), y), cotangent)
+        return dot(self.derivative.rate(t.to(y.real.dtype), y), cotangent)

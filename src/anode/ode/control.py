@@ -64,16 +64,18 @@ class Controller(ABC):
 
 @dataclass(frozen=True)
 class PID(Controller):
-    r"""A step-size controller that remembers up to two earlier errors.
+    """A step-size controller that remembers up to two earlier errors.
 
-    With :math:`r_n` the error ratio of step n and k the order of the method, the step after an accepted one is larger
-    by the factor
+    With r(n) the error ratio of step n and k the order of the method, the step after an accepted one is larger by the
+    factor ``safety * r(n)**(-(p + i + d) / k) * r(n - 1)**((p + 2 * d) / k) * r(n - 2)**(-d / k)``, limited to the
+    range from 1 to ``max_factor``. After a rejection the factor is ``safety * r(n)**(-(p + i + d) / k)``, at least
+    ``min_factor``: remembered errors say nothing about a step that failed.
 
-    .. math:: 0.9\; r_n^{-(p + i + d)/k}\; r_{n-1}^{(p + 2d)/k}\; r_{n-2}^{-d/k}
-
-    limited to the range from 1 to ``max_factor``. After a rejection the factor is :math:`0.9\; r_n^{-(p + i + d)/k}`,
-    at least ``min_factor``: remembered errors say nothing about a step that failed. The default, i = 1, is the
-    integral controller, which decides as torchdiffeq does.
+    Attributes:
+        p, i, d: The proportional, integral and differential coefficients. The default, i = 1, is the integral
+            controller, which decides as torchdiffeq does.
+        safety: A factor below 1 that makes rejections rarer.
+        min_factor, max_factor: How much a step may shrink or grow.
 
     References:
         Soderlind, *Digital filters in adaptive time-stepping*, ACM TOMS 29 (2003); Hairer and Wanner, section IV.2.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import saved_tensors_hooks
 
 from anode.ode.field import Rate
 
@@ -28,7 +28,9 @@ class Dependencies:
     saved: int | None = None
 
 
-def captured_tensors(f: Rate, t: Tensor, y: Tensor, known: Sequence[Tensor]) -> tuple[list[Tensor], bool, Tensor, int]:
+def captured_tensors(
+    f: Rate, t: Tensor, y: Tensor, known: Sequence[Tensor]
+) -> tuple[list[Tensor], bool, Tensor, int | None]:
     """Find what f depends on besides its arguments, from the graph that autograd records of one evaluation.
 
     Args:
@@ -39,21 +41,44 @@ def captured_tensors(f: Rate, t: Tensor, y: Tensor, known: Sequence[Tensor]) -> 
     Returns:
         The leaves (parameters, mostly) that are not among ``known``, and whether f also uses results computed from
         something that needs a gradient, which cannot be named from the outside; the value of f; and how many bytes
-        autograd has kept to differentiate it.
+        autograd has kept to differentiate it, ``None`` if it does not tell.
     """
-    kept: dict[int, int] = {}
-
-    def keep(x: Tensor) -> Tensor:
-        if not x.is_leaf or not x.requires_grad:  # parameters are there anyway
-            kept[id(x.untyped_storage())] = x.untyped_storage().nbytes()
-        return x
-
-    with torch.enable_grad(), saved_tensors_hooks(keep, lambda x: x):
+    with torch.enable_grad():
         birth = torch.ones((), requires_grad=True).clone().grad_fn._sequence_nr()  # type: ignore[union-attr]
         y = y.view_as(y)  # so that f's own use of this very tensor, if any, is told from its use of the argument
         slope = f(t, y)
     leaves, computed = dependencies(slope, [t, y, *known], birth)
-    return leaves, computed, slope, sum(kept.values())
+    return leaves, computed, slope, _bytes_kept(slope, birth)
+
+
+def _bytes_kept(slope: Tensor, birth: int) -> int | None:
+    """How many bytes autograd keeps of what was computed after ``birth``; ``None`` if this torch does not tell.
+
+    Hooks for saved tensors would tell too, but torch.func refuses to work under them.
+    """
+    kept: dict[int, int] = {}
+    visited, todo = set(), [slope.grad_fn]
+    while todo:
+        node: Any = todo.pop()
+        if node is None or node in visited or type(node) is _LeafNode or node._sequence_nr() < birth:
+            continue
+        visited.add(node)
+        todo.extend(parent for parent, _ in node.next_functions)
+        for name in _saved_names(node.__class__):
+            found = getattr(node, name)
+            for saved in found if isinstance(found, tuple) else (found,):
+                x = getattr(saved, "data", slope)  # what a hook inside f has packed may be anything
+                if x is slope:
+                    return None
+                if isinstance(x, Tensor) and not (x.is_leaf and x.requires_grad):  # parameters are there anyway
+                    kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+    return sum(kept.values())
+
+
+@lru_cache(maxsize=256)
+def _saved_names(node: type) -> tuple[str, ...]:
+    """The attributes by which a node of autograd's graph shows what it has saved."""
+    return tuple(name for name in dir(node) if name.startswith("_raw_saved_"))
 
 
 def refuse_others(f: Rate, params: Sequence[Tensor]) -> Rate:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from anode.ode.control import Number
 from anode.ode.field import Derivative
-from anode.ode.gradient import Gradient, dot, is_last_pass, only_once, plain_sum, prepare
+from anode.ode.gradient import Gradient, dot, is_last_pass, only_once, plain_sum, prepare, recorded_gradients
 from anode.ode.integrate import Step, Trace, combine, dense_slope_weights, dense_weights, stand_in, weighted_sum
 from anode.ode.plan import Emission, Plan, to_broadcast
 from anode.ode.solution import Solution, Stats, Status
@@ -45,7 +45,7 @@ class Discrete(Gradient):
         if problem.dense or in_functorch():
             return Stored().solve(problem)
         found = problem.dependencies()
-        if found.computed:
+        if found.computed and problem.compiled is None:
             return Stored().solve(problem)
         if not problem.is_differentiated(found):
             return problem.unrecorded()
@@ -59,10 +59,18 @@ class Discrete(Gradient):
             rate = derivative.evaluate if kept else derivative.rate
             return problem.integrate(y0, rate=rate, slope=slope, keep_steps=True, keep_slopes=kept)
 
-        *outputs, last = DiscreteSolve.apply(  # type: ignore[no-untyped-call]
-            run, derivative, problem.plan, report, problem.y0, problem.times, *derivative.parameters
+        function = DiscreteSolveTwice if self.twice else DiscreteSolve
+        *outputs, last = function.apply(  # type: ignore[no-untyped-call]
+            run, derivative, problem, report, problem.y0, problem.times, *derivative.parameters
         )
         return problem.solution(report[0], outputs, last, self.name)
+
+
+class DiscreteTwice(Discrete):
+    """What takes the place of :class:`Stored` where f is compiled: the same gradient, without the memory."""
+
+    twice = True
+    name = "stored"
 
 
 class DiscreteSolve(torch.autograd.Function):
@@ -73,7 +81,7 @@ class DiscreteSolve(torch.autograd.Function):
         ctx: Any,
         run: Callable[[Tensor], Trace],
         derivative: Derivative,
-        plan: Plan,
+        problem: Problem,
         report: list[Trace],
         y0: Tensor,
         times: Tensor | None,
@@ -88,7 +96,7 @@ class DiscreteSolve(torch.autograd.Function):
         prepare(ctx, y0)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(y0, times, *params)  # so that autograd notices if they are changed in between
-        ctx.plan, ctx.derivative, ctx.steps, ctx.stats = plan, derivative, trace.steps, trace.stats
+        ctx.problem, ctx.derivative, ctx.steps, ctx.stats = problem, derivative, trace.steps, trace.stats
         ctx.status = trace.status
         return (*trace.outputs, trace.y.clone())
 
@@ -97,7 +105,7 @@ class DiscreteSolve(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
         """Gradients for y0, the times and the parameters."""
         y0, times, *_ = ctx.saved_tensors
-        plan, derivative = ctx.plan, ctx.derivative
+        plan, derivative = ctx.problem.plan, ctx.derivative
         cotangents = tuple(None if g is None else _laid_out(g, y0) for g in cotangents)
         wanted = dict(zip(plan.wanted, cotangents[:-1], strict=True))
         sweep = Sweep(plan.tableau, derivative, None if times is None else torch.zeros_like(times), ctx.stats)
@@ -111,8 +119,29 @@ class DiscreteSolve(torch.autograd.Function):
             at_start.append(adjoint)
         at_y0 = plain_sum(at_start) if at_start else None
         if is_last_pass():
-            ctx.steps = ctx.derivative = None  # what is kept of the solve need not wait for the output to go
+            ctx.steps = ctx.derivative = ctx.problem = (
+                None  # what is kept of the solve need not wait for the output to go
+            )
         return (None, None, None, None, at_y0, sweep.times, *derivative.take_gradients())
+
+
+class DiscreteSolveTwice(DiscreteSolve):
+    """The same, with a gradient that can be differentiated again: then the solve is repeated under autograd."""
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
+        """Gradients for y0, the times and the parameters."""
+        if not torch.is_grad_enabled():
+            return DiscreteSolve.backward(ctx, *cotangents)
+        problem = ctx.problem
+        y0, times, *params = ctx.saved_tensors
+
+        def solve(y0: Tensor, times: Tensor | None) -> list[Tensor]:
+            plan = replace(problem.plan, moving_times=times)
+            trace = replace(problem, y0=y0, times=times, plan=plan, engine="torch").integrate(y0)
+            return [*trace.outputs, trace.y]
+
+        return (None, None, None, None, *recorded_gradients(solve, [y0, times], params, cotangents))
 
 
 class Sweep:

@@ -32,6 +32,11 @@ class Derivative(ABC):
         """The same by the compiled engine, if it has it for such states as y."""
         return self
 
+    def wanted(self, params: Sequence[Tensor], time: bool) -> Derivative | None:
+        """The same for these parameters, and for time if that is asked for; ``None`` if there is no such."""
+        same = {id(p) for p in self.parameters if p.requires_grad} == {id(p) for p in params}
+        return self if same and not time else None
+
     @abstractmethod
     def rate(self, t: Tensor, y: Tensor) -> Tensor:
         """f(t, y) and nothing else."""
@@ -47,6 +52,13 @@ class Derivative(ABC):
     @abstractmethod
     def take_gradients(self) -> Sequence[Tensor]:
         """The sums over all that was pulled since the last call, one for each of ``parameters``."""
+
+    def adjoint(self, sizes: Sequence[int]) -> Rate | None:
+        """The rate of change of (0, y, cotangent of y, *cotangents of ``parameters``), which are laid side by side.
+
+        ``sizes`` are how many numbers each has. ``None`` if it has to be put together from the other methods.
+        """
+        return None
 
     def steps_to_keep(self, y: Tensor, stages: int) -> int:
         """How many steps' evaluations take so little memory that they are better kept than made again."""

@@ -115,6 +115,47 @@ def not_twice(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[A
     return once
 
 
+class Gate(torch.autograd.Function):
+    """The identity, which lets gradients pass once it is open."""
+
+    @staticmethod
+    def forward(ctx: Any, opened: list[bool], x: Tensor) -> Tensor:
+        """``opened`` is empty as long as it is closed."""
+        ctx.opened = opened
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[None, Tensor | None]:
+        """The same cotangent, or none."""
+        return None, cotangent if ctx.opened else None
+
+
+def recorded_gradients(
+    solve: Callable[..., Sequence[Tensor]],
+    starts: Sequence[Tensor | None],
+    tensors: Sequence[Tensor],
+    cotangents: Sequence[Tensor | None],
+) -> list[Tensor | None]:
+    """The gradients of a solve that autograd records, to be differentiated again.
+
+    Args:
+        solve: Solves from ``starts``.
+        starts: What it is given. Each may itself have been computed from the tensors, which is not to count here.
+        tensors: What it depends on besides.
+        cotangents: Of what it returns.
+    """
+    opened: list[bool] = []
+    given = [None if x is None else Gate.apply(opened, x) for x in starts]  # type: ignore[no-untyped-call]
+    pairs = [(y, g) for y, g in zip(solve(*given), cotangents, strict=True) if g is not None and y.requires_grad]
+    wanted = [x for x in (*given, *tensors) if x is not None and x.requires_grad]
+    found = torch.autograd.grad(
+        [y for y, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True
+    )
+    opened.append(True)
+    by_tensor = dict(zip(map(id, wanted), found, strict=True))
+    return [by_tensor.get(id(x)) for x in (*given, *tensors)]
+
+
 def is_last_pass() -> bool:
     """Whether the graph that is walked back over is freed on the way; a second pass is then refused by autograd."""
     keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # from torch 2.5 on

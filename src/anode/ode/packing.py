@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,14 @@ from torch import Tensor
 from anode.checks import describe, uncallable
 from anode.ode.control import Norm, largest_rms, rms
 from anode.ode.solution import State
+
+
+class OnPacked(ABC):
+    """A right-hand side of tuples that may know how to compute on packed states."""
+
+    @abstractmethod
+    def on_packed(self, sizes: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor] | None:
+        """Return the right-hand side on tuples of such sizes, laid side by side; ``None`` if it takes tuples only."""
 
 
 class Packing:
@@ -71,6 +80,8 @@ class Packing:
 
     def rate(self, f: Callable[[Tensor, Any], Any]) -> Callable[[Tensor, Tensor], Tensor]:
         """Return f on packed states, with its result checked."""
+        if isinstance(f, OnPacked) and not self.groups and (packed := f.on_packed(self.sizes)) is not None:
+            return packed
         slope_of, unpack, is_tuple = self.slope_of(), self.unpack, self.is_tuple
 
         def evaluate(t: Tensor, y: Tensor) -> Tensor:

@@ -50,6 +50,9 @@ class Problem:
         params: The tensors whose gradients are wanted; ``None`` to find them.
         obstacle: Why the compiled engine does not solve it.
         slope: f at the start, if it has been evaluated there.
+        compiled: The derivative of f by the compiled engine, if it has one.
+        loop: The loop over steps by the compiled engine, from a state and f there if that was evaluated, if it has one.
+            Nothing is recorded.
     """
 
     f: Callable[[Tensor, Any], Any]
@@ -67,6 +70,8 @@ class Problem:
     def __post_init__(self) -> None:
         self.obstacle = NOT_ASKED
         self.slope: Tensor | None = None
+        self.compiled: Derivative | None = None
+        self.loop: Callable[[Tensor, Tensor | None], Trace] | None = None
         self._found: Dependencies | None = None
         self.rate = self.packing.rate(self.f)
         if isinstance(self.f, Field) and not self.packing.is_tuple:
@@ -111,8 +116,11 @@ class Problem:
     def _find_dependencies(self) -> Dependencies:
         if self.params is not None:
             return Dependencies(tuple(p for p in self.params if p.requires_grad))
-        if self.own_derivative is not None:
-            return Dependencies(tuple(p for p in self.own_derivative.parameters if p.requires_grad))
+        if (own := self.best_derivative) is not None:
+            params = tuple(p for p in own.parameters if p.requires_grad)
+            others = [p for p in params if p.grad_fn is not None] if self.compiled is not None else []
+            mine = {id(p) for p in self.module_parameters} if others else set()
+            return Dependencies(params, computed=any(id(p) not in mine for p in others))
         known = self.module_parameters
         leaves, computed, self.slope, saved = captured_tensors(self.rate, self.now, self.y0, known)
         params = tuple(p for p in (*known, *leaves) if p.requires_grad)
@@ -120,36 +128,44 @@ class Problem:
 
     def refuse_others(self, params: Sequence[Tensor]) -> None:
         """Let f fail where it comes to depend on a tensor that is not among these."""
-        if self.params is None and self.own_derivative is None:
+        if self.params is None and self.best_derivative is None:
             self.rate = refuse_others(self.rate, params)
 
     def is_differentiated(self, found: Dependencies) -> bool:
         """Whether there is anything to differentiate for."""
         return bool(found.params) or found.computed or self.y0.requires_grad or self.times is not None
 
-    def integrate(self, y0: Tensor, *, rate: Rate | None = None, **keep: Any) -> Trace:
+    def integrate(
+        self, y0: Tensor, *, rate: Rate | None = None, slope: Tensor | None = None, dense: bool = False, **keep: Any
+    ) -> Trace:
         """The solve itself."""
+        if self.loop is not None and rate is None and not (dense or keep or torch.is_grad_enabled()):
+            return self.loop(y0, slope)
         event = None
         if self.event is not None:
             fn, unpack = self.event, self.packing.unpack
             tol = float(torch.as_tensor(self.plan.atol).min())
             event = Event(lambda t, y: fn(t, unpack(y)), tol, clock_for(self.plan).now(), y0)
         if rate is None:
-            rate = self.rate
-            if self.own_derivative is not None and not (torch.is_grad_enabled() or self.is_traced):
-                rate = self.own_derivative.rate
-        return Integration(rate, y0, self.plan, event=event, watch=self.watch, **keep).run()
+            rate, own = self.rate, self.best_derivative
+            if own is not None and not (torch.is_grad_enabled() or self.is_traced):
+                rate = own.rate
+        how = {"slope": slope, "dense": dense, **keep}
+        return Integration(rate, y0, self.plan, event=event, watch=self.watch, **how).run()
 
     def derivative(self, params: tuple[Tensor, ...]) -> Derivative:
         """The derivative that f brings, if it is the one that is wanted; otherwise autograd's."""
-        own = self.own_derivative
-        if own is not None and self.times is None:
-            wanted = {id(p) for p in params}
-            if {id(p) for p in own.parameters if p.requires_grad} == wanted:
-                return own
+        own = None if self.best_derivative is None else self.best_derivative.wanted(params, self.times is not None)
+        if own is not None:
+            return own
         module = self.f if isinstance(self.f, nn.Module) else None
         saved = None if self._found is None else self._found.saved
         return AutogradDerivative(self.rate, params, time=self.times is not None, module=module, saved=saved)
+
+    @property
+    def best_derivative(self) -> Derivative | None:
+        """A derivative that is faster than autograd's, if there is one."""
+        return self.own_derivative if self.compiled is None else self.compiled
 
     @cached_property
     def own_derivative(self) -> Derivative | None:
@@ -188,7 +204,7 @@ class Problem:
             status=trace.status,
             stats=trace.stats,
             gradient=gradient,
-            engine=Engine(self.obstacle) if self.obstacle else NATIVE,
+            engine=Engine(self.obstacle, self.compiled is not None) if self.obstacle else NATIVE,
             interpolant=None if interpolant is None else lambda t: unpack(interpolant(t)),
             note=self.note(trace),
         )

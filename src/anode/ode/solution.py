@@ -60,8 +60,9 @@ class SolveError(RuntimeError, AssertionError):
     It is also an ``AssertionError`` because that is what torchdiffeq raises, so that code which catches it goes on
     working after a change of import.
 
-    Attributes:
-        solution: What was solved before the failure.
+    Args:
+        message: What happened, and what to do about it.
+        solution: What was solved before the failure; also an attribute.
     """
 
     def __init__(self, message: str, solution: Solution) -> None:
@@ -104,10 +105,12 @@ class Engine:
     """Who did the work.
 
     Attributes:
-        obstacle: Why the compiled engine could not take over; empty if it did.
+        obstacle: Why the compiled engine could not take over the whole solve; empty if it did.
+        compiled: Whether, in spite of the obstacle, compiled code evaluated f.
     """
 
     obstacle: str = ""
+    compiled: bool = False
 
     @property
     def name(self) -> str:
@@ -115,7 +118,9 @@ class Engine:
         return "torch" if self.obstacle else "native"
 
     def __str__(self) -> str:
-        return f"torch ({self.obstacle})" if self.obstacle else "native"
+        if not self.obstacle:
+            return "native"
+        return f"torch ({self.obstacle}{'; f is compiled' if self.compiled else ''})"
 
 
 @dataclass(repr=False)
@@ -131,6 +136,7 @@ class Solution:
         stats: A :class:`Stats`.
         gradient: How this solve is differentiated: ``"discrete"``, ``"stored"``, ``"continuous"`` or ``"none"``.
         engine: Who did the work: :class:`Engine`. Print it to see why the compiled engine did not.
+        interpolant: What calling the solution evaluates; ``None`` without ``dense=True``.
         note: What happened, and what to do about it, if more is known of a failure than its status says; else empty.
     """
 

@@ -22,6 +22,8 @@ class Stored(Gradient):
     twice = True
 
     def solve(self, problem: Problem) -> Solution:
+        if problem.compiled is not None:  # and not recorded, see anode.engine.dispatch
+            return problem.unrecorded()
         if problem.times is not None and torch.is_grad_enabled():
             problem.plan = replace(problem.plan, moving_times=problem.times)
         trace = problem.integrate(problem.y0, slope=problem.slope, dense=problem.dense)

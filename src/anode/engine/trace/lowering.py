@@ -21,7 +21,7 @@ from anode.engine.trace.pullbacks import PULLBACKS
 from anode.engine.trace.quantity import Quantity
 from anode.engine.trace.record import Event, Recording, Ref, Untraceable, mapped
 from anode.engine.trace.reductions import REDUCTIONS
-from anode.engine.trace.replay import Captured, Derived, needed
+from anode.engine.trace.replay import Captured, Derived, Shared, needed
 from anode.engine.trace.shadow import Layout, Order, Shadow
 
 HANDLERS = {**OPERATIONS, **ACTIVATIONS, **FUNCTIONS, **REDUCTIONS, **PRODUCTS, **PULLBACKS}
@@ -78,10 +78,14 @@ class Lowering:
         """What the program's tensors are."""
         tensors = tuple(x for x in self.program if isinstance(x, Tensor))
         places = tuple(i for i, x in enumerate(self.program) if not isinstance(x, Tensor))
+        outside = (storage for storage in self.recording.storages if storage.origin == "outside")
+        groups = ((*storage.seen.values(), *storage.twins) for storage in outside)
+        shared = tuple(Shared(group) for group in groups if len(group) > 1)
         if not places:
-            return Captured(tensors, None, (), tuple(self.baked))
+            return Captured(tensors, None, (), tuple(self.baked), shared)
         recipe = self.dependence.recipe(tuple(x for x in self.program if not isinstance(x, Tensor)))
-        return Captured(tensors, Derived(recipe, places), tuple(x for _, x in recipe.sources), tuple(self.baked))
+        sources = tuple(x for _, x in recipe.sources)
+        return Captured(tensors, Derived(recipe, places), sources, tuple(self.baked), shared)
 
     def _place_inputs(self) -> None:
         *states, time = self.recording.inputs

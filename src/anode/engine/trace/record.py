@@ -116,14 +116,18 @@ class Storage:
         identity: Address of torch's storage object.
         length: How many elements it has.
         moves: Whether its values depend on the state or time.
+        follows: Whether its values depend on existing tensors of floating point numbers, such as parameters.
         seen: The tensors in it that were handed to operations before f wrote them, in the order in which they came.
+        twins: Further tensors, which show what one of these does or what f has made of one.
     """
 
     origin: str
     identity: int
     length: int
     moves: bool
+    follows: bool
     seen: dict[Ref, Tensor] = field(default_factory=dict)
+    twins: list[Tensor] = field(default_factory=list)
 
 
 class Recorder(TorchDispatchMode):
@@ -157,14 +161,15 @@ class Recorder(TorchDispatchMode):
         if number is None:
             number = self._numbers[storage._cdata] = len(self.storages)
             length = storage.nbytes() // x.element_size()
-            self.storages.append(Storage(origin, storage._cdata, length, moves=origin == "input"))
+            follows = origin == "outside" and x.is_floating_point()
+            self.storages.append(Storage(origin, storage._cdata, length, origin == "input", follows))
             self.alive.append(x)
         ref = Ref(number, tuple(x.shape), x.stride(), int(x.storage_offset()), x.dtype)
         known = self.storages[number]
         if known.origin == "outside" and origin == "made":
             self._views.add(ref)
-        elif known.origin == "outside" and ref not in self._views:
-            known.seen.setdefault(ref, x)
+        elif known.origin == "outside" and (ref in self._views or known.seen.setdefault(ref, x) is not x):
+            known.twins.append(x)
         return ref
 
     def refuse(self, why: str) -> None:
@@ -186,7 +191,7 @@ class Recorder(TorchDispatchMode):
         refs = mapped((args, list(kwargs.values())), Tensor, lambda x: self.ref(x, fresh))
         named = tuple(refs[0]), dict(zip(kwargs, refs[1], strict=True))
         reads = () if name in SHAPE_ONLY else tuple(x for x in leaves(refs) if isinstance(x, Ref))
-        if name in READS_VALUES and any(self.storages[x.storage].origin != "made" or self._moves(x) for x in reads):
+        if name in READS_VALUES and any(self._changes(x) for x in reads):
             self.refuse(f"f reads values into Python ({_label(func)})")
         if name == "index" and any(x.dtype == torch.bool and self._moves(x) for x in reads):
             self.refuse(
@@ -210,6 +215,11 @@ class Recorder(TorchDispatchMode):
     def _moves(self, x: Ref) -> bool:
         return self.storages[x.storage].moves
 
+    def _changes(self, x: Ref) -> bool:
+        """Whether a tensor may have other values in another call, or in another solve."""
+        storage = self.storages[x.storage]
+        return storage.origin != "made" or storage.moves or storage.follows
+
     def _targets(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Ref, ...]:
         """Which existing tensors an operation writes to; refuse if f does not own them."""
         statistics = ("running_mean", "running_var") if operation_name(func) == "native_batch_norm" and args[5] else ()
@@ -228,9 +238,10 @@ class Recorder(TorchDispatchMode):
         return tuple(targets)
 
     def _add(self, func: Any, named: Any, reads: Any, outs: Any, writes: tuple[Ref, ...], result: Any) -> None:
-        moves = any(self._moves(x) for x in reads)
+        moves, follows = any(self._moves(x) for x in reads), any(self.storages[x.storage].follows for x in reads)
         for x in writes:
             self.storages[x.storage].moves |= moves
+            self.storages[x.storage].follows |= follows
         values = None
         if writes and not moves:
             tensors = [x for x in leaves(result) if isinstance(x, Tensor)]

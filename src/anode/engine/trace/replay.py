@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,6 +110,29 @@ class Derived:
         return tuple(result)
 
 
+class Shared:
+    """Tensors that share memory, so that a program may read one of them where f reads another.
+
+    What f makes of them in its call is gone after it. If more than one is left, none may go elsewhere.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._tensors = [(weakref.ref(x), _place(x)) for x in tensors]
+
+    def alive(self) -> list[tuple[Tensor, Any]]:
+        """Those that are left, if there are several, and where in memory they were."""
+        left = [(x, place) for each, place in self._tensors if (x := each()) is not None]
+        return left if len({id(x) for x, _ in left}) > 1 else []
+
+    def holds(self) -> bool:
+        """Whether they still share memory."""
+        return all(_place(x) == place for x, place in self.alive())
+
+
+def _place(x: Tensor) -> Any:
+    return x.untyped_storage()._cdata, x.storage_offset(), x.stride()
+
+
 @dataclass(frozen=True)
 class Captured:
     """The tensors of a program.
@@ -118,9 +142,11 @@ class Captured:
         derived: Tensors that are computed from existing ones.
         sources: Existing tensors that those are computed from.
         baked: Existing integer and boolean tensors whose values are part of the program, with these values.
+        shared: Tensors that share memory.
     """
 
     tensors: tuple[Tensor, ...]
     derived: Derived | None
     sources: tuple[Tensor, ...]
     baked: tuple[tuple[Tensor, Tensor], ...]
+    shared: tuple[Shared, ...]

@@ -16,7 +16,7 @@ from anode.engine.trace.calls import CIRCUMSTANCES, SIZES, Calls, elsewhere
 from anode.engine.trace.compare import Collision, compare
 from anode.engine.trace.lowering import Lowering
 from anode.engine.trace.record import Recording, Untraceable, record
-from anode.engine.trace.replay import Derived
+from anode.engine.trace.replay import Derived, Shared
 from anode.engine.trace.verify import passes_gradients
 from anode.ode.tools import in_functorch
 
@@ -60,6 +60,7 @@ class Traced:
         derived: The tensors among the program's that f computes from existing ones alone; ``None`` if there are none.
         sources: The existing tensors that those are computed from.
         baked: Existing integer and boolean tensors whose values are part of the program, with these values.
+        shared: Existing tensors that share memory.
         slope: The ids of the derivative, flat, in the order of the state's features.
         passes_gradients: Whether gradients of f are those of its values. If f stops gradients, with `detach` or
             ``no_grad``, the program's gradients are others than autograd's.
@@ -70,6 +71,7 @@ class Traced:
     derived: Derived | None
     sources: tuple[Tensor, ...]
     baked: tuple[tuple[Tensor, Tensor], ...]
+    shared: tuple[Shared, ...]
     slope: Rows
     passes_gradients: bool
     numbers: Numbers | None = None
@@ -78,8 +80,16 @@ class Traced:
         """All tensors of the program, in the builder's order. Autograd follows how derived ones are computed."""
         return self.tensors if self.derived is None else self.derived.filled(self.tensors)
 
+    def fixed(self) -> Iterator[Tensor]:
+        """The tensors whose place no other can take."""
+        yield from self.sources
+        yield from (x for x, _ in self.baked)
+        yield from (x for group in self.shared for x, _ in group.alive())
+
     def is_current(self) -> bool:
-        """Whether no tensor has changed whose values are part of the program."""
+        """Whether no tensor has changed whose values are part of the program, or moved away from one that it shows."""
+        if not all(group.holds() for group in self.shared):
+            return False
         return all(torch.equal(x, values) for x, values in self.baked)  # versions do not tell of x.data or x.numpy()
 
 
@@ -112,7 +122,7 @@ def trace(
     slope = lowering.run()
     captured = lowering.captured()
     numbers = Numbers(recording.calls, recording.batch) if recording.batch and recording.calls.asked & SIZES else None
-    return Traced(captured.tensors, captured.derived, captured.sources, captured.baked, slope, passes, numbers)
+    return Traced(**vars(captured), slope=slope, passes_gradients=passes, numbers=numbers)
 
 
 def _check_circumstances(f: Callable[..., Any], recording: Recording, is_tuple: bool) -> None:

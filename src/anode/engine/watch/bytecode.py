@@ -11,6 +11,9 @@ from types import CodeType
 Path = tuple[str, ...]
 """A variable and the attributes that follow it: ``("self", "stats")`` for ``self.stats``."""
 
+MATCH_ARGS = "__match_args__"
+"""Where a class has the names of the attributes that ``case Class(a, b)`` reads."""
+
 
 @dataclass(frozen=True)
 class Store:
@@ -71,7 +74,7 @@ def summarize(code: CodeType) -> Summary:
             str(step.argval)
             for i, step in enumerate(steps)
             if i not in counted and step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR")
-        ),
+        ).union(MATCH_ARGS for step in steps if step.opname == "MATCH_CLASS"),
         outer=frozenset(
             step.argval
             for step in steps

@@ -94,10 +94,15 @@ class Guard:
 
     Every method that adds something to watch takes its present value as the expected one. The guard keeps what it
     watches alive, so that no other object can take its place unnoticed.
+
+    Attributes:
+        tensors: All tensors found. Their values may change, and so may their shapes, which the guard does not notice.
     """
 
     def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
         self._never = False
+        self._fixed: list[tuple[Any, Tensor]] = []  # tensors in places where none can take another's, and the places
         self._arrays: list[tuple[np.ndarray[Any, Any], tuple[Any, ...]]] = []
         self._objects: list[Any] = []
         self._attributes: tuple[list[Any], list[str]] = ([], [])
@@ -171,6 +176,11 @@ class Guard:
         self._sized.append(container)
         self._add(self._lengths, len(container), container, None)
 
+    def fix(self, owner: Any, value: Any) -> None:
+        """Take note of a value that is no attribute or variable, where a tensor cannot take another's place."""
+        if isinstance(value, Tensor):
+            self._fixed.append((owner, value))
+
     def watch_array(self, array: np.ndarray[Any, Any]) -> None:
         """Watch the values of a NumPy array."""
         self._arrays.append((array, _contents(array)))
@@ -213,13 +223,28 @@ class Guard:
         cells = [(i, self._read.expected[i], cell.cell_contents) for i, cell in self._cells.items()]
         pairs = [*((slot.first, now) for slot, _, now in slots), *((self._first[i], now) for i, _, now in cells)]
         tensors = [(first, now) for first, now in pairs if isinstance(first, Tensor) and isinstance(now, Tensor)]
-        if self._never or not all(can_swap(first, now, found) for first, now in tensors):
+        if self._never or not all(can_swap(first, now, found) for first, now in (*tensors, *self._stays())):
             return None
         self._expect([(slot, now) for slot, _, now in slots], [(i, now) for i, _, now in cells])
         if self.holds():
             return found
         self._expect([(slot, then) for slot, then, _ in slots], [(i, then) for i, then, _ in cells])
         return None
+
+    def _stays(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return ((x, x) for _, x in self._fixed)
+
+    def has_elsewhere(self, tensors: Collection[int], places: Collection[int]) -> bool:
+        """Whether one of some tensors is also in other places than some variables and containers.
+
+        Args:
+            tensors: The ids of the tensors.
+            places: The ids of the variables and containers.
+        """
+        cells = ((cell, self._read.expected[i]) for i, cell in self._cells.items())
+        slots = ((slot, slot.expected) for slot in self._slots.values())
+        held = chain(cells, slots, self._fixed)
+        return any(id(x) in tensors and id(owner) not in places for owner, x in held)
 
     def _expect(self, slots: list[tuple[_Slot, Any]], cells: list[tuple[int, Any]]) -> None:
         """Expect other tensors where tensors were at first."""

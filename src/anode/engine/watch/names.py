@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from anode.engine.watch.bytecode import Path, strings
+from anode.engine.watch.bytecode import MATCH_ARGS, Path, strings, summarize
 from anode.engine.watch.guard import ABSENT, Guard
 from anode.engine.watch.rules import builtin_obstacle, is_clean, use_obstacle
 
@@ -17,7 +17,7 @@ MEMORY = "_anode_memory"
 MACHINERY = frozenset({MEMORY, *nn.Module().__dict__} - {"training"})
 """Attributes of every module; those that matter are watched apart."""
 STORES = ("_parameters", "_buffers", "_modules")
-_READS_ANY_NAME = frozenset({"getattr", "hasattr", "attrgetter", "methodcaller", "__getattribute__"})
+READS_ANY_NAME = frozenset({"getattr", "hasattr", "attrgetter", "methodcaller", "__getattribute__", MATCH_ARGS})
 
 
 class UnwatchableError(Exception):
@@ -57,7 +57,7 @@ class Names:
     def _notices_misses(self, code: CodeType) -> bool:
         """Whether this is the first code that goes on if an attribute is missing, or that computes its name."""
         before = self._misses, self.any_name
-        self.any_name = self.any_name or not _READS_ANY_NAME.isdisjoint(code.co_names)
+        self.any_name = self.any_name or not READS_ANY_NAME.isdisjoint({*code.co_names, *summarize(code).loads})
         self._misses = self._misses or self.any_name or bool(code.co_exceptiontable) or code.co_name == "__getattr__"
         return before != (self._misses, self.any_name)
 
@@ -89,6 +89,7 @@ class Names:
 
     def _class(self, value: type) -> None:
         self._classes.append(value)
+        self._waiting.append(type(value))
         if not is_clean(value.__module__):
             self.guard.watch_attribute(value, "__mro__")
         self._look_up_class(value, self._names)
@@ -114,6 +115,7 @@ class Names:
         self._watched.add((id(owner), name))
         self._seen[id(owner)] = owner
         self.guard.watch_class_slot(owner, name)
+        self.guard.fix(owner, owner.__dict__.get(name))
         self._waiting.append(owner.__dict__.get(name))
 
     def _global(self, path: Path, variables: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, OrderedDict, defaultdict, deque
-from operator import attrgetter, itemgetter, methodcaller
+from operator import itemgetter
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
@@ -27,10 +27,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from anode.engine.watch.bytecode import summarize
 from anode.engine.watch.guard import SCALARS
-from anode.engine.watch.names import MACHINERY, STORES, Names, UnwatchableError
+from anode.engine.watch.names import MACHINERY, READS_ANY_NAME, STORES, Names, UnwatchableError
 from anode.engine.watch.rules import builtin_obstacle, is_clean, numpy_obstacle, use_obstacle
 from anode.ode.field import has_global_hooks
 
@@ -42,8 +43,8 @@ _PLAIN_CONTAINERS = (*_CONTAINERS, OrderedDict, defaultdict, Counter, torch.Size
 _LEAVES = (
     *SCALARS,
     *(range, slice, EllipsisType, NotImplementedType, CodeType, GenericAlias, UnionType),
-    *(MethodDescriptorType, MethodWrapperType, WrapperDescriptorType, ClassMethodDescriptorType),
-    *(GetSetDescriptorType, MemberDescriptorType, attrgetter, itemgetter, methodcaller),
+    *(MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType),
+    *(GetSetDescriptorType, MemberDescriptorType, itemgetter),
     *(torch.dtype, torch.layout, torch.memory_format, torch.Generator, np.generic, np.dtype),
 )
 _IMMUTABLE_IN_C = frozenset({"_abc._abc_data", "collections._tuplegetter", "_collections._tuplegetter"})
@@ -72,6 +73,9 @@ class Reach(Names):
         self._functions: dict[CodeType, list[FunctionType]] = {}
         if has_global_hooks():
             raise UnwatchableError("a hook is registered for all modules")
+        if parametrize._cache_enabled:
+            raise UnwatchableError("torch.nn.utils.parametrize.cached is active")
+        self.guard.watch_slot(vars(parametrize), "_cache_enabled", parametrize)
         for name in _GLOBAL_HOOKS:
             self.guard.watch_contents(getattr(nn.modules.module, name))
 
@@ -115,6 +119,10 @@ class Reach(Names):
             self._function(value)
         elif isinstance(value, BuiltinFunctionType):
             self._builtin(value)
+        elif isinstance(value, MethodWrapperType):
+            self._waiting.append(value.__self__)
+            if value.__name__ in READS_ANY_NAME:
+                raise UnwatchableError(f"f reaches {value.__name__} by another name")
         elif isinstance(value, MethodType):
             self._waiting += [value.__func__, value.__self__]
         elif isinstance(value, functools.partial):
@@ -133,6 +141,7 @@ class Reach(Names):
             self._object(value)
 
     def _tensor(self, value: Tensor) -> None:
+        self.guard.tensors.append(value)
         self.guard.watch_attribute(value, "requires_grad")
         if value.__dict__:
             self._attributes(value.__dict__, value)
@@ -178,6 +187,8 @@ class Reach(Names):
             if name in STORES:
                 self.guard.watch_slot(module.__dict__, name, module)
                 self._waiting += contents.values()
+                for each in contents.values():
+                    self.guard.fix(contents, each)
 
     def _container(self, value: Any) -> None:
         if type(value) not in _PLAIN_CONTAINERS and type(value).__dictoffset__:
@@ -188,9 +199,10 @@ class Reach(Names):
             self.guard.watch_contents(value)
         if len(value) > MOST_OBJECTS:
             raise UnwatchableError(f"f reaches a {type(value).__name__} of {len(value)} elements")
-        self._waiting += value
-        if isinstance(value, dict):
-            self._waiting += dict.values(value)
+        held = [*value, *(dict.values(value) if isinstance(value, dict) else ())]
+        self._waiting += held
+        for each in held:
+            self.guard.fix(value, each)
         if isinstance(value, defaultdict):
             self._waiting.append(value.default_factory)
 
@@ -201,6 +213,8 @@ class Reach(Names):
 
     def _builtin(self, value: BuiltinFunctionType) -> None:
         if isinstance(value.__self__, ModuleType) or value.__self__ is None:
+            if value.__name__ in READS_ANY_NAME:
+                raise UnwatchableError(f"f reaches {value.__name__} by another name")
             if obstacle := builtin_obstacle(value):
                 raise UnwatchableError(obstacle)
         else:

@@ -1,0 +1,162 @@
+"""A compiled field whose steps Python takes: one call of the engine evaluates it, another pulls a cotangent back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anode.engine import native
+from anode.engine.compiled import Compiled
+from anode.engine.watch.purity import Counter
+from anode.ode.field import BYTES_KEPT, Derivative, Rate
+from anode.ode.problem import Problem
+
+
+class CompiledDerivative(Derivative):
+    """A field and its derivative by the compiled engine.
+
+    Args:
+        problem: The solve whose packed states the field is evaluated on.
+        field: What f computes.
+        counters: What f counts, which every evaluation advances.
+        params: The tensors whose gradients are wanted; ``None`` for all that f depends on.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        field: Compiled,
+        counters: Sequence[Counter] = (),
+        params: Sequence[Tensor] | None = None,
+    ) -> None:
+        self._problem, self._field, self._counters = problem, field, counters
+        known = (*field.given, *field.sources, *field.unused)
+        self.parameters = tuple(x for x in known if x.requires_grad) if params is None else tuple(params)
+        wanted = {id(p) for p in self.parameters}
+        self._computed = [x for x in field.tensors if x.grad_fn is not None and id(x) not in wanted]
+        y, tensors = problem.y0, [native.laid_out(x) for x in field.tensors]
+        self._engine: Any = native.extension.Field(
+            is_double=y.dtype == torch.float64,
+            program=native.handle(field.program),
+            shared=field.shared,
+            members=field.members or 1,
+            rows=y.numel() // field.program.dim,
+            instructions=native.instructions,
+            parameters=[x.data_ptr() for x in tensors],
+        )
+        self._places: tuple[Tensor, Tensor] | None = None
+        if field.components:  # where the numbers of a packed state are among the rows of features, and the reverse
+            packed = torch.arange(y.numel()).reshape(y.shape)
+            places = field.joined(tuple(problem.packing.unpack(packed))).flatten()
+            self._places = places, torch.argsort(places)
+
+    def wanted(self, params: Sequence[Tensor], time: bool) -> Derivative | None:
+        if time and self._field.program.uses_time:
+            return None  # its pullback knows no cotangent of time
+        if list(map(id, params)) == list(map(id, self.parameters)):
+            return self
+        return CompiledDerivative(self._problem, self._field, self._counters, params)
+
+    def steps_to_keep(self, y: Tensor, stages: int) -> int:
+        kept = self._engine.kept_size(math.prod(self._problem.plan.groups)) * y.element_size()
+        return BYTES_KEPT // (stages * (kept + y.nbytes))
+
+    def agrees(self, t: Tensor, y: Tensor, slope: Tensor) -> bool:
+        """Whether the slope is, up to rounding, the one that f computed there. It counts as no evaluation."""
+        own = self._evaluate(t, y, None)
+        tolerance = native.AGREEMENT[y.dtype]
+        if bool((own - slope).abs().max() <= tolerance * slope.abs().max()):
+            return True
+        same = (own == slope) | (own.isnan() & slope.isnan())
+        off = (own - slope).masked_fill(same, 0.0).abs().max()
+        return bool(off <= tolerance * slope.nan_to_num(0.0, 0.0, 0.0).abs().max())
+
+    def rate(self, t: Tensor, y: Tensor) -> Tensor:
+        self.count(1)
+        return self._evaluate(t, y, None)
+
+    def evaluate(self, t: Tensor, y: Tensor) -> Tensor:
+        self.count(1)
+        times = t.numel()
+        kept = y.new_empty(self._engine.kept_size(times))
+        slope = self._evaluate(t, y, kept)
+        slope.tape = times, kept  # type: ignore[attr-defined]
+        return slope
+
+    def pull(self, slope: Tensor, cotangent: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        times, kept = slope.tape  # type: ignore[attr-defined]
+        g = self._rows(cotangent)
+        at_y = torch.empty_like(g)
+        self._engine.pull(times, kept.data_ptr(), g.data_ptr(), at_y.data_ptr(), torch.get_num_threads())
+        return self._packed(at_y, cotangent), None
+
+    def take_gradients(self) -> Sequence[Tensor]:
+        tensors = self._field.tensors
+        gradients = [x.new_zeros(x.shape) if x.requires_grad else None for x in tensors]
+        self._engine.take([0 if g is None else g.data_ptr() for g in gradients])
+        found = {id(x): g for x, g in zip(tensors, gradients, strict=True) if g is not None}
+        if self._computed:
+            self._pass_on(found)
+        return [found[id(p)] if id(p) in found else torch.zeros_like(p) for p in self.parameters]
+
+    def adjoint(self, sizes: Sequence[int]) -> Rate | None:
+        if self._places is not None or self._computed:
+            return None
+        engine, (*_, first), size = self._engine, accumulate(sizes[:3]), self._problem.y0.element_size()
+        starts = dict(zip(map(id, self.parameters), accumulate(sizes[3:], initial=first), strict=False))
+        places = [starts.get(id(x)) for x in self._field.tensors]
+        kept = self._problem.y0.new_empty(engine.kept_size(1))
+        y, at_y = size * sizes[0], size * (sizes[0] + sizes[1])
+
+        def rate(t: Tensor, state: Tensor) -> Tensor:
+            self.count(1)
+            time, cotangent, slope = t.to(state.dtype), state[first - sizes[2] : first].neg(), torch.zeros_like(state)
+            here, there, threads = state.data_ptr(), slope.data_ptr(), torch.get_num_threads()
+            engine.evaluate(time.data_ptr(), 1, here + y, there + y, kept.data_ptr(), threads)
+            engine.pull(1, kept.data_ptr(), cotangent.data_ptr(), there + at_y, threads)
+            engine.take([0 if place is None else there + size * place for place in places])
+            return slope
+
+        return rate
+
+    def _pass_on(self, found: dict[int, Tensor]) -> None:
+        """Add what reaches parameters through tensors that were computed from them."""
+        live = [p for p in self.parameters if p.requires_grad]
+        at = [found[id(x)] for x in self._computed]
+        through = torch.autograd.grad(self._computed, live, at, allow_unused=True, retain_graph=True) if live else ()
+        for p, more in zip(live, through, strict=True):
+            if more is not None:
+                found[id(p)] = found[id(p)] + more if id(p) in found else more
+
+    def count(self, evaluations: int) -> None:
+        """Advance what f counts by so many evaluations."""
+        for counter in self._counters:
+            counter.advance(evaluations)
+
+    def _evaluate(self, t: Tensor, y: Tensor, kept: Tensor | None) -> Tensor:
+        times, rows = t.to(y.dtype).contiguous(), self._rows(y)
+        slope = torch.empty_like(rows, requires_grad=False)
+        self._engine.evaluate(
+            times.data_ptr(),
+            times.numel(),
+            rows.data_ptr(),
+            slope.data_ptr(),
+            0 if kept is None else kept.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return self._packed(slope, y)
+
+    def _rows(self, packed: Tensor) -> Tensor:
+        """The features of each point side by side."""
+        if self._places is None:
+            return native.laid_out(packed)
+        return packed.detach().reshape(-1).index_select(0, self._places[0])
+
+    def _packed(self, rows: Tensor, like: Tensor) -> Tensor:
+        """Rows of features as the state is packed."""
+        return rows if self._places is None else rows.index_select(0, self._places[1]).view(like.shape)
