@@ -17,14 +17,16 @@ from typer.testing import CliRunner
 
 from anode import History
 from anode.cli import app
-from anode.cli.models import described
 from anode.experiments import single
 from anode.experiments.options import TrainOptions
+from anode.experiments.show_words import model_line
 from anode.experiments.single import load_saved
 from anode.files import read_json, read_tensors
 from helpers.refusals import refused
+from helpers.slow_command import SLOW
 
-FILES = ["checkpoint", "history.csv", "history.json", "model.json", "model.safetensors", "run.json"]
+FILES = ["checkpoint", "data.json", "held_out.safetensors", "history.csv", "history.json"]
+FILES += ["model.json", "model.safetensors", "result.json", "run.json"]
 TINY = ["digits", "--train-size", "128", "--filters", "4", "--augment", "1", "--side", "4"]
 QUICK_POINTS = ["--epochs", "1", "--batch-size", "500", "--hidden", "4"]
 SHORT = ["--batch-size", "32", "--evaluate-every", "3"]  # four iterations an epoch
@@ -101,10 +103,10 @@ def test_the_toy_half_refuses_a_device_that_it_would_not_use(tmp_path):
 
 def test_training_on_images_writes_its_files_and_says_what_was_trained(tmp_path):
     out = train(tmp_path / "run", "digits", "--epochs", 1, "--train-size", 128, "--filters", 4, "--augment", 1)
-    first, second, last = out.splitlines()
+    first, second, third, last = out.splitlines()
     assert first == "ANODE on digits: 1,502 parameters, 1,460 without time"
-    end = r"nfe \d+ at the end, validation loss 2\.\d+, accuracy \d+\.\d%"
-    assert re.fullmatch(rf"History\(1 iterations, loss 2\.\d+, {end}\)", second)
+    assert re.fullmatch(r"trained for 1 epochs, 1 iterations, \d+\.\d+ s: loss 2\.\d+", second)
+    assert re.fullmatch(r"accuracy \d+\.\d% on 355 test images; guessing the largest class: \d+\.\d%", third)
     assert last == f"saved: {tmp_path / 'run'}"
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == FILES
     found = load_saved(tmp_path / "run")
@@ -119,11 +121,11 @@ def test_training_on_images_writes_its_files_and_says_what_was_trained(tmp_path)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--no-time"], "NODE on digits: 811 parameters, time not used"),
-        ([], "NODE on digits: 852 parameters, 811 without time"),
-        (["--augment", 5], "ANODE on digits: 4,102 parameters, 4,056 without time"),
+        (["--augment", 0, "--no-time"], "NODE on digits: 811 parameters, time not used"),
+        (["--augment", 0], "NODE on digits: 852 parameters, 811 without time"),
+        ([], "ANODE on digits: 4,102 parameters, 4,056 without time"),
         (["--augment", 5, "--no-time"], "ANODE on digits: 4,056 parameters, time not used"),
-        (["--side", 4], "NODE on digits: 372 parameters, 331 without time"),
+        (["--augment", 0, "--side", 4], "NODE on digits: 372 parameters, 331 without time"),
         (["--augment", 5, "--head-channels", 1], "ANODE on digits: 902 parameters, 856 without time"),
     ],
     ids=str,
@@ -136,11 +138,19 @@ def test_the_parameters_are_counted_with_and_without_time(tmp_path, options, sai
     )
 
 
+def described(single: TrainOptions) -> str:
+    return model_line(single, single.build())
+
+
 def test_the_papers_models_have_the_papers_parameters():
-    assert described(TrainOptions("mnist", augment=5)) == "ANODE on mnist: 85,462 parameters, 84,816 without time"
-    assert described(TrainOptions("mnist", filters=92, time=False)) == "NODE on mnist: 84,395 parameters, time not used"
+    assert described(TrainOptions("mnist")) == "ANODE on mnist: 85,462 parameters, 84,816 without time"
     assert (
-        described(TrainOptions("cifar10", filters=125)) == "NODE on cifar10: 173,611 parameters, 172,358 without time"
+        described(TrainOptions("mnist", augment=0, filters=92, time=False))
+        == "NODE on mnist: 84,395 parameters, time not used"
+    )
+    assert (
+        described(TrainOptions("cifar10", augment=0, filters=125))
+        == "NODE on cifar10: 173,611 parameters, 172,358 without time"
     )
     expected = "ANODE on tiny_imagenet: 6,592,472 parameters, 6,591,824 without time"
     assert described(TrainOptions("tiny_imagenet", augment=5)) == expected
@@ -148,7 +158,7 @@ def test_the_papers_models_have_the_papers_parameters():
 
 def test_points_have_no_parameters_of_time_to_count(tmp_path):
     out = train(tmp_path / "run", "moons", "--epochs", 0, "--hidden", 4)
-    assert re.fullmatch(r"NODE on moons: \d+ parameters", out.splitlines()[0])
+    assert re.fullmatch(r"ANODE on moons: \d+ parameters", out.splitlines()[0])
 
 
 def test_images_are_reduced_to_the_side_that_is_asked_for(whole):
@@ -172,26 +182,26 @@ def test_the_same_command_elsewhere_gives_the_same_bits(whole, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["digits", "--hidden", "8"], ["hidden: has no meaning for digits, which has images; leave it out"]),
-        (["digits", "--layers", "2"], ["layers: has no meaning for digits, which has images; leave it out"]),
-        (["digits", "--dim", "2"], ["dim: has no meaning for digits, which has images; leave it out"]),
-        (["digits", "--model", "resnet"], ["model: has no meaning for digits, which has images; leave it out"]),
-        (["digits", "--loss", "mse"], ["loss: has no meaning for digits, which has images; leave it out"]),
+        (["digits", "--hidden", "8"], ["hidden: has no meaning for digits, which is images; leave it out"]),
+        (["digits", "--layers", "2"], ["layers: has no meaning for digits, which is images; leave it out"]),
+        (["digits", "--dim", "2"], ["dim: has no meaning for digits, which is images; leave it out"]),
+        (["digits", "--model", "resnet"], ["model: has no meaning for digits, which is images; leave it out"]),
+        (["digits", "--loss", "mse"], ["loss: has no meaning for digits, which is images; leave it out"]),
         (["digits", "--patience", "2"], ["patience: takes nothing without --validation"]),
-        (["digits", "--repeats", "2"], ["repeats: has no meaning for digits, which has images; leave it out"]),
-        (["moons", "--filters", "8"], ["filters: has no meaning for moons, which has no images; leave it out"]),
-        (["moons", "--side", "8"], ["side: has no meaning for moons, which has no images; leave it out"]),
-        (["moons", "--train-size", "8"], ["train_size: has no meaning for moons, which has no images; leave it out"]),
+        (["digits", "--repeats", "2"], ["repeats: has no meaning for digits, which is images; leave it out"]),
+        (["moons", "--filters", "8"], ["filters: has no meaning for moons, which is points; leave it out"]),
+        (["moons", "--side", "8"], ["side: has no meaning for moons, which is points; leave it out"]),
+        (["moons", "--train-size", "8"], ["train_size: has no meaning for moons, which is points; leave it out"]),
         (
             ["moons", "--head-channels", "1"],
-            ["head_channels: has no meaning for moons, which has no images; leave it out"],
+            ["head_channels: has no meaning for moons, which is points; leave it out"],
         ),
         (["digit"], ["data: takes one of", "digits", "did you mean 'digits'?"]),
         (["digits", "--side", "9"], ["side: takes at most 8"]),
         (["digits", "--side", "0"], ["side: takes a whole number above 0, got 0"]),
         (["digits", "--train-size", "5000"], ["train_size: takes at most the 1442 images that there are, got 5000"]),
         (["digits", "--filters", "0"], ["filters: takes a whole number above 0, got 0"]),
-        (["digits", "--head-channels", "2"], ["head_channels: takes", "2"]),
+        (["digits", "--augment", "0", "--head-channels", "2"], ["head_channels: takes", "2"]),
         (["digits", "--train-size", "64", "--batch-size", "65"], ["batch_size: takes at most the 64", "65"]),
         (["digits", "--on-failure", "skipp"], ["on_failure: takes one of", "did you mean 'skip'?"]),
         (["digits", "--evaluate-every", "0"], ["evaluate_every: takes a whole number above 0, got 0"]),
@@ -228,14 +238,15 @@ def test_done_again_it_stays_as_it_is(whole, tmp_path):
     folder = copytree(whole, tmp_path / "run")
     before = contents(folder)
     out = train(folder, *TINY, *SHORT, "--epochs", 2)
-    assert "History(8 iterations" in out
+    assert "8 iterations" in out
+    assert f"{folder} is already trained; pass another --out to train anew" in out.replace("\n", "")
     assert contents(folder) == before
 
 
 def test_more_epochs_go_on_to_the_same_bits_as_all_at_once(tmp_path):
     train(tmp_path / "run", *TINY, "--batch-size", 32, "--epochs", 1)
     assert len(History.load(tmp_path / "run" / "history.json")) == 4
-    train(tmp_path / "run", *TINY, "--batch-size", 32, "--epochs", 2)
+    assert "already trained" not in train(tmp_path / "run", *TINY, "--batch-size", 32, "--epochs", 2)
     train(tmp_path / "once", *TINY, "--batch-size", 32, "--epochs", 2)
     same(tmp_path / "run", tmp_path / "once")
     refused(
@@ -259,8 +270,10 @@ def test_when_time_is_up_it_ends_early_and_the_same_command_goes_on_to_the_same_
     command = [*TINY, *SHORT, "--epochs", 2]
     for done in (1, 2):
         out = train(tmp_path / "run", *command, "--minutes", 1e-9)
-        assert f"History({done} iterations" in out
+        assert f" {done} iterations" in out
         assert "stopped: time is up" in out
+        assert "; the same command goes on from there" in out
+        assert "already trained" not in out
         assert load_saved(tmp_path / "run").history.validation_at.tolist()[-1] == done
     train(tmp_path / "run", *command)
     same(tmp_path / "run", whole, looks=False)
@@ -321,26 +334,6 @@ def test_too_little_memory_is_one_line(tmp_path, monkeypatch):
 
 # Other processes
 
-# The command, which keeps a state after every iteration, and after the fifth says so by a file and waits.
-SLOW = """
-import sys, time
-from pathlib import Path
-from anode.train import fit as module
-from anode.train.training import Training
-module.fit.__wrapped__.__kwdefaults__["checkpoint_every"] = 0
-iterate, seen = Training.iterate, Path(sys.argv.pop(1))
-
-def slowly(self):
-    if len(self.record) == 6:
-        seen.touch()
-        time.sleep(1000)
-    return iterate(self)
-
-Training.iterate = slowly
-from anode.cli import run
-run()
-"""
-
 
 def test_a_run_that_is_killed_is_taken_up_to_the_same_bits_and_nobody_else_may_have_its_folder(whole, tmp_path):
     folder, seen = tmp_path / "run", tmp_path / "seen"
@@ -396,7 +389,7 @@ def together(tmp_path_factory):
 def test_two_processes_make_what_one_makes(whole, together):
     folder, said = together
     assert said.splitlines()[0] == "ANODE on digits: 542 parameters, 500 without time"
-    assert said.count("saved: ") == said.count("History(8 iterations") == 1
+    assert said.count("saved: ") == said.count(" 8 iterations") == 1
     assert sorted(path.name for path in folder.iterdir()) == FILES
     ours, theirs = (History.load(each / "history.json") for each in (folder, whole))
     for name in ("nfe", "accepted", "rejected", "nfe_backward", "validation_at"):

@@ -130,7 +130,7 @@ def test_a_bar_is_shown_only_on_a_terminal_and_only_when_decoding_takes_long(tmp
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     tiny_imagenet.decode([path] * 3)
     assert "decoding" not in capsys.readouterr().err
-    monkeypatch.setattr(tiny_imagenet, "PATIENCE", -1.0)
+    monkeypatch.setattr("anode.data.waiting.PATIENCE", -1.0)
     tiny_imagenet.decode([path] * 3)
     assert "decoding" in capsys.readouterr().err
 

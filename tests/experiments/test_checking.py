@@ -93,7 +93,7 @@ def test_images_are_checked_on_the_test_images(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model": "resnet"}, "holds a ResNet, which has no solve to check"),
+        ({"model": "resnet", "augment": 0}, "holds a ResNet, which has no solve to check"),
         (
             {"solver": PAPER.but(method="rk4", step_size=0.25)},
             "was trained with step_size 0.25, which no tolerance changes",

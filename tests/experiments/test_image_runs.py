@@ -13,7 +13,7 @@ from anode.experiments.runs import HERE, load, paths, save
 from anode.files import DamagedFileError, read_tensors
 from anode.models.ensemble import from_seed
 from anode.models.nets import ImageNeuralODE
-from anode.train.checkpoint.folder import last_state
+from anode.train.checkpoint.folder import last_history
 from anode.train.history import History
 from anode.train.record import EVALUATED, MOMENTS, OPTIONAL, SERIES, Failure
 
@@ -468,12 +468,13 @@ def test_an_interrupted_run_is_forecast_from_its_own_speed(tmp_path, monkeypatch
     monkeypatch.setattr(ImageRun, "measured", lambda self, place: 1 / 0)
     with pytest.raises(KeyboardInterrupt):
         TINY.train(interrupt_after(8), tmp_path)
-    at, seconds = last_state(tmp_path / "tiny.part" / "seed-6")
-    assert (at, len(seconds)) == (2, 2)
-    expected = seconds.mean() * (4 / 12) * 2 * (6 + EVALUATION * 2)
+    history = last_history(tmp_path / "tiny.part" / "seed-6")
+    assert history is not None
+    assert len(history) == 2
+    expected = history.seconds.mean() * (4 / 12) * 2 * (6 + EVALUATION * 2)
     assert TINY.forecast(tmp_path) == pytest.approx(float(expected), rel=1e-5)
     (tmp_path / "tiny.part" / "seed-6" / "state-2.safetensors").write_bytes(b"nonsense")
-    assert last_state(tmp_path / "tiny.part" / "seed-6")[0] == 0
+    assert last_history(tmp_path / "tiny.part" / "seed-6") is None
 
 
 # Data

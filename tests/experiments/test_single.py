@@ -17,8 +17,9 @@ from anode.files import DamagedFileError, locked
 from anode.models.flow import PAPER
 from anode.train.history import History
 
-QUICK = TrainOptions("moons", epochs=1, batch_size=250)
-FILES = ["history.csv", "history.json", "model.json", "model.safetensors", "run.json"]
+QUICK = TrainOptions("moons", augment=0, epochs=1, batch_size=250)
+FILES = ["data.json", "held_out.safetensors", "history.csv", "history.json"]
+FILES += ["model.json", "model.safetensors", "result.json", "run.json"]
 
 
 def same_weights(first, second) -> bool:
@@ -45,7 +46,8 @@ def test_the_defaults_are_the_papers():
     single = TrainOptions("g")
     assert (single.hidden, single.epochs, single.batch_size, single.lr) == (32, 50, None, 1e-3)  # 64, or all
     assert single.solver == PAPER
-    assert (single.activation, single.time, single.chosen_loss, single.augment) == ("relu", True, "huber", 0)
+    assert (single.activation, single.time, single.loss_of(classes=True)) == ("relu", True, "huber")
+    assert (single.augment, TrainOptions("g", model="resnet").augment) == (5, 0)
 
 
 def test_model_and_history_are_saved_so_that_they_can_be_read(tmp_path):
@@ -337,8 +339,8 @@ def test_a_missing_file_is_named(copy, name):
 
 
 def test_a_folder_that_training_did_not_write_is_named(tmp_path):
-    for folder in (tmp_path / "missing", tmp_path):
-        with pytest.raises(ValueError, match=r"is not a folder of anode train, it has no run\.json"):
+    for folder, why in ((tmp_path / "missing", "it does not exist"), (tmp_path, r"it has no run\.json")):
+        with pytest.raises(ValueError, match=f"is not a folder of anode train, {why}"):
             load_saved(folder)
     assert not any(tmp_path.iterdir())
 
@@ -385,8 +387,8 @@ def test_options_that_ask_for_more_than_the_model_is_are_refused_at_once(copy, n
 @pytest.mark.parametrize(
     ("single", "name"),
     [
-        (TrainOptions("moons"), "moons-node"),
-        (TrainOptions("moons", augment=5), "moons-anode5"),
+        (TrainOptions("moons", augment=0), "moons-node"),
+        (TrainOptions("moons"), "moons-anode5"),
         (TrainOptions("g", model="resnet"), "g-resnet"),
         (TrainOptions("mnist", augment=1), "mnist-anode1"),
     ],
@@ -405,4 +407,4 @@ def test_a_run_has_a_name_of_its_data_and_model(single, name):
 )
 def test_a_model_has_the_settings_that_the_options_say(single):
     model = single.build()
-    assert model.settings == single.settings(getattr(model, "in_features", 0))
+    assert model.settings == single.settings(single.sizes())

@@ -157,3 +157,13 @@ def test_numbers_that_json_lacks_can_be_arguments(limit, tmp_path):
     found = anode.load(anode.save(Bounded(limit), tmp_path / "bounded"))
     assert found.limit == pytest.approx(limit, nan_ok=True)
     assert configuration(Bounded(limit)) == configuration(found)
+
+
+def test_a_module_that_was_built_before_its_class_was_registered_is_refused_with_a_way_out():
+    class Late(torch.nn.Module):
+        pass
+
+    module = Late()
+    anode.register(Late, name="registered late")
+    with pytest.raises(TypeError, match=r"built before Late was registered.*build it anew"):
+        description_of(module)

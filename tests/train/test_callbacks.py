@@ -23,6 +23,9 @@ class Log(anode.Callback):
         self.calls.append(("evaluation", training.report.done))
         assert training.report.validation == training.history.validation[-1]
 
+    def epoch(self, training):
+        self.calls.append(("epoch", training.report.done))
+
     def end(self, training):
         self.calls.append(("end", training.history.stopped))
 
@@ -32,7 +35,7 @@ def test_callbacks_are_called_in_a_fixed_order():
     history = fit(model_of(), data_of(), validation=data_of(seed=1), evaluate_every=2, epochs=1, callbacks=[log])
     assert log.calls == [
         ("begin", 0),
-        *[("iteration", 1), ("iteration", 2), ("evaluation", 2), ("iteration", 3), ("evaluation", 3)],
+        *[("iteration", 1), ("iteration", 2), ("evaluation", 2), ("iteration", 3), ("epoch", 3), ("evaluation", 3)],
         ("end", ""),
     ]
     np.testing.assert_allclose([report.loss for report in log.reports], history.loss, rtol=1e-6)
@@ -55,6 +58,26 @@ def test_a_callback_that_looks_at_evaluations_sees_the_model_of_that_moment():
     assert [done for done, _ in only.seen] == [3, 6]
     assert same(only.seen[1][1], values_of(model))
     assert not same(only.seen[0][1], values_of(model))
+
+
+class Epochs(anode.Callback):
+    """Looks at the model once per epoch."""
+
+    def __init__(self):
+        self.seen = []
+
+    def epoch(self, training):
+        self.seen.append((training.report.done, values_of(training.model)))
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_a_callback_of_epochs_needs_no_validation_data_and_leaves_the_iterations_to_the_engine(engine):
+    epochs, model = Epochs(), model_of(engine=engine)
+    history = fit(model, data_of(), epochs=2, callbacks=[epochs])
+    assert history.engine.startswith(engine)
+    assert [done for done, _ in epochs.seen] == [3, 6]
+    assert same(epochs.seen[1][1], values_of(model))
+    assert not same(epochs.seen[0][1], values_of(model))
 
 
 class Stop(anode.Callback):

@@ -60,6 +60,13 @@ def test_a_bar_shows_its_name_how_far_it_is_and_a_note():
     assert "loss 0.25" in written
 
 
+def test_times_are_whole_on_a_terminal_of_80_columns():
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+    with Bars(console) as bars:
+        bars.show("ImageNeuralODE", 5, 20, "loss 0.4139  accuracy 99.1%  NFE 20")
+    assert "NFE 20 0:00:00 --:-- left" in console.file.getvalue()
+
+
 def test_every_name_has_one_bar():
     console = console_of(terminal=True)
     with Bars(console) as bars:

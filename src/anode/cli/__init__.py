@@ -11,8 +11,10 @@ import anode
 from anode.cli.bench import bench_app
 from anode.cli.console import commands, out, show_warning
 from anode.cli.data import data_app
-from anode.cli.models import check, plot, train
+from anode.cli.models import check, export, plot, train
 from anode.cli.paper import report, reproduce, search
+from anode.cli.play import play
+from anode.cli.runs import predict, show
 
 ABOUT = "Augmented neural ODEs: re-run the paper, train models, draw what they learned."
 
@@ -34,7 +36,9 @@ def show_version(wanted: bool) -> None:
 
 @app.callback(help=ABOUT)
 def main(
-    version: Annotated[bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Options of the command itself."""
 
@@ -62,7 +66,7 @@ def info() -> None:
         out.print(f"{name:<8}{text}", highlight=False, soft_wrap=True)
 
 
-for command in (reproduce, train, plot, check, report, search, info):
+for command in (play, train, predict, show, plot, check, export, reproduce, report, search, info):
     app.command()(command)
 app.add_typer(data_app, name="data")
 app.add_typer(bench_app, name="bench")

@@ -45,6 +45,11 @@ def show_warning(message: Warning | str, *_: object, **__: object) -> None:
     err.print(Text(f"warning: {message}"), soft_wrap=True)
 
 
+def say(line: str) -> None:
+    """Print a line as it is, however long."""
+    out.print(Text(line), soft_wrap=True)
+
+
 def commands(about: str, **settings: Any) -> typer.Typer:
     """An empty group of commands."""
     return typer.Typer(

@@ -1,4 +1,4 @@
-"""One model: ``anode train``, ``anode plot`` and ``anode check``."""
+"""One model: ``anode train``, ``anode plot``, ``anode check`` and ``anode export``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import typer
 from rich.text import Text
 
 import anode
-from anode.cli.console import Device, Root, friendly, out
+from anode.cli.console import Device, Root, friendly, out, say
 from anode.cli.solver import field_options, solver_options, with_options
 from anode.data.images import IMAGES
+from anode.data.table_files import BUILT_IN, SUFFIXES
 from anode.experiments.options import TrainOptions
 from anode.models.certify import BOUND
 from anode.models.flow import PAPER
@@ -25,7 +26,12 @@ FAILURES_SHOWN = 10
 def train(
     data: Annotated[
         str,
-        typer.Argument(help=f"Points: {', '.join(anode.datasets.DATASETS)}; or images: {', '.join(IMAGES)}."),
+        typer.Argument(
+            metavar="DATA",
+            help=f"Your own data: a table ({', '.join(SUFFIXES)}) with --target COLUMN, or a folder of pictures with a "
+            f"folder for each class. Or built-in tables: {', '.join(BUILT_IN)}; points: "
+            f"{', '.join(anode.datasets.DATASETS)}; images: {', '.join(IMAGES)}.",
+        ),
     ],
     minutes: Annotated[
         float | None, typer.Option(help="End after so much time; the same command goes on from there.")
@@ -35,28 +41,38 @@ def train(
         typer.Option(
             "--out",
             help="A folder for model and history.",
-            show_default="named after data and model, such as moons-node or moons-anode5",
+            show_default="named after data and model, such as moons-anode5 or moons-node",
         ),
     ] = None,
     root: Root = None,
     device: Device = "cpu",
     **options: Any,
 ) -> None:
-    """Train a model on a dataset; save the model and what happened.
+    """Train a model on a table, on pictures or on built-in data; save the model and what happened.
 
-    Writes `model.json`, `model.safetensors`, `history.json`, `history.csv` and `run.json`, which `anode plot` reads,
-    and the state of training on the way. Ctrl-C ends training early and saves what there is; the same command goes on
-    from there, also after the process was killed, and more `--epochs` may be asked for. The exit code is 1 if a solve
-    failed and training ended there.
+    The model is an augmented neural ODE, unless you pass `--augment 0` or `--model resnet`. It is judged by data that
+    it was not trained on.
+
+    A table is a CSV or Parquet file whose first line has the names of its columns. Numbers are scaled, texts become
+    categories, missing values are filled in. Dates, identifiers and columns that never change are left out, and named.
+    Training stops early, when rows kept for validation are no longer predicted better.
+
+    Writes a folder that `anode predict`, `anode show`, `anode plot` and `anode check` read. Ctrl-C ends training early
+    and saves what there is. The same command goes on from there, also after the process was killed, and more `--epochs`
+    may be asked for. The exit code is 1 if a solve failed and training ended there.
 
     **Examples**
 
+    - `anode train moons` and then `anode show moons-anode5`
+    - `anode train flowers.csv --target species` and then `anode predict flowers-anode5 new.csv --out predictions.csv`
+    - `anode train pictures/ --side 32`
     - `anode train g --augment 5 --epochs 20 --out run` and then `anode plot run`
-    - `anode train mnist --augment 5 --minutes 60 --out mnist`
-    - `torchrun --nproc-per-node 2 -m anode train mnist --augment 5 --out mnist` for two processes, each half a batch
+    - `anode train mnist --minutes 60 --out mnist`
+    - `torchrun --nproc-per-node 2 -m anode train mnist --out mnist` for two processes, each half a batch
     """
     from anode.experiments.runs import Place
-    from anode.experiments.single import train_single
+    from anode.experiments.show_words import summary
+    from anode.experiments.single import UNFINISHED, load_saved, train_single
     from anode.train.ranks import start
 
     with friendly("interrupted; nothing was begun"):
@@ -65,29 +81,18 @@ def train(
         single.check()
     folder = Path(single.name) if folder is None else folder
     with friendly(f"interrupted; what was kept of it, if anything, is in {folder}"), start() as rank:
-        history = train_single(single, folder, minutes, Place(root, device))
+        history = train_single(single, folder, minutes, Place(root, device), say if rank == 0 else None)
         if rank != 0:
             return
-        out.print(Text(f"{described(single)}\n{history!r}"), soft_wrap=True)
+        for line in summary(load_saved(folder)):
+            say(line)
         for failure in history.failures[:FAILURES_SHOWN]:
             out.print(Text(f"failed: repeat {failure.member}, iteration {failure.iteration}: {failure.reason}"))
         if len(history.failures) > FAILURES_SHOWN:
             out.print(Text(f"and {len(history.failures) - FAILURES_SHOWN} more failures, see history.json"))
-        out.print(Text(f"saved: {folder}"), soft_wrap=True)
+        say(f"saved: {folder}{'; the same command goes on from there' if history.stopped in UNFINISHED else ''}")
     if history.failures and single.on_failure == "stop":
         raise typer.Exit(1)
-
-
-def described(single: Any) -> str:
-    """The model that is trained, in a line."""
-    model = single.build()
-    count = sum(p.numel() for p in model.parameters())
-    name = "ResNet" if single.model == "resnet" else "ANODE" if single.augment else "NODE"
-    line = f"{name} on {single.data}: {count:,} parameters"
-    if not single.is_image:
-        return line
-    of_time = sum(p.numel() for p in model.flow.field.time_weights)
-    return f"{line}, {count - of_time:,} without time" if of_time else f"{line}, time not used"
 
 
 def plot(
@@ -134,3 +139,34 @@ def check(
         out.print(Text(f"{found.certificate}\n{found.trained}\npicture: {found.picture}"), soft_wrap=True)
     if not found.certificate.passes:
         raise typer.Exit(1)
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(help="A folder that anode train wrote.")],
+    file: Annotated[
+        Path | None,
+        typer.Option("--out", help="The file: .onnx, or .pt2 for torch.", show_default="model.onnx, in the folder"),
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(help="The largest error of a prediction, as a fraction of the largest prediction.")
+    ] = 1e-3,
+    points: Annotated[int, typer.Option(help="On how many points or images to measure the error, at most.")] = 256,
+    root: Root = None,
+) -> None:
+    """Write a saved model as a file that runs without anode.
+
+    The adaptive solve becomes equal steps: as few as keep the predictions within the tolerance. The file says how many,
+    and what the error was. `onnxruntime` and everything else that reads ONNX can run it.
+
+    The file holds the model alone. Of a table, it takes encoded columns and gives scores or a scaled number; the run's
+    `data.json` describes both.
+
+    **Example**
+
+    - `anode train g --augment 1 --epochs 20 --out run` and then `anode export run --out g.onnx`
+    """
+    from anode.experiments.exporting import export_saved
+
+    with friendly("interrupted; nothing was written"):
+        written = export_saved(folder, file or folder / "model.onnx", tolerance, points, root)
+        out.print(Text(str(written)), soft_wrap=True)

@@ -98,11 +98,11 @@ def claims_table(claims: list[dict[str, Any]]) -> Table:
 def report(
     folder: Annotated[Path, typer.Argument(help="A folder that anode reproduce wrote.")] = Path("results/mine/toy"),
 ) -> None:
-    """Write the report of finished results again."""
-    from anode.report import write_report
+    """Write the report of results again; of the image half, also while they are not finished."""
+    from anode.experiments.unfinished import report_again
 
     with friendly("interrupted"):
-        out.print(Text(f"report: {write_report(folder)}"), soft_wrap=True)
+        out.print(Text(f"report: {report_again(folder)}"), soft_wrap=True)
 
 
 def search(

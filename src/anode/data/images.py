@@ -97,6 +97,10 @@ class ImageData:
         order = self._order(seed)
         return self._chosen(order[:size]), self._chosen(order[size:])
 
+    def part(self, mask: Tensor) -> ImageData:
+        """The images that a mask of shape [n] is true for, in the order they were in."""
+        return self._chosen(mask.nonzero()[:, 0])
+
     def _order(self, seed: int) -> Tensor:
         found = whole_number(seed)
         require(found is not None and 0 <= found < 2**64, "seed", seed, "a whole number from 0 to 2**64 - 1")
@@ -166,7 +170,10 @@ def load(name: str, split: str = "train", root: str | Path | None = None) -> Ima
 def count(name: str, split: str = "train", root: str | Path | None = None) -> int:
     """Return how many images of a dataset there are: fewer than the official number if a file holds a part of them.
 
-    A file of the official size is not read. The arguments and errors are those of :func:`load`.
+    A file of the official size is not read.
+
+    Args:
+        name, split, root: As for :func:`anode.images.load`, as are the errors.
     """
     require_files(name, split, root)
     source, folder = IMAGES[name], data_root(root) / name
@@ -182,7 +189,11 @@ def _size(path: Path) -> int:
 
 
 def require_files(name: str, split: str = "train", root: str | Path | None = None) -> None:
-    """Raise ``MissingDataError`` if a dataset is not there. The arguments are those of :func:`load`."""
+    """Raise ``MissingDataError`` if a dataset is not there.
+
+    Args:
+        name, split, root: As for :func:`anode.images.load`.
+    """
     source = lookup("name", name, IMAGES)
     lookup("split", split, dict.fromkeys(SPLITS))
     folder = data_root(root) / name
@@ -193,5 +204,9 @@ def require_files(name: str, split: str = "train", root: str | Path | None = Non
 
 
 def fetch_command(name: str, root: str | Path | None = None) -> str:
-    """The command that downloads a dataset to where it is looked for."""
+    """Return the command that downloads a dataset to where it is looked for.
+
+    Args:
+        name, root: As for :func:`anode.images.load`.
+    """
     return f"anode data fetch {name}" + (f" --root {quote(str(root))}" if root is not None else "")

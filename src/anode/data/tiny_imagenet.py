@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from anode.data.reading import MOST_IMAGES, Pair, damaged
+from anode.data.waiting import patient_bar
 from anode.extras import needs
 from anode.files import DamagedFileError, read_tensors, write_tensors
 
@@ -30,8 +30,6 @@ CLASSES = 200
 SIDE = 64
 CHUNK = 256
 """Images that a thread decodes in one go."""
-PATIENCE = 2.0
-"""Seconds of decoding before a progress bar is shown."""
 
 
 def read(folder: Path, split: str) -> Pair:
@@ -149,28 +147,6 @@ def fingerprint(paths: Sequence[Path], numbers: Sequence[int]) -> Tensor:
 def checksum(images: Tensor) -> Tensor:
     """One of what decoded images hold."""
     return torch.frombuffer(bytearray(hashlib.sha256(images.numpy().data).digest()), dtype=torch.uint8)
-
-
-@contextmanager
-def patient_bar(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error that appears only where there is a terminal and if the work takes long."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    progress = Progress(console=console, transient=True, disable=not console.is_terminal)
-    task, begin = progress.add_task(name, total=total), time.monotonic()
-
-    def advance(count: int) -> None:
-        progress.advance(task, count)
-        if time.monotonic() - begin > PATIENCE:
-            progress.start()
-
-    try:
-        yield advance
-    finally:
-        if progress.live.is_started:
-            progress.stop()
 
 
 def _recall(path: Path, key: Tensor, count: int) -> Tensor | None:

@@ -177,7 +177,13 @@ def separable(dim: int = 2, *, points: int = 3000, shift: float = 1.4, noise: fl
 
 
 def moons(*, points: int = 1000, noise: float = 0.1, seed: int = 0) -> Dataset:
-    """Two half circles that reach into each other: the upper labelled -1, the lower +1."""
+    """Two half circles that reach into each other: the upper labelled -1, the lower +1.
+
+    Args:
+        points: Number of points.
+        noise: Standard deviation of what is added to every coordinate.
+        seed: Random seed.
+    """
     _check_points(points, noise)
     generator = _generator(seed)
     y = _halves(points)
@@ -188,7 +194,13 @@ def moons(*, points: int = 1000, noise: float = 0.1, seed: int = 0) -> Dataset:
 
 
 def circles(*, points: int = 1000, noise: float = 0.1, seed: int = 0) -> Dataset:
-    """Two concentric circles, of radius 0.75 labelled -1 and of radius 1.5 labelled +1."""
+    """Two concentric circles, of radius 0.75 labelled -1 and of radius 1.5 labelled +1.
+
+    Args:
+        points: Number of points.
+        noise: Standard deviation of what is added to every coordinate.
+        seed: Random seed.
+    """
     _check_points(points, noise)
     generator = _generator(seed)
     y = _halves(points)
@@ -198,7 +210,14 @@ def circles(*, points: int = 1000, noise: float = 0.1, seed: int = 0) -> Dataset
 
 
 def spirals(*, points: int = 1000, noise: float = 0.05, turns: float = 1.5, seed: int = 0) -> Dataset:
-    """Two arms that leave the origin in opposite directions and wind around it ``turns`` times, out to radius 1.5."""
+    """Two arms that leave the origin in opposite directions and wind around it, out to radius 1.5.
+
+    Args:
+        points: Number of points.
+        noise: Standard deviation of what is added to every coordinate.
+        turns: How often each arm winds around the origin.
+        seed: Random seed.
+    """
     _check_points(points, noise)
     _check_amount("turns", turns)
     generator = _generator(seed)
@@ -210,7 +229,14 @@ def spirals(*, points: int = 1000, noise: float = 0.05, turns: float = 1.5, seed
 
 
 def checkerboard(*, points: int = 1000, noise: float = 0.0, cells: int = 4, seed: int = 0) -> Dataset:
-    """The square [-1.5, 1.5]² cut into ``cells`` times ``cells``, labelled in turns from -1 at the lower left."""
+    """The square [-1.5, 1.5]² cut into cells, labelled in turns from -1 at the lower left.
+
+    Args:
+        points: Number of points.
+        noise: Standard deviation of what is added to every coordinate.
+        cells: Number of cells along a side.
+        seed: Random seed.
+    """
     _check_points(points, noise)
     require(_is_whole(cells, 2), "cells", cells, "a whole number from 2")
     generator = _generator(seed)

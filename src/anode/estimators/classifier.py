@@ -6,15 +6,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from anode.checks import require
 from anode.estimators.base import NeuralODEEstimator
+from anode.estimators.exported import graph
 from anode.estimators.parameters import documented
 from anode.estimators.rows import Array
+from anode.exporting.export import Graph, graph_of
 
 
 @documented(NeuralODEEstimator)
@@ -79,3 +84,18 @@ class ANODEClassifier(ClassifierMixin, NeuralODEEstimator):  # type: ignore[misc
 
     def _colored_by(self, y: Array) -> tuple[Array, list[str]]:
         return self._numbers(y, like="the fit"), [str(each) for each in self.classes_]
+
+
+@graph_of.register
+def _(estimator: ANODEClassifier, X: Any) -> Graph:
+    """Rows in; classes and their probabilities out."""
+    check_is_fitted(estimator)
+    classes = estimator.classes_
+    as_numbers = classes.dtype.kind in "biu"
+    numbers = torch.tensor(classes.astype(np.int64)) if as_numbers else torch.arange(len(classes))
+
+    def finish(prediction: Tensor) -> tuple[Tensor, Tensor]:
+        return numbers[prediction.argmax(-1)], prediction.softmax(-1)
+
+    labels = () if as_numbers else tuple(str(each) for each in classes)
+    return graph(estimator, X, finish, ("label", "probabilities"), labels)

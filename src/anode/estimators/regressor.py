@@ -6,15 +6,20 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
 from anode.checks import lookup, require
 from anode.estimators.base import NeuralODEEstimator
+from anode.estimators.exported import graph
 from anode.estimators.parameters import documented
 from anode.estimators.rows import Array
+from anode.exporting.export import Graph, graph_of
 
 LOSSES = ("mse", "huber")
 
@@ -82,6 +87,21 @@ class ANODERegressor(RegressorMixin, NeuralODEEstimator):  # type: ignore[misc]
 
     def _colored_by(self, y: Array) -> tuple[Array, list[str]]:
         return _columns(y)[:, 0], []
+
+
+@graph_of.register
+def _(estimator: ANODERegressor, X: Any) -> Graph:
+    """Rows in, values out."""
+    check_is_fitted(estimator)
+    offset, scale = (
+        torch.tensor(each, dtype=torch.float32) for each in (estimator.target_offset_, estimator.target_scale_)
+    )
+
+    def finish(prediction: Tensor) -> Tensor:
+        found = prediction * scale + offset
+        return found[:, 0] if estimator.target_ndim_ == 1 else found
+
+    return graph(estimator, X, finish, ("value",))
 
 
 def _columns(y: Array) -> Array:

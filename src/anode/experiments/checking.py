@@ -9,9 +9,13 @@ from pathlib import Path
 from torch import Tensor
 
 from anode.checks import number, require
-from anode.experiments.single import Saved, image_data, load_saved, toy_data
+from anode.experiments.judging import load_result
+from anode.experiments.kinds import FILES
+from anode.experiments.material import material_of
+from anode.experiments.single import Saved, load_saved
 from anode.files import DamagedFileError
 from anode.models.certify import Certificate, Check
+from anode.models.model import as_input
 from anode.models.nets import NeuralODE
 from anode.plots import style
 from anode.train.points import points_of
@@ -69,9 +73,12 @@ def inputs_of(run: Saved, points: int, root: Path | None) -> Tensor:
     single, like = run.single, next(run.repeats.parameters())
     if single.repeats != (run.repeats.members or 1):
         raise DamagedFileError(f"{Path(run.name) / 'run.json'}: its options do not belong to the model beside it")
-    seeds = range(single.seed, single.seed + single.repeats)
-    data, kept = image_data(single, root) if single.is_image else toy_data(single, seeds)
-    found = points_of("data", data if kept is None else kept, run.repeats.members)
+    if single.kind in FILES:  # which need no longer be there
+        assert run.description is not None
+        return as_input(load_result(Path(run.name), run.description)[1].x[:points], like)
+    material = material_of(single, root)
+    kept = material.data if material.validation is None else material.validation
+    found = points_of("data", kept, run.repeats.members)
     return found.take(found.in_turn(points)[0], like)[0]
 
 

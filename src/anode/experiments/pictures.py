@@ -12,6 +12,7 @@ import torch
 from matplotlib.ticker import MaxNLocator
 
 from anode.checks import require
+from anode.experiments import kinds
 from anode.experiments.single import Saved, load_saved
 from anode.ode.solution import SolveError
 from anode.plots import flows, series, style
@@ -74,7 +75,7 @@ def _draw_series(ax: Any, runs: Sequence[Saved], name: str) -> None:
             at = history.validation_at / history.batches
             tested = scale * history.validation_accuracy.reshape(len(at), -1).mean(1)
             ax.plot(at, tested, "o", color=color, markersize=5)
-            tests = run.single.is_image and not run.single.validation
+            tests = run.single.kind == kinds.IMAGES and not run.single.validation
             dots.append("test images" if tests else "validation")
     for label in dict.fromkeys(dots):  # once for the dots of all runs, and therefore in the colour of none
         ax.plot([], [], "o", color=style.MUTED, markersize=5, label=label)
@@ -92,7 +93,7 @@ def _label(run: Saved) -> str:
 @torch.no_grad()
 def _paths(run: Saved) -> tuple[Array, Array] | None:
     """Trajectories of some of the points that a run was trained on, and their labels; ``None`` if there is no flow."""
-    if run.single.is_image or run.single.model != "node":
+    if run.single.kind != kinds.POINTS or run.single.model != "node":
         return None
     data = run.single.dataset(run.single.seed)
     if len(data) > 150:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,12 +18,10 @@ from anode.experiments.findings import Claim
 from anode.experiments.halves import HALVES, Half, Protocols
 from anode.experiments.runs import FORMAT as RUN_FORMAT
 from anode.experiments.runs import Place, Result, Run, load, paths, save
-from anode.experiments.study import Results, Study
+from anode.experiments.study import Results, Study, draw
 from anode.experiments.summary import checked_claim, failures_of
 from anode.experiments.workers import Workers
 from anode.files import DamagedFileError, locked, make_folder, read_json, remove_unfinished, write_json
-from anode.plots.animate import gif
-from anode.plots.style import save as save_figure
 from anode.report import write_report
 from anode.report.page import FORMAT, MARKER
 from anode.train.progress import Bars
@@ -288,39 +285,20 @@ def trained(work: Work, ours: bool, bars: Bars, workers: Workers) -> Results:
         found = load(run, folder)
         assert found is not None, run.name
         results[run.name] = found
-    certify_earlier(results, folder, bars)
+    certify_earlier(results, folder, bars, work.place)
     return results
 
 
-def certify_earlier(results: Results, folder: Path, bars: Bars) -> None:
+def certify_earlier(results: Results, folder: Path, bars: Bars, place: Place) -> None:
     """Certify the models of results that were written before there were certificates, where that can be done later."""
     missing = [result for result in results.values() if result.model is not None and not result.certificates]
     for done, result in enumerate(missing):
         bars.show("certifying", done, len(missing), result.run.name)
-        result.certificates = result.run.certify(result)
+        result.certificates = result.run.certify(result, place)
         if result.certificates:
             save(result, folder)
     if missing:
         bars.show("certifying", len(missing), len(missing))
-
-
-def draw(study: Study, results: Results, folder: Path) -> None:
-    """Draw a study and write its files: pictures, animations, and what they show as JSON."""
-    start = time.perf_counter()
-    drawing = study.draw(results)
-    files = save_figure(drawing.figure, folder / study.id)
-    files += [gif(frames, folder / f"{study.id}-{name}.gif") for name, frames in drawing.animations.items()]
-    content = {
-        "id": study.id,
-        "title": study.title,
-        "caption": f"{study.caption} {drawing.remark}".strip(),
-        "images": [file.name for file in files],
-        "protocol": [results[name].run.described() for name in study.runs],
-        "numbers": {"columns": drawing.columns, "rows": drawing.rows} if drawing.rows else None,
-        "scenes": drawing.scenes,
-        "seconds": round(time.perf_counter() - start, 2),
-    }
-    write_json(folder / f"{study.id}.json", content)
 
 
 def summary(work: Work, before: dict[str, Any], results: Results) -> dict[str, Any]:

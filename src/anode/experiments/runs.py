@@ -128,8 +128,8 @@ class Run(ABC):
     def train(self, tell: Listener | None, folder: Path, place: Place = HERE) -> Result:
         """Do it; ``KeyboardInterrupt`` if that was interrupted. What was not finished may be kept in the folder."""
 
-    def certify(self, result: Result) -> dict[str, Certificates]:
-        """Certify the models of a result that was stored without; empty if that takes more than the result holds."""
+    def certify(self, result: Result, place: Place = HERE) -> dict[str, Certificates]:
+        """Certify the models of a result; empty if nothing is said about their evaluations."""
         return {}
 
     def clean(self, folder: Path) -> None:  # noqa: B027, most runs keep nothing
@@ -251,7 +251,7 @@ def load(run: Run, folder: Path) -> Result | None:
         series = {name: tensor.numpy() for name, tensor in tensors.items() if not name.startswith("model.")}
         history = History(**from_arrays(content, series), settings=content["protocol"])
         _check_shapes(run, history)
-        stored = content.get("certificates", {})  # not written before version 0.3
+        stored = content.get("certificates", {})  # not written before version 0.2
         certificates = {name: Certificates.from_json(each, run.repeats) for name, each in stored.items()}
         return Result(run, model, history, content["seconds"], content["environment"], certificates)
     except DamagedFileError:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +14,9 @@ from matplotlib.figure import Figure
 
 from anode.experiments.certificates import shared
 from anode.experiments.runs import Result
+from anode.files import write_json
+from anode.plots.animate import gif
+from anode.plots.style import save as save_figure
 from anode.train.record import Array
 
 Results = Mapping[str, Result]
@@ -55,18 +61,38 @@ class Study:
     draw: Callable[[Results], Drawing]
 
 
+def draw(study: Study, results: Results, folder: Path) -> None:
+    """Draw a study and write its files: pictures, animations, and what they show as JSON."""
+    start = time.perf_counter()
+    drawing = study.draw(results)
+    files = save_figure(drawing.figure, folder / study.id)
+    files += [gif(frames, folder / f"{study.id}-{name}.gif") for name, frames in drawing.animations.items()]
+    content = {
+        "id": study.id,
+        "title": study.title,
+        "caption": f"{study.caption} {drawing.remark}".strip(),
+        "images": [file.name for file in files],
+        "protocol": [results[name].run.described() for name in study.runs],
+        "numbers": {"columns": drawing.columns, "rows": drawing.rows} if drawing.rows else None,
+        "scenes": drawing.scenes,
+        "seconds": round(time.perf_counter() - start, 2),
+    }
+    write_json(folder / f"{study.id}.json", content)
+
+
 def epochs(result: Result) -> Array:
     """The numbers of a result's epochs, from 1."""
     return np.arange(1, result.run.epochs + 1)
 
 
 def mean_std(values: Array, form: str = "{:.3g} ± {:.2g}") -> str:
-    """Mean and standard deviation over repeats; if not all have a value, in how many of them."""
+    """Mean and, of more than one, standard deviation over repeats; if not all have a value, in how many of them."""
     values = np.asarray(values, dtype=float)
     finite = values[np.isfinite(values)]
     if not len(finite):
         return f"in none of {len(values)} repeats"
     some = "" if len(finite) == len(values) else f" in {len(finite)} of {len(values)} repeats"
+    form = re.sub(r" ± {[^}]*}", "", form) if len(values) == 1 else form
     return form.format(finite.mean(), finite.std()) + some
 
 

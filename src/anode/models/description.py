@@ -106,7 +106,12 @@ def register(builder: B, name: str | None = None) -> B:
 
 
 def _recorded(module: nn.Module) -> Settings:
-    arguments: Settings = module.__dict__["_arguments"]
+    arguments: Settings | None = module.__dict__.get("_arguments")
+    if arguments is None:
+        kind = type(module).__name__
+        raise TypeError(
+            f"this {kind} was built before {kind} was registered, so its arguments are not known; build it anew"
+        )
     return arguments
 
 

@@ -67,7 +67,13 @@ def description(model: nn.Module) -> dict[str, Any]:
 
 
 def load(path: str | Path) -> Any:
-    """Read a model that :func:`save` wrote; :class:`anode.files.DamagedFileError` if it is damaged.
+    """Read a model that :func:`save` wrote.
+
+    Args:
+        path: The path that :func:`save` was given, or the JSON file itself.
+
+    Raises:
+        DamagedFileError: The files do not hold a model.
 
     Example:
         >>> import anode, tempfile, pathlib, torch

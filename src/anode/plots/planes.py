@@ -127,7 +127,13 @@ def _fill(ax: Axes, xs: Array, ys: Array) -> None:
 
 @styled()
 def colorbar(mesh: QuadMesh, axes: Axes | Sequence[Axes], label: str = "") -> Colorbar:
-    """Draw the scale of a :func:`plane`, or of several that are alike, beside its axes."""
+    """Draw the scale of a :func:`plane`, or of several that are alike, beside its axes.
+
+    Args:
+        mesh: What :func:`plane` returned.
+        axes: Where the planes were drawn.
+        label: What the scale measures.
+    """
     figure = mesh.get_figure(root=True)
     assert figure is not None, "plane put it on axes"
     bar = figure.colorbar(mesh, ax=axes, shrink=0.75, aspect=18, pad=0.03, ticks=[-1, 0, 1])

@@ -123,7 +123,11 @@ def figure(
 
 @styled()
 def clean(ax: Axes) -> Axes:
-    """Give axes, made in any way, the look of those of :func:`figure`."""
+    """Give axes, made in any way, the look of those of :func:`figure`.
+
+    Args:
+        ax: The axes, which are also returned.
+    """
     ax.set_axisbelow(True)
     ax.title.set(size=LARGE, color=INK)
     for axis in _axis_lines(ax):
@@ -151,7 +155,11 @@ def _clean_3d(ax: Any) -> None:
 
 
 def bare(ax: Axes) -> Axes:
-    """Take ticks and their labels away, for a space whose coordinates mean nothing by themselves."""
+    """Take ticks and their labels away, for a space whose coordinates mean nothing by themselves.
+
+    Args:
+        ax: The axes, which are also returned.
+    """
     for axis in _axis_lines(ax):
         axis.set_ticklabels([])
         axis.set_tick_params(length=0, color=FAINT)  # a tick in space keeps its length
@@ -163,14 +171,23 @@ def bare(ax: Axes) -> Axes:
 
 
 def grid(ax: Axes) -> Axes:
-    """Faint horizontal lines to read values by."""
+    """Draw faint horizontal lines to read values by.
+
+    Args:
+        ax: The axes, which are also returned.
+    """
     ax.grid(axis="y", color=FAINT, linewidth=0.8)
     return ax
 
 
 @styled()
 def legend(ax: Axes, **options: Any) -> None:
-    """A legend without an outline, on a ground that lets grid lines show through only a little."""
+    """Draw a legend without an outline, on a ground that lets grid lines show through only a little.
+
+    Args:
+        ax: Where.
+        options: Further arguments of matplotlib's ``legend``.
+    """
     settings = {
         "framealpha": 0.75,
         "edgecolor": "none",
@@ -199,7 +216,11 @@ def legend_above(figure: Figure, **options: Any) -> None:
 
 
 def shared_legend(figure: Figure) -> None:
-    """One legend above all axes, instead of one in each; for axes that show the same."""
+    """Draw one legend above all axes, instead of one in each; for axes that show the same.
+
+    Args:
+        figure: The figure, whose axes have labelled lines.
+    """
     entries: dict[str, Any] = {}
     for ax in figure.axes:
         handles, labels = ax.get_legend_handles_labels()
@@ -211,7 +232,11 @@ def shared_legend(figure: Figure) -> None:
 
 
 def shades(count: int, model: str = "ANODE") -> list[str]:
-    """So many colours from a light to a dark tone of a model's colour, for one model with something increased.
+    """Colours from a light to a dark tone of a model's colour, for one model with something increased.
+
+    Args:
+        count: How many.
+        model: A name of :data:`anode.plots.MODEL_COLORS`.
 
     Example:
         >>> from anode import plots

@@ -33,11 +33,12 @@ MARKER = "anode-results.json"
 PAPER = "https://arxiv.org/abs/1904.01681"
 
 
-def write_report(folder: Path) -> Path:
+def write_report(folder: Path, marker: str = MARKER) -> Path:
     """Write the page about the results in a folder.
 
     Args:
-        folder: Holds ``anode-results.json``, and in ``figures`` the studies it lists and their images.
+        folder: Holds the results file, and in ``figures`` the studies it lists and their images.
+        marker: The name of the results file.
 
     Returns:
         The page, ``report.html`` in the folder. All but the links to vector graphics and data works without the folder.
@@ -45,12 +46,12 @@ def write_report(folder: Path) -> Path:
     Raises:
         DamagedFileError: If the results are missing, incomplete or not what they should be; no page is written then.
     """
-    return write_text(folder / "report.html", page(folder))
+    return write_text(folder / "report.html", page(folder, marker))
 
 
-def page(folder: Path) -> str:
+def page(folder: Path, marker: str = MARKER) -> str:
     """The text of the page: the same for the same results."""
-    results = read(folder / MARKER)
+    results = read(folder / marker)
     found = results.text("format")
     require(found == FORMAT, results.where, f"has the format {shortened(found)}; this version reads {FORMAT!r}")
     begun = "is of a run that was not finished; the command that began it goes on from there"

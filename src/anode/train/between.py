@@ -95,13 +95,15 @@ class Between:
         return "time is up" if late and not done else ""
 
     def call_back(self, *, iterated: bool = True) -> None:
-        """Call those who want to know of an iteration, or of an evaluation after it."""
+        """Call those who want to know of an iteration, or of an evaluation after it, or of the end of an epoch."""
         training = self.training
         for callback in self.callbacks:
             if iterated:
                 callback.iteration(training)
             if training.evaluation.done == len(training.record) > self.evaluated:
                 callback.evaluation(training)
+            if iterated and len(training.record) % training.protocol.batches == 0:
+                callback.epoch(training)
         self.evaluated = training.evaluation.done
 
     def keep(self) -> None:

@@ -68,6 +68,9 @@ class Callback:
     def evaluation(self, training: Training) -> None:
         """After the validation set was evaluated."""
 
+    def epoch(self, training: Training) -> None:
+        """After the last iteration of an epoch."""
+
     def end(self, training: Training) -> None:
         """After the last iteration, with the model as it will stay."""
 
@@ -83,7 +86,7 @@ def checked_callbacks(callbacks: Any) -> tuple[Callback, ...]:
         if not isinstance(each, Callback):
             hint = f"; pass an object, {each.__name__}(...)" if isinstance(each, type) else ""
             raise TypeError(f"callbacks: takes {takes}, got {each!r}{hint}")
-        for name in ("begin", "iteration", "evaluation", "end"):
+        for name in ("begin", "iteration", "evaluation", "epoch", "end"):
             takes_training = f"objects whose method {name}(self, training) takes the training run"
             check_call("callbacks", getattr(each, name), 1, takes_training)
     return found

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from anode.engine import native
+from anode.engine import obstacles
 from anode.engine.compiled import Compiled
 from anode.engine.compiling import Example, field_of, known_for
 from anode.engine.known import Known, memory_of
@@ -40,8 +40,8 @@ class Followed:
 
     def count(self, calls: int) -> None:
         """Advance what the field counts by so many calls of it."""
-        for counter in () if self.known is None else self.known.counters:
-            counter.advance(calls)
+        if self.known is not None:
+            self.known.count(calls)
 
     def forget(self) -> None:
         """Forget what was traced, because the field computes something else."""
@@ -88,8 +88,8 @@ def _traced(flow: Flow, state: Tensor) -> Known:
 
     with torch.enable_grad():
         known = known_for(f, Example((state,), False, 0.0, int(flow.members is not None)), look)
-    for counter in known.counters if looked else ():
-        counter.advance(-1)
+    if looked:
+        known.count(-1)
     return known
 
 
@@ -99,7 +99,7 @@ def _misfit(field: Compiled, training: Training, state: Tensor) -> str:
         return "the field takes states of another size"
     if not all(x.is_contiguous() for x in field.tensors):
         return "parameters lie scattered"
-    return native.unfit(field, state)
+    return obstacles.unfit(field, state)
 
 
 def _computed(tensors: Sequence[Tensor], parameters: Sequence[Tensor]) -> str:

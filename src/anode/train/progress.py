@@ -47,15 +47,16 @@ class Bars:
         needs("progress bars", "paper", "rich")
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.table import Column
 
         self.console = console or Console(stderr=True)
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:>3.0f}%  {task.fields[note]}"),
-            TimeElapsedColumn(),
+            TimeElapsedColumn(Column(no_wrap=True)),  # where it is narrow, the bar gives way and times stay
+            TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
             TextColumn("left"),
-            TimeRemainingColumn(),
             console=self.console,
             disable=not self.console.is_terminal,
         )

@@ -6,3 +6,9 @@ TABLE1 = {
     "svhn": ("81.0 ± 0.6", "83.5 ± 0.5"),
 }
 """The paper's test accuracies in percent, of NODEs and ANODEs."""
+
+REPRODUCED = {"mnist": ("94.2 ± 0.4", "98.05 ± 0.20"), "cifar10": ("53.7 ± 0.8", "60.0 ± 0.9")}
+"""Those of an independent reproduction with five seeds, after 8 epochs on MNIST and 10 on CIFAR-10.
+
+After 20 epochs on MNIST its NODEs have 96.0 to 96.3.
+"""

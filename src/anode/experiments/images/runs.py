@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +16,12 @@ from torch import nn
 
 from anode.data import images
 from anode.data.images import SPLITS, ImageData
-from anode.experiments.certificates import certificates
+from anode.experiments.certificates import Certificates, certificates
 from anode.experiments.environment import environment
 from anode.experiments.runs import HERE, Place, Result, Run
 from anode.models.ensemble import from_seed
 from anode.models.nets import ImageNeuralODE
-from anode.train.checkpoint.folder import last_state
+from anode.train.checkpoint.folder import last_history
 from anode.train.fit import fit
 from anode.train.history import History
 from anode.train.progress import Listener
@@ -172,9 +173,9 @@ class ImageRun(Run):
         if self.cost < WORTH_MEASURING:
             return None
         iterations, looks = self.epochs * self.batches, self.evaluations * -(-self.test_size // self.batch_size)
-        states = [last_state(self.unfinished(folder, seed)) for seed in self.seeds]
-        done = sum(at for at, _ in states)
-        recent = [seconds[-RECENT:].mean() for at, seconds in states if at]
+        begun = [history for seed in self.seeds if (history := last_history(self.unfinished(folder, seed)))]
+        done = sum(map(len, begun))
+        recent = [history.seconds[-RECENT:].mean() for history in begun]
         each = float(recent[-1]) if recent else self.measured(place)
         left = 1 - done / (self.repeats * iterations)
         return each * self.repeats * left * (iterations + EVALUATION * looks)
@@ -219,10 +220,15 @@ class ImageRun(Run):
             models.append(model)
         seconds = sum(float(history.seconds.sum()) for history in histories)
         spent = max(time.perf_counter() - start, seconds)  # more than this call's, if there was another before it
+        result = Result(self, nn.ModuleList(models).cpu(), side_by_side(histories), spent, environment())
+        result.certificates = self.certify(result, place)
+        return result
+
+    def certify(self, result: Result, place: Place = HERE) -> dict[str, Certificates]:
+        test = images.load(self.data, "test", place.root).subset(self.test_size).resize(self.side)
         x = test.subset(min(CERTIFIED_IMAGES, len(test))).scaled().to(place.device)
-        certified = {"last": certificates((model.flow for model in models), [x] * self.repeats, TIGHTEST)}
-        trained = nn.ModuleList(models).cpu()
-        return Result(self, trained, side_by_side(histories), spent, environment(), certified)
+        flows = (copy.deepcopy(model.flow).to(place.device) for model in result.model)
+        return {"last": certificates(flows, [x] * self.repeats, TIGHTEST)}
 
     def train_one(
         self,

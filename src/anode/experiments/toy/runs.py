@@ -147,7 +147,7 @@ class ToyRun(Run):
             raise KeyboardInterrupt
         return model, history
 
-    def certify(self, result: Result) -> dict[str, Certificates]:
+    def certify(self, result: Result, place: Place = HERE) -> dict[str, Certificates]:
         """Certify the models after the first epoch, which is trained again, and after the last."""
         if self.model != "NODE":  # a ResNet has no tolerance, and nothing is said about the evaluations of a flow alone
             return {}

@@ -11,8 +11,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from anode.files import (
     DamagedFileError,
     locked,
@@ -28,10 +26,13 @@ from anode.files import (
 )
 from anode.train.checkpoint.fingerprint import differences, digest
 from anode.train.checkpoint.state import Checkpoint
+from anode.train.formats import from_arrays
+from anode.train.history import History
 from anode.train.record import Array
 from anode.version import __version__
 
 FORMAT = "anode training 3"
+FIRST_FORMAT = "anode training 1"
 NOTES = {"format": FORMAT}
 """What the tensors of a state say about themselves."""
 KEPT = 2
@@ -158,18 +159,35 @@ class Folder:
         return Checkpoint(content["iteration"], content["state"], tensors_from_bytes(values))
 
 
-def last_state(path: Path) -> tuple[int, Array]:
-    """Return how many iterations of a run are done and the seconds of each; 0 and none if the folder holds no state.
+def last_history(path: Path) -> History | None:
+    """What has happened so far in a run; nothing if the folder holds no state that can be read.
 
-    Nothing is checked: use it to see how fast a run is, not to go on with it.
+    Nothing is checked: use it to see how far and how fast a run is, not to go on with it.
     """
     found = [re.fullmatch(r"state-(\d+)\.json", each.name) for each in (path.iterdir() if path.is_dir() else ())]
     iteration = max((int(name[1]) for name in found if name), default=0)
     try:
+        content = read_json(path / f"state-{iteration}.json")
         tensors = tensors_from_bytes((path / f"state-{iteration}.safetensors").read_bytes())
-        return iteration, tensors["history.seconds"].numpy()
-    except (OSError, DamagedFileError, KeyError):
-        return 0, np.zeros(0)
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        if content["format"] == FIRST_FORMAT:
+            return _history_of_first_format(content, arrays)
+        return History(**from_arrays(content["state"]["history"], arrays))
+    except (OSError, DamagedFileError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _history_of_first_format(content: dict[str, Any], arrays: dict[str, Array]) -> History:
+    """What a state says that version 0.1 wrote; this version cannot go on from it."""
+    series = {re.sub(r"^(record|evaluation)\.", "history.", name): array for name, array in arrays.items()}
+    ((images, *_), *_), *_ = content["protocol"]["data"]
+    facts = {
+        "batches": -(-images // content["protocol"]["batch_size"]),
+        "stopped": "",
+        "failures": content["state"]["failures"],
+        "snapshots": [],
+    }
+    return History(**from_arrays(facts, series))
 
 
 @contextmanager

@@ -1,0 +1,32 @@
+"""A saved run as a file that runs without anode: what ``anode export`` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from anode.checks import number, require
+from anode.experiments.checking import inputs_of
+from anode.experiments.single import load_saved
+from anode.exporting.export import Exported, export
+from anode.exporting.formats import WRITERS
+
+
+def export_saved(folder: Path, path: Path, tolerance: float, points: int, root: Path | None) -> Exported:
+    """Export the model of a run; of several repeats, the first.
+
+    Args:
+        folder: Of the run.
+        path: The file to write.
+        tolerance: The largest error of a prediction, as a fraction of the largest prediction.
+        points: On how many of the run's points or images the error is measured, at most.
+        root: Where datasets lie.
+    """
+    number("points", points, whole=True)
+    require(path.suffix in WRITERS, "out", str(path), f"a file that ends in one of {', '.join(WRITERS)}")
+    run = load_saved(folder)
+    x = inputs_of(run, points, root)
+    x = x if run.repeats.members is None else x[0]
+    with torch.no_grad():
+        return export(run.model, path, x, tolerance=tolerance)

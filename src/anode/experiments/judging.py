@@ -1,0 +1,171 @@
+"""How good a model is, on data that it was not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anode.data.waiting import patient_bar
+from anode.experiments.descriptions import Description
+from anode.experiments.material import Material
+from anode.files import DamagedFileError, read_described, write_described
+from anode.models.ensemble import unstack
+from anode.models.model import as_input
+from anode.ode.solution import SolveError
+
+FORMAT = "anode result 1"
+NAME, SAMPLE = "result.json", "held_out.safetensors"
+AT_ONCE, IMAGES_AT_ONCE = 4096, 256
+"""Points and images that are computed together."""
+KEPT, IMAGES_KEPT = 300, 100
+"""Points and images that are kept to be drawn."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a model is worth.
+
+    Attributes:
+        scores: Accuracy or R² of each repeat; empty if a solve failed.
+        baseline: The same of the largest class, or of the mean.
+        errors: Root mean squared error of each repeat, and that of the mean last; empty for classes.
+        confusion: How many of each class, a row, were taken for which, a column; over all repeats.
+        nfe: Evaluations of the field for a point or image, the mean.
+        failure: Why there is no score; empty if there is one.
+    """
+
+    scores: list[float]
+    baseline: float
+    errors: list[float]
+    confusion: list[list[int]]
+    nfe: float
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Some of the data that a model was judged by, to be drawn.
+
+    Attributes:
+        x: Inputs.
+        y: Class numbers or targets.
+        predicted: What the model makes of them; empty if a solve failed.
+    """
+
+    x: Tensor
+    y: Tensor
+    predicted: Tensor
+
+
+def predictions(model: Any, x: Tensor, what: str = "predicting") -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield predictions and evaluations of the field, some points at a time, each with its own step size.
+
+    Args:
+        model: The model; :class:`anode.SolveError` if a solve fails.
+        x: Inputs, or images as bytes.
+        what: What the progress bar says, if it takes long.
+    """
+    like = next(model.parameters())
+    model.eval()
+    with torch.no_grad(), patient_bar(what, len(x)) as advance:
+        for part in x.split(IMAGES_AT_ONCE if x.ndim == 4 else AT_ONCE):
+            outcome = model.run(as_input(part, like), control=1).check()
+            nfe = torch.zeros(1) if outcome.solution is None else outcome.solution.stats.nfe
+            yield outcome.prediction.cpu(), torch.as_tensor(nfe, dtype=torch.float64).cpu().reshape(-1)
+            advance(len(part))
+
+
+def in_units(description: Description, prediction: Tensor) -> Tensor:
+    """Predictions as class numbers, or as numbers in the units of the target."""
+    if not description.classes:
+        assert description.target is not None
+        return prediction[:, 0].double() * description.target.scale + description.target.mean
+    return (prediction[:, 0] > 0).long() if prediction.shape[1] == 1 else prediction.argmax(1)
+
+
+def judge(model: Any, material: Material) -> tuple[Result, Sample]:
+    """Judge a model, or a stack of them, by the data that were held out for that."""
+    models = [model] if model.members is None else unstack(model)
+    described, found, nfe = material.description, [], []
+    x, y = material.tests[0]
+    some = torch.from_numpy(np.random.default_rng(0).permutation(len(x))[: IMAGES_KEPT if x.ndim == 4 else KEPT])
+    baseline, errors = _baseline(described, y)
+    try:
+        for each, (inputs, _) in zip(models, material.tests, strict=True):
+            parts = list(predictions(each, inputs, "judging"))
+            predicted = torch.cat([part for part, _ in parts])
+            if not predicted.isfinite().all():
+                raise FloatingPointError("the predictions are not finite")
+            found.append(in_units(described, predicted))
+            nfe.append(float(torch.cat([evaluations for _, evaluations in parts]).mean()))
+    except (SolveError, FloatingPointError) as error:
+        failed = Result([], baseline, [], [], 0.0, str(error).splitlines()[0])
+        return failed, Sample(x[some], y[some], y[:0])
+    truths = [truth for _, truth in material.tests]
+    if described.classes:
+        scores = [float((guess == truth).double().mean()) for guess, truth in zip(found, truths, strict=True)]
+        result = Result(scores, baseline, [], _confusion(len(described.classes), truths, found), float(np.mean(nfe)))
+    else:
+        made = [_rmse(guess, truth) for guess, truth in zip(found, truths, strict=True)]
+        scores = [_r2(guess, truth) for guess, truth in zip(found, truths, strict=True)]
+        result = Result(scores, baseline, [*made, *errors], [], float(np.mean(nfe)))
+    return result, Sample(x[some], y[some], found[0][some])
+
+
+def _baseline(described: Description, y: Tensor) -> tuple[float, list[float]]:
+    """The score of guessing the largest class, or the mean, and the error of the latter."""
+    if described.classes:
+        return float((y == int(np.argmax(described.frequencies))).double().mean()), []
+    assert described.target is not None
+    mean = torch.full_like(y, described.target.mean)
+    return _r2(mean, y), [_rmse(mean, y)]
+
+
+def _confusion(classes: int, truths: Sequence[Tensor], guesses: Sequence[Tensor]) -> list[list[int]]:
+    pairs = torch.cat(list(truths)) * classes + torch.cat(list(guesses))
+    return pairs.bincount(minlength=classes**2).reshape(classes, classes).tolist()
+
+
+def _r2(guess: Tensor, truth: Tensor) -> float:
+    total = float(((truth - truth.mean()) ** 2).sum())
+    return 1 - float(((guess - truth) ** 2).sum()) / total if total else 0.0
+
+
+def _rmse(guess: Tensor, truth: Tensor) -> float:
+    return float(((guess - truth) ** 2).mean().sqrt())
+
+
+def save_result(folder: Path, result: Result, sample: Sample) -> None:
+    """Write what was found into the folder of a run."""
+    content = {"format": FORMAT, **asdict(result)}
+    tensors = {"x": sample.x, "y": sample.y, "predicted": sample.predicted}
+    write_described(folder / NAME, content, folder / SAMPLE, tensors)
+
+
+def load_result(folder: Path, description: Description) -> tuple[Result, Sample]:
+    """Read what :func:`save_result` wrote, or raise :class:`anode.files.DamagedFileError`."""
+    if not (folder / NAME).exists():
+        raise ValueError(f"{folder}: has no {NAME}; the command that began the run writes it, run it again")
+    content, tensors = read_described(folder / NAME, folder / SAMPLE)
+    try:
+        given = {name: value for name, value in content.items() if name not in ("format", "sha256")}
+        result, sample = Result(**given), Sample(**tensors)
+        inputs = description.sizes.inputs
+        wide = (inputs,) if isinstance(inputs, int) else inputs
+        known = description.classes and (int(sample.y.min()) < 0 or int(sample.y.max()) >= len(description.classes))
+        sizes = {len(row) for row in result.confusion} | {len(result.confusion)}
+        if content["format"] != FORMAT or tuple(sample.x.shape[1:]) != wide or known:
+            raise ValueError("it belongs to other data")
+        if result.confusion and sizes != {len(description.classes)}:
+            raise ValueError("its classes are others")
+        return result, sample
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise DamagedFileError(
+            f"{folder / NAME}: is damaged ({error}); the command that began the run repairs it"
+        ) from None

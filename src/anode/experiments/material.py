@@ -1,0 +1,226 @@
+"""The data of a run: what is trained on, what is looked at on the way, and what the model is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from anode.checks import require
+from anode.data import images
+from anode.data.encoding import choose, learn
+from anode.data.folders import read_pictures
+from anode.data.images import ImageData
+from anode.data.table_files import BUILT_IN, read_table
+from anode.data.tables import Array, Table
+from anode.data.targets import Target, check_columns, choose_target, find_column, held_out, with_target
+from anode.data.toy import Dataset
+from anode.data.waiting import patient_bar
+from anode.experiments.descriptions import Description
+from anode.experiments.kinds import IMAGES, PICTURES, POINTS, TABLE, kind_of
+from anode.experiments.options import Sizes, TrainOptions
+
+FRESH = 2**40
+"""What is added to the seed of points to train on, to make those that the model is judged by."""
+FEWEST_ROWS = 10
+
+
+@dataclass(frozen=True)
+class Material:
+    """The data of a run.
+
+    Attributes:
+        data, validation: As :func:`anode.fit` takes them.
+        tests: Inputs, and class numbers or targets, that the model is judged by; one pair per repeat.
+        description: What is in them.
+    """
+
+    data: Any
+    validation: Any
+    tests: list[tuple[Tensor, Tensor]]
+    description: Description
+
+
+def material_of(single: TrainOptions, root: Path | None = None) -> Material:
+    """Read or make the data of a run, and complain about what is wrong with it.
+
+    Args:
+        single: The options.
+        root: Where image datasets lie.
+    """
+    makers = {POINTS: _points, IMAGES: lambda single: _images(single, root), TABLE: _table, PICTURES: _pictures}
+    return makers[single.kind](single)
+
+
+def _points(single: TrainOptions) -> Material:
+    """Points that are made from a seed, and new ones to judge by."""
+    seeds = range(single.seed, single.seed + single.repeats)
+    whole = [single.dataset(seed) for seed in seeds]
+    fresh = [single.dataset(seed + FRESH) for seed in seeds]
+    train, validation = whole, None
+    if single.validation:
+        share = 1 - checked_share("validation", single.validation, len(whole[0]))
+        parts = [each.split(share, seed) for each, seed in zip(whole, seeds, strict=True)]
+        train, validation = [part[0] for part in parts], targets([part[1] for part in parts], single)
+    labels = train[0].labels
+    described = Description(
+        kind=POINTS,
+        sizes=single.sizes(),
+        classes=("-1", "1"),
+        counts={"training": len(labels), "validation": len(whole[0]) - len(labels), "test": len(fresh[0])},
+        frequencies=tuple(labels.bincount(minlength=2).tolist()),
+        judged_by=f"{len(fresh[0]):,} new points",
+    )
+    return Material(targets(train, single), validation, [(each.x, each.labels) for each in fresh], described)
+
+
+def targets(data: Sequence[Dataset], single: TrainOptions) -> Any:
+    """The data as training takes it: with classes for cross entropy, and without a list for a single model."""
+    if single.loss_of(classes=True) != "cross_entropy":
+        return data[0] if single.repeats == 1 else data
+    require(single.repeats == 1, "repeats", single.repeats, "1 beside --loss cross_entropy")
+    return data[0].x, data[0].labels
+
+
+def checked_share(option: str, share: float | None, size: int) -> float:
+    """The fraction of so many points or images that is kept apart."""
+    takes = f"a fraction that leaves some of {size} on either side"
+    assert share is not None
+    require(0 < round(share * size) < size, option, share, takes)
+    return share
+
+
+def _images(single: TrainOptions, root: Path | None) -> Material:
+    """An image set by name; its test images are looked at on the way, unless some are kept from training."""
+    train, test = (images.load(single.data, split, root) for split in ("train", "test"))
+    train, seen = _fewer(train, single), test
+    if single.validation:
+        train, seen = train.split(1 - checked_share("validation", single.validation, len(train)), single.seed)
+    if single.side is not None:
+        train, seen, test = (each.resize(single.side) for each in (train, seen, test))
+    described = _images_described(single, train, seen if single.validation else None, test)
+    return Material(train, seen, [(test.images, test.labels)], described)
+
+
+def _pictures(single: TrainOptions) -> Material:
+    """A folder of pictures; without test pictures, some are held out."""
+    count = sum(1 for path in Path(single.data).rglob("*") if path.is_file())
+    with patient_bar("reading pictures", count) as advance:
+        found = read_pictures(single.data, single.side, advance)
+    train, test, seen = found.train, found.test, None
+    if test is None:
+        train, test = _apart(train, "test", single.test, single.seed)
+    train = _fewer(train, single)
+    if single.validation:
+        share = single.validation if found.test else single.validation / (1 - (single.test or 0.0))
+        train, seen = _apart(train, "validation", share, single.seed)
+    described = replace(
+        _images_described(single, train, seen, test),
+        classes=found.classes,
+        judged_by=f"{len(test):,} pictures {'of the folder test' if found.test else 'that were held out'}",
+        notes=found.notes,
+        sha256=found.sha256,
+    )
+    return Material(train, seen, [(test.images, test.labels)], described)
+
+
+def _fewer(train: ImageData, single: TrainOptions) -> ImageData:
+    """As many images as are to be trained on."""
+    if single.train_size is None:
+        return train
+    takes = f"at most the {len(train)} images that there are"
+    require(single.train_size <= len(train), "train_size", single.train_size, takes)
+    return train.subset(single.train_size, single.seed)
+
+
+def _apart(data: ImageData, option: str, share: float | None, seed: int) -> tuple[ImageData, ImageData]:
+    """Images with some of every class held out, and these."""
+    mask = torch.from_numpy(held_out(data.labels.numpy(), checked_share(option, share, len(data)), seed))
+    return data.part(~mask), data.part(mask)
+
+
+def _images_described(single: TrainOptions, train: ImageData, seen: ImageData | None, test: ImageData) -> Description:
+    return Description(
+        kind=single.kind,
+        sizes=Sizes(train.shape, train.classes),
+        classes=tuple(map(str, range(train.classes))),
+        counts={"training": len(train), "validation": 0 if seen is None else len(seen), "test": len(test)},
+        frequencies=tuple(train.labels.bincount(minlength=train.classes).tolist()),
+        judged_by=f"{len(test):,} test images",
+    )
+
+
+def _table(single: TrainOptions) -> Material:
+    """A table: numbers and categories as numbers, rows to train on, to look at on the way, and to judge by."""
+    table, target, notes = _read(single)
+    without = {target.name, *(single.drop or ())}
+    used, left_out = choose(table, without, single.category or ())
+    y = target.values(table)
+    is_test, is_seen = _parts(single, table, y if target.classes else np.zeros(len(y)))
+    is_train = ~is_test & ~is_seen
+    if not target.classes:
+        target = target.scaled(y[is_train])
+    encoding = learn(table.take(is_train), used, left_out)
+    x = torch.from_numpy(encoding.encode(table)[0])
+    aim = torch.from_numpy(y) if target.classes else torch.from_numpy((y - target.mean) / target.scale).float()[:, None]
+    data, seen = ((x[mask], aim[mask]) for mask in map(torch.from_numpy, (is_train, is_seen)))
+    notes += [f"column {name!r} is left out: it {why}" for name, why in left_out.items()]
+    described = Description(
+        kind=TABLE,
+        sizes=Sizes(encoding.width, len(target.classes) or 1),
+        classes=target.classes,
+        counts={"training": len(data[0]), "validation": len(seen[0]), "test": int(is_test.sum())},
+        frequencies=tuple(np.bincount(y[is_train], minlength=len(target.classes)).tolist()) if target.classes else (),
+        judged_by=f"{int(is_test.sum()):,} rows that were held out",
+        notes=tuple(notes),
+        sha256=table.sha256,
+        encoding=encoding,
+        target=target,
+    )
+    judged_by = x[is_test], torch.from_numpy(y)[is_test]
+    return Material(data, seen if is_seen.any() else None, [judged_by], described)
+
+
+def read_patiently(source: str, encoding: str | None) -> Table:
+    """Read a table, with a progress bar if that takes long."""
+    size = Path(source).stat().st_size if kind_of(source) == TABLE and source not in BUILT_IN else 1
+    with patient_bar(f"reading {source}", size) as advance:
+        return read_table(source, encoding=encoding, tell=advance)
+
+
+def _read(single: TrainOptions) -> tuple[Table, Target, list[str]]:
+    """The rows of a table that have a target, the target, and what there is to say."""
+    table = read_patiently(single.data, single.encoding)
+    name = find_column(table, "target", single.target)
+    check_columns(table, "drop", single.drop or ())
+    check_columns(table, "category", single.category or ())
+    table, lost = with_target(table, name)
+    target = choose_target(table, name, single.task)
+    require(len(table) >= FEWEST_ROWS, table.name, f"{len(table)}", f"at least {FEWEST_ROWS} rows with a target")
+    other = "regression" if target.classes else "classification"
+    what = f"{len(target.classes):,} classes" if target.classes else "numbers"
+    changes = single.task is None and not table.columns[name].texts
+    how = f"; --task {other} changes that" if changes else ""
+    notes = [f"column {name!r} is the target, with {what}: {target.task}{how}"]
+    if lost:
+        rows = "1 row is" if lost == 1 else f"{lost:,} rows are"
+        notes.append(f"{rows} left out, because column {name!r} is empty there")
+    return table, target, notes
+
+
+def _parts(single: TrainOptions, table: Table, groups: Array) -> tuple[Array, Array]:
+    """Which rows to judge by, and which to look at on the way: masks of shape [rows]."""
+    assert single.test is not None
+    assert single.validation is not None
+    is_test = held_out(groups, checked_share("test", single.test, len(table)), single.seed)
+    is_seen = np.zeros(len(table), bool)
+    if single.validation:
+        rest = np.flatnonzero(~is_test)
+        share = checked_share("validation", single.validation / (1 - single.test), len(rest))
+        is_seen[rest[held_out(groups[rest], share, single.seed)]] = True
+    return is_test, is_seen

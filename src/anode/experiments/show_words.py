@@ -1,0 +1,148 @@
+"""What is known about a saved run, in words: what ``anode train`` ends with, and ``anode show`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anode.data.encoding import Category, Number
+from anode.experiments.descriptions import Description
+from anode.experiments.judging import Result, load_result
+from anode.experiments.kinds import PICTURES, POINTS, TABLE
+from anode.experiments.options import TrainOptions
+from anode.experiments.predicting import description_of
+from anode.experiments.single import Saved
+from anode.train.history import History
+
+MOST_CLASSES = 12
+"""Classes up to which the confusion matrix is printed."""
+WIDTH = 12
+"""Characters of the name of a class in it."""
+
+
+def summary(run: Saved) -> list[str]:
+    """What was trained, how long, and how good it is, in lines."""
+    found = description_of(run)
+    result = load_result(Path(run.name), found)[0]
+    return [model_line(run.single, run.model), training_line(run.history), score_line(found, result)]
+
+
+def details(run: Saved) -> list[str]:
+    """Everything that is known about a run, in lines."""
+    found = description_of(run)
+    result = load_result(Path(run.name), found)[0]
+    return [
+        *data_lines(run.single, found),
+        "",
+        model_line(run.single, run.model),
+        training_line(run.history),
+        *cost_lines(run, result),
+        "",
+        score_line(found, result),
+        *confusion_lines(found, result),
+    ]
+
+
+def model_line(single: TrainOptions, model: Any) -> str:
+    """The model and how many parameters it has."""
+    count = sum(p.numel() for p in model.parameters())
+    name = "ResNet" if single.model == "resnet" else "ANODE" if single.augment else "NODE"
+    line = f"{name} on {single.data}: {count:,} parameters"
+    if not single.is_image:
+        return line
+    of_time = sum(p.numel() for p in model.flow.field.time_weights)
+    return f"{line}, {count - of_time:,} without time" if of_time else f"{line}, time not used"
+
+
+def training_line(history: History) -> str:
+    """How long it was trained, and where that led."""
+    if not len(history):
+        return "trained for 0 epochs"
+    losses = history.loss[(history.epochs - 1) * history.batches :]
+    loss = f"loss {losses[np.isfinite(losses)].mean():.4g}" if np.isfinite(losses).any() else "loss not finite"
+    repeats = "" if history.members is None else f"{history.members} repeats "
+    stopped = f"; stopped: {history.stopped}" if history.stopped else ""
+    failed = f"; {len(history.failures)} failed" if history.failures else ""
+    seconds = float(history.seconds.sum())
+    length = f"{history.epochs} epochs, {len(history):,} iterations, {_duration(seconds)}"
+    return f"trained {repeats}for {length}: {loss}{_checked(history)}{stopped}{failed}"
+
+
+def _checked(history: History) -> str:
+    """What the last check of the solves found, of repeats the largest error."""
+    present = history.check[-1:][~np.isnan(history.check[-1:])]
+    return f", reconstruction error {present.max():.2%}" if present.size else ""
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def score_line(found: Description, result: Result) -> str:
+    """How good it is, beside what a guess would be."""
+    if result.failure:
+        return f"no score on {found.judged_by}: {result.failure}"
+    low, mean, high = (_score(found, float(of(result.scores))) for of in (np.min, np.mean, np.max))
+    several = f" (mean of {len(result.scores)} repeats, {low} to {high})" if len(result.scores) > 1 else ""
+    line = f"{'accuracy' if found.classes else 'R²'} {mean}{several} on {found.judged_by}"
+    if found.classes:
+        return f"{line}; guessing the largest class: {_score(found, result.baseline)}"
+    error = f"root mean squared error {np.mean(result.errors[:-1]):.4g}"
+    return f"{line}, {error}; guessing the mean: {_score(found, result.baseline)} and {result.errors[-1]:.4g}"
+
+
+def _score(found: Description, value: float) -> str:
+    return f"{value:.1%}" if found.classes else f"{value + 0.0:.3f}"
+
+
+def data_lines(single: TrainOptions, found: Description) -> list[str]:
+    """What it was trained on."""
+    unit = {POINTS: "points", TABLE: "rows"}.get(found.kind, "pictures" if found.kind == PICTURES else "images")
+    counts = ", ".join(f"{count:,} for {name}" for name, count in found.counts.items() if count)
+    size = found.sizes.inputs
+    shape = f"{size} numbers each" if isinstance(size, int) else "x".join(map(str, size))
+    lines = [f"data: {single.data}", f"{unit}: {counts}; {shape}"]
+    if found.classes:
+        shown = ", ".join(found.classes[:MOST_CLASSES]) + (", ..." if len(found.classes) > MOST_CLASSES else "")
+        lines.append(f"classes: {len(found.classes)} ({shown})")
+    if found.encoding is not None:
+        columns = found.encoding.columns
+        numbers = [column.name for column in columns if isinstance(column, Number)]
+        categories = [f"{column.name} ({len(column.categories)})" for column in columns if isinstance(column, Category)]
+        for what, names in (("numbers", numbers), ("categories", categories)):
+            lines += [f"{what}: {', '.join(names)}"] if names else []
+    return [*lines, *found.notes]
+
+
+def cost_lines(run: Saved, result: Result) -> list[str]:
+    """What an iteration and a prediction cost."""
+    history = run.history
+    if not len(history) or not history.nfe.any():
+        return []
+    last = slice((history.epochs - 1) * history.batches, None)
+    forward, backward = float(history.nfe[last].mean()), float(history.nfe_backward[last].mean())
+    solver = run.single.solver
+    tolerances = f"rtol {solver.rtol:g}, atol {solver.atol:g}"
+    how = tolerances if solver.step_size is None else f"step size {solver.step_size:g}"
+    again = f" and {backward:.0f} in the backward pass" if backward else ""
+    each = 1000 * float(np.median(history.seconds))
+    return [
+        f"an iteration: {forward:.0f} evaluations of the field{again}, {each:.3g} ms",
+        f"a prediction: {result.nfe:.1f} evaluations of the field, with {solver.method}, {how}",
+    ]
+
+
+def confusion_lines(found: Description, result: Result) -> list[str]:
+    """The confusion matrix as a table, unless it has too many classes."""
+    if not result.confusion or len(found.classes) > MOST_CLASSES:
+        return []
+    names = [name[: WIDTH - 1] + "…" if len(name) > WIDTH else name for name in found.classes]
+    rows: list[Sequence[object]] = [["true \\ predicted", *names]]
+    rows += [[name, *counts] for name, counts in zip(names, result.confusion, strict=True)]
+    widths = [max(len(str(row[i])) for row in rows) for i in range(len(rows[0]))]
+    return ["", *("  ".join(str(cell).rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)]

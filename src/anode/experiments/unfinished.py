@@ -1,0 +1,205 @@
+"""How far the image half's runs have come: what ``anode report`` shows of results that are not complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from anode.experiments.environment import together
+from anode.experiments.halves import HALVES, Protocols
+from anode.experiments.images.curves import POINTS, TITLES, percent
+from anode.experiments.images.reported import REPRODUCED, TABLE1
+from anode.experiments.images.runs import side_by_side
+from anode.experiments.images.scales import CHOSEN
+from anode.experiments.images.studies import HEAD
+from anode.experiments.runs import Result, load, paths
+from anode.experiments.study import CERTIFIED_COLUMNS, Drawing, Results, Study, certified_cells, draw, mean_std
+from anode.files import DamagedFileError, read_json, write_json
+from anode.plots.series import curves
+from anode.plots.style import MODEL_COLORS, MUTED, figure, shared_legend
+from anode.report.page import MARKER, write_report
+from anode.train.checkpoint.folder import last_history
+
+PAIR = ("NODE", "ANODE")
+"""The models whose accuracies others report, in their order."""
+PROGRESS = "progress"
+"""The id of the study."""
+SO_FAR = "anode-so-far.json"
+"""The results file of what there is."""
+COLUMNS = [
+    "",
+    "parameters",
+    "epochs",
+    "loss",
+    "NFE",
+    *CERTIFIED_COLUMNS,
+    "test accuracy",
+    "paper",
+    "independent reproduction",
+]
+CAPTION = (
+    "Accuracy on the test images and training loss of every run that was begun, up to where it is. Dashed lines are "
+    "the paper's accuracies at the end of training, dotted ones those of an independent reproduction, after "
+    "8 epochs on MNIST and 10 on CIFAR-10."
+)
+
+
+def report_again(folder: Path) -> Path:
+    """Write the report of the results in a folder, finished or not."""
+    marker = folder / MARKER
+    begun = read_json(marker) if marker.is_file() else {}
+    if not isinstance(begun, dict) or begun.get("half") != "images" or "studies" in begun:
+        return write_report(folder)
+    try:
+        return report_so_far(folder, begun)
+    except (KeyError, TypeError) as error:  # of something that the file says, or does not say
+        raise DamagedFileError(f"{marker}: is damaged ({error!r}); restore it") from None
+
+
+def report_so_far(folder: Path, begun: dict[str, Any]) -> Path:
+    """Write a report of runs that are not all finished; the results file stays as it is, for the run that goes on.
+
+    Args:
+        folder: That of the results.
+        begun: What the results file says: half, scale, repeats, seed and epochs.
+
+    Raises:
+        ValueError: Nothing has been trained there yet.
+    """
+    results, unfinished = results_so_far(folder / "runs", begun)
+    if not results:
+        raise ValueError(f"{folder}: holds no state of training yet; the command that began it goes on from there")
+    finished = tuple(name for name in results if name not in unfinished)
+    title = f"How far training is: {len(finished)} of {len(results)} runs that were begun are finished"
+    study = Study(PROGRESS, title, CAPTION, finished, partial(draw_progress, unfinished=unfinished))
+    draw(study, results, folder / "figures")
+    content = {
+        **begun,
+        "studies": [PROGRESS],
+        "claims": [],
+        "note": f"these results are not complete; {protocols_of(begun).note}",
+        "environment": together([each.environment for each in results.values() if each.environment]),
+        "timings": [{"name": name, "seconds": round(each.seconds, 1)} for name, each in results.items()],
+        "seconds": round(sum(each.seconds for each in results.values()), 1),
+    }
+    write_json(folder / SO_FAR, content, indent=1)
+    return write_report(folder, SO_FAR)
+
+
+def protocols_of(begun: dict[str, Any]) -> Protocols:
+    """The runs that a results file is about."""
+    protocols = HALVES[begun["half"]].scales[begun["scale"]]
+    if begun["epochs"] is None:
+        return protocols
+    assert protocols.lasting is not None, "the epochs of images can be changed"
+    return protocols.lasting(begun["epochs"])
+
+
+def results_so_far(folder: Path, begun: dict[str, Any]) -> tuple[dict[str, Result], set[str]]:
+    """What there is of every run that was begun, and the names of those that are not finished."""
+    protocols = protocols_of(begun)
+    order = {name: i for i, name in enumerate(protocols.first)}
+    there = {path.stem for path in folder.glob("*") if path.suffix in (".json", ".part")} & runs_of(begun)
+    found, unfinished = {}, set()
+    for name in sorted(there, key=lambda name: (order.get(name, len(order)), name)):
+        run = as_trained(protocols.run(name, begun["repeats"], begun["seed"]), folder)
+        result = load(run, folder)
+        if result is None and (result := furthest(run, folder)) is not None:
+            unfinished.add(name)
+        if result is not None:
+            found[name] = result
+    return found, unfinished
+
+
+def runs_of(begun: dict[str, Any]) -> set[str]:
+    """The names of all runs of a half; a folder may hold other files."""
+    return {name for study in HALVES[begun["half"]].studies.values() for name in study.runs}
+
+
+def as_trained(run: Any, folder: Path) -> Any:
+    """A run; if it is finished, on as much data as it had."""
+    described = paths(run, folder)[0]
+    if not described.exists():
+        return run
+    try:
+        protocol = read_json(described)["protocol"]
+        return replace(run, train_size=protocol["train_size"], test_size=protocol["test_size"])
+    except (KeyError, TypeError):
+        raise DamagedFileError(f"{described}: is damaged; remove it, and the run is done again") from None
+
+
+def furthest(run: Any, folder: Path) -> Result | None:
+    """What there is of the repeat that has come furthest; nothing if none was begun."""
+    histories = [last_history(run.unfinished(folder, seed)) for seed in run.seeds]
+    begun = [history for history in histories if history is not None and len(history)]
+    if not begun:
+        return None
+    most = max(begun, key=len)
+    return Result(replace(run, repeats=1), None, side_by_side([most]), float(most.seconds.sum()))
+
+
+def draw_progress(results: Results, unfinished: set[str]) -> Drawing:
+    """Curves of all runs, and a table beside what others report."""
+    groups = dict(grouped(results))
+    made = figure(4.2 * len(groups), 6.0, rows=2, columns=len(groups))
+    for column, (data, models) in enumerate(groups.items()):
+        accuracy, loss = made.axes[column], made.axes[len(groups) + column]
+        histories = {label: result.history for label, result in models.items()}
+        evaluated = {label: history for label, history in histories.items() if len(history.validation_at)}
+        if evaluated:
+            at = {label: history.validation_at / history.batches for label, history in evaluated.items()}
+            values = {label: 100 * history.validation_accuracy for label, history in evaluated.items()}
+            curves(accuracy, at, values, colors(), "test accuracy, %")
+        for style, reported in (("--", TABLE1), (":", REPRODUCED)):
+            for model, value in zip(PAIR, reported.get(data, ()), strict=False):
+                accuracy.axhline(float(value.split()[0]), color=MODEL_COLORS[model], linestyle=style, linewidth=1)
+        accuracy.set_title(TITLES[data])
+        stretches = {label: history.windows("loss", POINTS) for label, history in histories.items()}
+        at = {label: x / histories[label].batches for label, (x, _) in stretches.items()}
+        curves(loss, at, {label: y for label, (_, y) in stretches.items()}, colors(), "training loss", log=True)
+        for axes in (accuracy, loss):
+            axes.set_xlim(0, max(result.run.epochs for result in models.values()))
+    shared_legend(made)
+    return Drawing(made, COLUMNS, table(groups, unfinished))
+
+
+def grouped(results: Results) -> Iterator[tuple[str, dict[str, Result]]]:
+    """The runs on each dataset, by what they are called there."""
+    for data in CHOSEN:
+        labels = {f"{data}-node": "NODE", f"{data}-p{CHOSEN[data]}": "ANODE", f"{data}-head": HEAD}
+        models = {labels.get(name, name): each for name, each in results.items() if name.startswith(f"{data}-")}
+        if models:
+            yield data, models
+
+
+def colors() -> dict[str, str]:
+    """The models' own, and grey for the model that the paper does not have."""
+    return {**MODEL_COLORS, HEAD: MUTED}
+
+
+def table(groups: dict[str, dict[str, Result]], unfinished: set[str]) -> list[list[str]]:
+    """A row for each run."""
+    rows = []
+    for data, models in groups.items():
+        certified = certified_cells(models, lambda result: result.run.data)
+        for label, result in models.items():
+            history, epochs = result.history, len(result.history) / result.history.batches
+            open_ended = ", unfinished" if result.run.name in unfinished else ""
+            looks = history.validation_accuracy
+            others = [dict(zip(PAIR, each.get(data, ()), strict=False)) for each in (TABLE1, REPRODUCED)]
+            rows.append(
+                [
+                    f"{TITLES[data]}, {label}",
+                    f"{result.run.parameters:,}",
+                    f"{epochs:.3g} of {result.run.epochs}{open_ended}",
+                    mean_std(history.windows("loss", 10)[1][-1]),
+                    mean_std(history.windows("nfe", 10)[1][-1]),
+                    *certified[label],
+                    percent(looks[-1]) if len(looks) else "not evaluated yet",
+                    *(f"{each[label]} %" if label in each else "" for each in others),
+                ]
+            )
+    return rows

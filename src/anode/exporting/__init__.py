@@ -1,0 +1,1 @@
+"""Models to take away: files that run without anode."""

@@ -1,0 +1,169 @@
+"""Flows with a given number of equal steps, which can be written down as a graph; an adaptive loop cannot."""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from anode.models.flow import Flow
+from anode.models.model import Outcome
+from anode.ode.tableau import Tableau
+from anode.ode.tableaus import TABLEAUS, as_tableau
+
+METHODS = ("midpoint", "rk4_classic", "tsit5")
+"""The methods that are tried, one for each sort of tolerance: loose, usual, tight."""
+MOST_STEPS = 1_024
+"""More steps than this make a graph that nobody wants to load."""
+EXACT = 1e-9
+"""The tolerance of the solves that the steps are compared with."""
+
+
+class SteppedFlow(Flow):
+    """A flow that takes equal steps, in operations that torch can export.
+
+    Args:
+        flow: The flow, whose parts it takes over.
+        tableau: The method.
+        steps: How many steps.
+    """
+
+    def __init__(self, flow: Flow, tableau: Tableau, steps: int) -> None:
+        super().__init__(flow.field, augment=flow.augment, t1=flow.t1, solver=flow.solver)
+        self.tableau, self.steps = tableau, steps
+
+    @property
+    def evaluations(self) -> int:
+        """How often a prediction evaluates the field."""
+        return self.steps * len(self.tableau.b)
+
+    def run(self, x: Tensor, **options: Any) -> Outcome:
+        start = self.augment(x)
+        is_tuple = isinstance(start, tuple)
+        state = start if is_tuple else (start,)
+        size = self.t1 / self.steps
+        for step in range(self.steps):
+            state = self._moved(state, step * size, size, is_tuple)
+        return Outcome(state if is_tuple else state[0], state if is_tuple else state[0])
+
+    def _moved(self, state: tuple[Tensor, ...], t: float, size: float, is_tuple: bool) -> tuple[Tensor, ...]:
+        """The state after a step."""
+        slopes: list[tuple[Tensor, ...]] = []
+        for c, row in zip(self.tableau.c, self.tableau.a, strict=True):
+            at = _sum(state, slopes, row, size)
+            now = torch.tensor(t + c * size, dtype=state[0].dtype, device=state[0].device)
+            slope = self.field(now, at if is_tuple else at[0])
+            slopes.append(tuple(slope) if is_tuple else (slope,))
+        return _sum(state, slopes, self.tableau.b, size)
+
+
+def _sum(
+    state: tuple[Tensor, ...], slopes: list[tuple[Tensor, ...]], weights: tuple[float, ...], size: float
+) -> tuple[Tensor, ...]:
+    """A state, moved along a weighted sum of slopes."""
+    for weight, slope in zip(weights, slopes, strict=False):
+        if weight:
+            state = tuple(y + (size * weight) * k for y, k in zip(state, slope, strict=True))
+    return state
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Equal steps that are enough for a tolerance.
+
+    Attributes:
+        method: The name of the method.
+        count: How many steps.
+        evaluations: How often a prediction evaluates the field.
+        error: The largest difference of a prediction from that of an exact solve, as a fraction of the largest
+            prediction.
+    """
+
+    method: str
+    count: int
+    evaluations: int
+    error: float
+
+
+def stepped(model: nn.Module, method: str | Tableau, steps: int) -> nn.Module:
+    """A copy of a model in which every flow takes equal steps."""
+    tableau = as_tableau("method", method)
+    model = deepcopy(model).eval()
+    if isinstance(model, Flow):
+        return SteppedFlow(model, tableau, steps).eval()
+    for name, part in list(model.named_modules()):
+        if isinstance(part, Flow):
+            model.set_submodule(name, SteppedFlow(part, tableau, steps).eval())
+    return model
+
+
+def flows_in(model: nn.Module) -> list[Flow]:
+    """The flows of a model."""
+    return [part for part in model.modules() if isinstance(part, Flow)]
+
+
+def exact(model: nn.Module, x: Tensor) -> Tensor:
+    """Predictions in double precision: of adaptive solves at a tight tolerance, or of the steps that a flow has."""
+    model = deepcopy(model).double().eval()
+    for flow in flows_in(model):
+        if flow.solver.step_size is None:
+            flow.solver = flow.solver.but(rtol=EXACT, atol=EXACT, max_steps=100_000)
+    with torch.no_grad():
+        found: Tensor = model(x if x.dtype == torch.uint8 else x.double())
+    return found
+
+
+def least_steps(model: nn.Module, x: Tensor, tolerance: float) -> Steps:
+    """The cheapest of some methods with as few equal steps as a tolerance allows.
+
+    Args:
+        model: The model, in the precision that it is to be exported in.
+        x: Inputs that the error is measured on.
+        tolerance: The largest error, see :class:`Steps`.
+
+    Raises:
+        ValueError: None of them gets there.
+    """
+    wanted = exact(model, x)
+    if not wanted.isfinite().all():
+        raise ValueError("x: takes inputs whose predictions are finite, got some whose are not; leave them out")
+    largest = float(wanted.abs().max()) or 1.0
+
+    def error(method: str, count: int) -> float:
+        with torch.no_grad():
+            found = stepped(model, method, count)(x)
+        off = float((found.double() - wanted).abs().max()) / largest
+        return math.inf if math.isnan(off) else off
+
+    flows = flows_in(model)
+    if not flows:
+        return Steps("none", 0, 0, error("euler", 1))
+    own = {str(flow.solver.method) for flow in flows if flow.solver.step_size is not None}
+    found = [least for method in (*METHODS, *(own & TABLEAUS.keys())) if (least := _least(method, error, tolerance))]
+    if not found:
+        raise ValueError(
+            f"tolerance: {tolerance:g} is not reached with {MOST_STEPS} equal steps; pass a larger one, or "
+            "train a flow that is less stiff (flow.certify says what its solves need)"
+        )
+    return min(found, key=lambda each: each.evaluations)
+
+
+def _least(method: str, error: Any, tolerance: float) -> Steps | None:
+    """The least steps of a method; nothing if too many are not enough."""
+    enough = 1
+    while error(method, enough) > tolerance:
+        enough *= 2
+        if enough > MOST_STEPS:
+            return None
+    too_few = enough // 2
+    while enough - too_few > 1:
+        middle = (enough + too_few) // 2
+        if error(method, middle) > tolerance:
+            too_few = middle
+        else:
+            enough = middle
+    return Steps(method, enough, enough * len(TABLEAUS[method].b), error(method, enough))

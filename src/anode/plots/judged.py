@@ -1,0 +1,63 @@
+"""How predictions compare with what is true: confusion matrices, and predicted against true numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap
+from numpy.typing import ArrayLike
+
+from anode.plots.inputs import as_values
+from anode.plots.style import INK, MODEL_COLORS, MUTED, PAPER, grid, styled
+
+LABELLED = 20
+"""Classes up to which their names and counts are written: more would not be legible."""
+LONGEST = 12
+"""Characters of a name that are written."""
+
+
+@styled()
+def confusion(ax: Axes, counts: ArrayLike, names: Sequence[str]) -> None:
+    """Draw how many of each class were taken for which.
+
+    Args:
+        ax: Where.
+        counts: [classes, classes]: a row for each true class, a column for each predicted one.
+        names: Those of the classes.
+    """
+    found = as_values("counts", counts, (len(names), len(names)))
+    shares = found / np.maximum(found.sum(1, keepdims=True), 1)
+    shades = LinearSegmentedColormap.from_list("shares", [PAPER, MODEL_COLORS["ANODE"]])
+    ax.imshow(shares, cmap=shades, vmin=0, vmax=1)
+    if len(names) <= LABELLED:
+        short = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in names]
+        turned = sum(map(len, short)) > 30
+        ax.set_xticks(range(len(names)), short, rotation=45 if turned else 0, ha="right" if turned else "center")
+        ax.set_yticks(range(len(names)), short)
+        size = 11 if len(names) <= 5 else 7
+        for row, column in np.argwhere(found > 0):
+            color = PAPER if shares[row, column] > 0.55 else INK
+            ax.text(column, row, f"{found[row, column]:.0f}", ha="center", va="center", color=color, size=size)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set(xlabel="predicted", ylabel="true")
+
+
+@styled()
+def against(ax: Axes, true: ArrayLike, predicted: ArrayLike, name: str = "") -> None:
+    """Draw predicted against true numbers, and the line where they are the same.
+
+    Args:
+        ax: Where.
+        true, predicted: [points].
+        name: What is predicted.
+    """
+    truth = as_values("true", true, ("points",))
+    guess = as_values("predicted", predicted, (len(truth),))
+    ends = [float(truth.min()), float(truth.max())]
+    ax.plot(ends, ends, color=MUTED, linewidth=1.2, linestyle="--", label="predicted = true")
+    ax.scatter(truth, guess, s=12, color=MODEL_COLORS["ANODE"], alpha=0.6, linewidths=0)
+    grid(ax)
+    ax.set(xlabel=f"true {name}".strip(), ylabel=f"predicted {name}".strip())

@@ -1,0 +1,430 @@
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+import anode
+from anode.cli import app
+from anode.experiments.judging import judge
+from anode.experiments.material import material_of
+from anode.experiments.options import TrainOptions
+from anode.experiments.predicting import Predictor
+from anode.experiments.single import load_saved
+from anode.files import read_json
+from helpers.refusals import refused
+from helpers.slow_command import SLOW
+
+QUICK = ["--epochs", "3"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def run(*arguments, **options):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env={"COLUMNS": "200"}, **options)
+
+
+def done(*arguments, **options):
+    """What a command prints, which has to succeed."""
+    result = run(*arguments, **options)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def write_table(path, rows=120, target=True, seed=0):
+    """A table of which colour and size say what the kind is, with everything else that tables have."""
+    generator = np.random.default_rng(seed)
+    lines = ["id,day,size,colour,note" + (",kind" if target else "")]
+    for i in range(rows):
+        colour = generator.choice(["red", "blue"])
+        size = generator.normal()
+        kind = "big" if (size > 0) == (colour == "red") else "small"
+        shown = "" if i % 17 == 5 else f"{size:.4f}"
+        day = f"2024-01-{i % 28 + 1:02d}"
+        lines.append(f'{i},{day},{shown},{colour},"row, {i}"' + (f",{kind}" if target else ""))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, one_thread):
+    """A run on a table, and the table."""
+    place = tmp_path_factory.mktemp("own")
+    write_table(place / "things.csv")
+    done("train", place / "things.csv", "--target", "kind", "--epochs", 40, "--out", place / "run")
+    return place
+
+
+def rows_of(text):
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+# Tables
+
+
+def test_a_table_is_trained_on_with_what_was_done_to_it_and_a_score_beside_a_baseline(tmp_path):
+    write_table(tmp_path / "things.csv")
+    lines = done("train", tmp_path / "things.csv", "--target", "kind", *QUICK, "--out", tmp_path / "run").splitlines()
+    assert lines[:4] == [
+        "column 'kind' is the target, with 2 classes: classification",
+        "column 'id' is left out: it counts the rows",
+        "column 'day' is left out: it holds dates",
+        "column 'note' is left out: it holds a different text in every row, as names and identifiers do",
+    ]
+    assert lines[4].startswith(f"ANODE on {tmp_path / 'things.csv'}: ")
+    assert re.fullmatch(r"trained for 3 epochs, 9 iterations, \d+\.\d+ s: loss \d\.\d+", lines[5])
+    assert re.fullmatch(r"accuracy \d+\.\d% on 24 rows that were held out; guessing the largest class: .*%", lines[6])
+    assert lines[7] == f"saved: {tmp_path / 'run'}"
+
+
+def test_the_folder_is_named_after_table_and_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "things.csv")
+    assert "saved: things-anode5" in done("train", "things.csv", "--target", "kind", *QUICK)
+    assert "saved: things-node" in done("train", "things.csv", "--target", "kind", *QUICK, "--augment", 0)
+
+
+def test_what_was_learned_is_better_than_a_guess(folder):
+    result = read_json(folder / "run" / "result.json")
+    assert result["scores"][0] > result["baseline"] + 0.2
+
+
+def test_new_rows_get_classes_and_probabilities_in_their_order(folder, tmp_path):
+    new = write_table(tmp_path / "new.csv", 30, target=False, seed=5)
+    result = run("predict", folder / "run", new, "--out", tmp_path / "predictions.csv")
+    assert (result.exit_code, result.stdout) == (0, f"predictions: {tmp_path / 'predictions.csv'}\n")
+    found = rows_of((tmp_path / "predictions.csv").read_text())
+    assert len(found) == 30
+    assert list(found[0]) == ["prediction", "p(big)", "p(small)"]
+    for row in found:
+        assert float(row["p(big)"]) + float(row["p(small)"]) == pytest.approx(1, abs=1e-5)
+        assert row["prediction"] == ("big" if float(row["p(big)"]) > 0.5 else "small")
+
+
+def test_the_order_of_columns_does_not_matter_and_others_are_ignored_and_said(folder, tmp_path):
+    new = write_table(tmp_path / "new.csv", 30, seed=5)
+    rows = rows_of(new.read_text())
+    other = tmp_path / "other.csv"
+    with other.open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["kind", "colour", "size"], extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    first, second = run("predict", folder / "run", new), run("predict", folder / "run", other)
+    assert first.stdout == second.stdout
+    assert f"{other}: ignored, as the model does not use them: 'kind'" in second.stderr
+
+
+def test_the_standard_input_and_output_can_be_used(folder, tmp_path):
+    new = write_table(tmp_path / "new.csv", 5, target=False)
+    result = run("predict", folder / "run", "-", input=new.read_text())
+    assert result.exit_code == 0
+    assert len(rows_of(result.stdout)) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("size\n1\n", ["new.csv: has no column 'colour', which the model was trained with"]),
+        ("size,color\n1,red\n", ["has no column 'colour'", "did you mean 'color'?"]),
+        ("size,colour\nlarge,red\n", ["new.csv, line 2, column 'size': takes a number", "got 'large'"]),
+        ("", ["new.csv: is empty"]),
+        ("size,colour\n1,red\n2\n", ["new.csv, line 3: has 1 fields and not 2"]),
+    ],
+    ids=str,
+)
+def test_new_rows_that_do_not_fit_are_one_line(folder, tmp_path, text, words):
+    (tmp_path / "new.csv").write_text(text)
+    refused(run("predict", folder / "run", tmp_path / "new.csv", "--out", tmp_path / "out.csv"), *words)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_new_category_is_said_and_predicted_all_the_same(folder, tmp_path):
+    (tmp_path / "new.csv").write_text("size,colour\n1,green\n2,red\n3,green\n")
+    result = run("predict", folder / "run", tmp_path / "new.csv")
+    assert result.exit_code == 0
+    assert "column 'colour': 2 values were not seen in training" in result.stderr
+    assert len(rows_of(result.stdout)) == 3
+
+
+def test_the_file_that_is_read_is_not_overwritten(folder, tmp_path):
+    new = write_table(tmp_path / "new.csv", 5, target=False)
+    before = new.read_bytes()
+    refused(run("predict", folder / "run", new, "--out", new), "out: takes another file than the one that is read")
+    assert new.read_bytes() == before
+
+
+def test_python_predicts_what_the_command_does(folder, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    new = write_table(tmp_path / "new.csv", 30, target=False, seed=5)
+    predictor = Predictor.load(folder / "run")
+    frame = pandas.read_csv(new)
+    found = rows_of(done("predict", folder / "run", new))
+    assert predictor.predict(frame).tolist() == [row["prediction"] for row in found]
+    np.testing.assert_allclose(predictor.predict_proba(frame)[:, 0], [float(row["p(big)"]) for row in found], atol=1e-5)
+
+
+def test_show_says_what_is_known_and_draws_it(folder):
+    out = done("show", folder / "run")
+    for words in (
+        "rows: 84 for training, 12 for validation, 24 for test; 4 numbers each",
+        "classes: 2 (big, small)",
+        "numbers: size",
+        "categories: colour (2)",
+        "column 'id' is left out: it counts the rows",
+        "accuracy ",
+        "true \\ predicted  big  small",
+        "a prediction: ",
+        f"picture: {folder / 'run' / 'show.png'}",
+    ):
+        assert words in out
+    with Image.open(folder / "run" / "show.png") as picture:
+        assert min(picture.size) > 500
+    refused(run("show", folder / "run", "--out", folder / "x.bmp"), "out: takes a name that ends in")
+
+
+def test_plot_and_check_take_a_run_on_a_table_without_the_table(folder, tmp_path):
+    place = tmp_path / "moved"
+    subprocess.run(["cp", "-r", folder / "run", place], check=True)
+    assert "picture: " in done("plot", place)
+    assert "The run was trained with rtol" in run("check", place).stdout
+
+
+def test_numbers_are_predicted_in_their_units(tmp_path):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=200)
+    text = "x,y\n" + "".join(f"{a:.4f},{1000 + 50 * np.sin(a):.4f}\n" for a in x)
+    (tmp_path / "sine.csv").write_text(text)
+    out = done("train", tmp_path / "sine.csv", "--target", "y", "--epochs", 30, "--out", tmp_path / "run")
+    assert "column 'y' is the target, with numbers: regression; --task classification changes that" in out
+    assert "on 40 rows that were held out, root mean squared error" in out
+    (tmp_path / "new.csv").write_text("x\n0\n1.5\n")
+    found = [float(row["prediction"]) for row in rows_of(done("predict", tmp_path / "run", tmp_path / "new.csv"))]
+    assert found == pytest.approx([1000, 1050], abs=15)
+    assert "picture: " in done("show", tmp_path / "run")
+
+
+def test_latin_1_is_read_if_it_is_named(tmp_path):
+    path = write_table(tmp_path / "things.csv")
+    path.write_bytes(path.read_text().replace("red", "rosé").encode("latin-1"))
+    command = ["train", path, "--target", "kind", *QUICK, "--out", tmp_path / "run"]
+    refused(run(*command), "column 'colour': is not UTF-8 text", "--encoding")
+    assert not (tmp_path / "run").exists()
+    done(*command, "--encoding", "latin-1")
+    assert load_saved(tmp_path / "run").description.encoding.columns[1].categories == ("blue", "rosé")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], ["target: takes a column of", "pass --target COLUMN"]),
+        (["--target", "knd"], ["target: takes a column of", "got 'knd'; did you mean 'kind'?"]),
+        (["--target", "kind", "--drop", "colr"], ["drop: takes a column of"]),
+        (["--target", "kind", "--filters", "3"], ["filters: has no meaning for", "which is a table; leave it out"]),
+        (["--target", "kind", "--loss", "mse"], ["loss: takes cross_entropy for classification, got 'mse'"]),
+        (["--target", "kind", "--task", "regression"], ["line 2, column 'kind': takes a number"]),
+        (["--target", "kind", "--test", "0"], ["test: takes a fraction between 0 and 1"]),
+        (["--target", "kind", "--test", "0.9"], ["test: takes a fraction that leaves more to train on"]),
+        (["--target", "kind", "--repeats", "2"], ["repeats: has no meaning for"]),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_line_and_creates_nothing(tmp_path, arguments, words):
+    path = write_table(tmp_path / "things.csv")
+    refused(run("train", path, *arguments, "--out", tmp_path / "new" / "run"), *words)
+    assert [each.name for each in tmp_path.iterdir()] == ["things.csv"]
+
+
+def test_a_file_that_is_not_there_and_one_of_another_kind_are_one_line(tmp_path):
+    refused(run("train", tmp_path / "no.csv", "--target", "y"), "no.csv: No such file or directory")
+    (tmp_path / "table.xlsx").write_bytes(b"PK")
+    refused(run("train", tmp_path / "table.xlsx"), "a file that ends in .csv, .tsv, .parquet", "got the file")
+
+
+def test_few_rows_are_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i * i},{'ab'[i % 2]}\n" for i in range(6)))
+    refused(run("train", tmp_path / "t.csv", "--target", "y"), "takes at least 10 rows with a target, got '6'")
+
+
+@pytest.mark.parametrize("name", ["data.json", "result.json", "held_out.safetensors", "model.json"])
+@pytest.mark.parametrize("kind", ["half", "empty", "missing", "list"])
+def test_a_damaged_run_is_named_in_one_line(folder, tmp_path, name, kind):
+    place = tmp_path / "copy"
+    subprocess.run(["cp", "-r", folder / "run", place], check=True)
+    path = place / name
+    content = path.read_bytes()
+    path.unlink()
+    if kind != "missing":
+        path.write_bytes({"half": content[:60], "empty": b"", "list": b"[]"}[kind])
+    refused(run("show", place), str(place))
+
+
+def test_columns_that_do_not_belong_to_the_model_are_noticed(folder, tmp_path):
+    place = tmp_path / "copy"
+    subprocess.run(["cp", "-r", folder / "run", place], check=True)
+    content = json.loads((place / "data.json").read_text())
+    content["encoding"]["columns"].pop()
+    (place / "data.json").write_text(json.dumps(content))
+    refused(
+        run("predict", place, folder / "things.csv"), "data.json: is damaged (its columns do not belong to its model)"
+    )
+
+
+# Going on
+
+
+def test_a_run_goes_on_unless_the_table_has_changed(tmp_path):
+    path = write_table(tmp_path / "things.csv")
+    command = ["train", path, "--target", "kind", "--out", tmp_path / "run"]
+    done(*command, "--epochs", 2)
+    done(*command, "--epochs", 3)
+    done(*command[:-1], tmp_path / "once", "--epochs", 3)
+    for name in ("model.safetensors", "data.json", "held_out.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "once" / name).read_bytes()
+    path.write_text(path.read_text().replace("red", "green", 1))
+    refused(run(*command, "--epochs", 4), f"out: {tmp_path / 'run'} holds a run that was begun on other data")
+
+
+def test_a_forgotten_target_is_named_also_where_a_run_is(folder):
+    forgotten = run("train", folder / "things.csv", "--out", folder / "run")
+    refused(forgotten, "target: takes a column of", "pass --target kind to go on with the run in")
+
+
+def test_a_run_on_a_table_that_is_killed_goes_on_to_the_same_bits(tmp_path):
+    path, seen = write_table(tmp_path / "things.csv"), tmp_path / "seen"
+    # Python's loop makes the iterations, so that it can be stopped between them.
+    command = ["train", str(path), "--target", "kind", "--epochs", "4", "--engine", "torch"]
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(seen), *command, "--out", str(tmp_path / "run")],
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        end = time.monotonic() + 120
+        while not seen.exists() and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.05)
+        process.kill()
+        error = process.communicate(timeout=20)[1]
+    assert process.returncode == -signal.SIGKILL, error
+    refused(run("show", tmp_path / "run"), "holds a run that was broken off")
+    done(*command, "--out", tmp_path / "run")
+    done(*command, "--out", tmp_path / "once")
+    for name in ("model.safetensors", "data.json", "held_out.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "once" / name).read_bytes()
+
+
+# Pictures
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory, one_thread):
+    """Bright and dark pictures, and a run on them."""
+    place = tmp_path_factory.mktemp("pictures")
+    generator = np.random.default_rng(0)
+    for name, level in (("bright", 200), ("dark", 40)):
+        (place / "data" / name).mkdir(parents=True)
+        for i in range(20):
+            pixels = generator.integers(level - 30, level + 30, (8, 8)).astype(np.uint8)
+            Image.fromarray(pixels).save(place / "data" / name / f"{i}.png")
+    quick = ["--filters", 4, "--epochs", 15, "--lr", 0.01, "--augment", 1]
+    place_of_run = place / "run"
+    (place / "said").write_text(done("train", place / "data", *quick, "--out", place_of_run))
+    return place
+
+
+def test_a_folder_of_pictures_is_trained_on_and_judged_by_some_that_were_held_out(pictures):
+    said = (pictures / "said").read_text()
+    assert re.search(r"accuracy \d+\.\d% on 8 pictures that were held out; guessing the largest class: 50.0%", said)
+    found = load_saved(pictures / "run").description
+    assert (found.classes, found.counts) == (("bright", "dark"), {"training": 28, "validation": 4, "test": 8})
+
+
+def test_new_pictures_get_a_line_each(pictures, tmp_path):
+    Image.fromarray(np.full((30, 20, 3), 220, np.uint8)).save(tmp_path / "white.jpg")
+    Image.fromarray(np.full((8, 8), 20, np.uint8)).save(tmp_path / "black.png")
+    found = rows_of(done("predict", pictures / "run", tmp_path))
+    assert [row["file"] for row in found] == [str(tmp_path / "black.png"), str(tmp_path / "white.jpg")]
+    assert [row["prediction"] for row in found] == ["dark", "bright"]
+    assert list(found[0]) == ["file", "prediction", "p(bright)", "p(dark)"]
+
+
+def test_show_takes_a_run_on_pictures(pictures):
+    out = done("show", pictures / "run")
+    assert "pictures: 28 for training, 4 for validation, 8 for test; 1x8x8" in out
+    assert (pictures / "run" / "show.png").exists()
+
+
+def test_a_table_for_pictures_and_pictures_for_a_table_are_one_line(pictures, folder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    refused(run("predict", pictures / "run", tmp_path / "empty"), "takes PNG or JPEG pictures in it")
+    refused(run("predict", pictures / "run", folder / "things.csv"), "things.csv: is not a picture")
+    refused(run("predict", folder / "run", pictures / "data"), "data: takes a table, as the model was trained on one")
+
+
+# Built-in data
+
+
+def test_moons_is_an_anode_with_an_accuracy_on_new_points(tmp_path):
+    out = done("train", "moons", "--epochs", 2, "--out", tmp_path / "run")
+    assert out.startswith("ANODE on moons: 1,583 parameters\ntrained for 2 epochs, 32 iterations, ")
+    assert re.search(r"accuracy \d+\.\d% on 1,000 new points; guessing the largest class: 50.0%", out)
+    assert "points: 1,000 for training, 1,000 for test; 2 numbers each" in done("show", tmp_path / "run")
+    (tmp_path / "new.csv").write_text("x,y\n0,1\n1,-0.5\n")
+    found = rows_of(done("predict", tmp_path / "run", tmp_path / "new.csv"))
+    assert {row["prediction"] for row in found} <= {"-1", "1"}
+    (tmp_path / "new.csv").write_text("x\n0\n")
+    refused(run("predict", tmp_path / "run", tmp_path / "new.csv"), "takes 2 columns of numbers, got '1'")
+
+
+@pytest.mark.parametrize("model", [["--model", "resnet"], ["--repeats", "2"]], ids=str)
+def test_show_takes_runs_without_a_flow_and_with_repeats(tmp_path, model):
+    done("train", "moons", "--epochs", 1, *model, "--out", tmp_path / "run")
+    assert "accuracy " in done("show", tmp_path / "run")
+    assert (tmp_path / "run" / "show.png").exists()
+
+
+def test_show_takes_a_run_on_images(tmp_path):
+    quick = ["--train-size", 64, "--filters", 2, "--side", 4, "--epochs", 1]
+    done("train", "digits", *quick, "--out", tmp_path / "run")
+    assert "images: 64 for training, 355 for test; 1x4x4" in done("show", tmp_path / "run")
+
+
+def test_a_run_whose_solves_fail_is_shown_without_a_score(tmp_path):
+    run("train", "moons", "--epochs", 1, "--lr", 1e6, "--max-steps", 20, "--out", tmp_path / "run")
+    out = done("show", tmp_path / "run")
+    assert "no score on 1,000 new points: " in out
+
+
+def test_a_run_of_an_earlier_version_is_named_with_what_to_do(tmp_path):
+    done("train", "moons", "--epochs", 1, "--out", tmp_path / "run")
+    for name in ("data.json", "result.json", "held_out.safetensors"):
+        (tmp_path / "run" / name).unlink()
+    assert "picture: " in done("plot", tmp_path / "run")
+    refused(run("show", tmp_path / "run"), "has no data.json; the command that began the run writes it")
+    done("train", "moons", "--epochs", 1, "--out", tmp_path / "run")
+    done("show", tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["iris", "diabetes"])
+def test_the_tables_of_scikit_learn_are_trained_on_by_name(tmp_path, name):
+    out = done("train", name, *QUICK, "--out", tmp_path / "run")
+    assert "column 'target' is the target" in out
+    assert "rows that were held out" in out
+
+
+def test_predictions_that_are_not_finite_are_no_score():
+    model = anode.ResNet(2, 1)
+    with torch.no_grad():
+        model.head.bias.fill_(float("inf"))
+    result, sample = judge(model, material_of(TrainOptions("moons", model="resnet")))
+    assert (result.scores, result.failure, len(sample.predicted)) == ([], "the predictions are not finite", 0)

@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+from PIL import Image
+
+from anode.data.folders import read_picture, read_pictures
+
+
+def draw(path, size=(6, 5), mode="L", value=0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((size[1], size[0], 3), value, np.uint8)).convert(mode).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "pictures"
+    for i in range(3):
+        draw(root / "cat" / f"{i}.png", value=10 * i)
+        draw(root / "dog" / f"{i}.jpg", value=100)
+    return root
+
+
+def refuses(folder, *words):
+    with pytest.raises(ValueError) as error:
+        read_pictures(folder)
+    assert "\n" not in str(error.value)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_folder_for_each_class_is_read_in_order(folder):
+    found = read_pictures(folder)
+    assert (found.classes, found.train.labels.tolist(), found.test) == (("cat", "dog"), [0, 0, 0, 1, 1, 1], None)
+    assert found.train.shape == (1, 5, 6)
+    assert found.train.images[:3, 0, 0, 0].tolist() == [0, 10, 20]
+    assert found.notes == ()
+
+
+def test_the_folders_train_and_test_are_the_two_splits(folder, tmp_path):
+    root = tmp_path / "split"
+    root.mkdir()
+    folder.rename(root / "train")
+    draw(root / "test" / "dog" / "a.png")
+    found = read_pictures(root)
+    assert (len(found.train), found.test.labels.tolist()) == (6, [1])
+    draw(root / "test" / "cow" / "a.png")
+    refuses(root, f"{root / 'test' / 'cow'}: is a class that {root / 'train'} does not have")
+
+
+def test_one_coloured_picture_makes_all_coloured(folder):
+    draw(folder / "cat" / "9.png", mode="RGBA")
+    assert read_pictures(folder).train.shape == (3, 5, 6)
+
+
+def test_other_sizes_are_resized_and_said(folder):
+    draw(folder / "cat" / "9.png", size=(12, 12))
+    found = read_pictures(folder)
+    assert found.train.shape == (1, 32, 32)
+    assert found.notes == ("pictures of 6x5 to 12x12 are resized to 32x32; --side changes that",)
+    assert read_pictures(folder, 4).train.shape == (1, 4, 4)
+
+
+def test_large_pictures_become_small(tmp_path):
+    for name in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
+        draw(tmp_path / name, size=(100, 80))
+    assert read_pictures(tmp_path).notes == ("pictures of 100x80 are resized to 32x32; --side changes that",)
+
+
+def test_other_files_are_counted(folder):
+    (folder / "cat" / "readme.txt").write_text("hello")
+    (folder / "cat" / ".hidden").write_text("hello")
+    assert read_pictures(folder).notes == ("1 files that are neither PNG nor JPEG are ignored",)
+
+
+def test_the_checksum_changes_with_a_pixel(folder):
+    before = read_pictures(folder).sha256
+    assert read_pictures(folder).sha256 == before
+    draw(folder / "cat" / "0.png", value=1)
+    assert read_pictures(folder).sha256 != before
+
+
+def test_a_picture_that_is_none_is_named(folder):
+    (folder / "cat" / "9.png").write_text("not a picture")
+    refuses(folder, f"{folder / 'cat' / '9.png'}: is not a picture", "replace or remove it")
+
+
+def test_a_damaged_picture_is_named(folder):
+    path = folder / "dog" / "0.jpg"
+    path.write_bytes(path.read_bytes()[:-40])
+    refuses(folder, f"{path}: is a damaged picture", "replace or remove it")
+
+
+def test_a_picture_of_16_bits_is_named(folder):
+    path = folder / "cat" / "9.png"
+    Image.fromarray(np.zeros((5, 6), np.uint16)).save(path)
+    refuses(folder, "9.png: has pixels of type I;16, not of 8 bits; convert it")
+    with pytest.raises(ValueError, match=r"9\.png: has pixels of type I;16"):  # when it is to be predicted, too
+        read_picture(path, (1, 5, 6))
+
+
+def test_an_enormous_picture_is_named(folder, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    refuses(folder, "is a damaged picture", "decompression bomb", "replace or remove it")
+
+
+def test_folders_that_are_no_classes_are_named(folder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    refuses(tmp_path / "empty", "takes a folder for each class, with its pictures, but it has no folders")
+    refuses(folder / "cat", "but it has 3 pictures and no folders; put them into some")
+    (folder / "cow").mkdir()
+    refuses(folder, f"{folder / 'cow'}: takes pictures of its class")
+    (folder / "cow").rmdir()
+    draw(folder / "cow" / "1.png")
+    refuses(folder, "1.png: is the only picture of class 'cow', which takes at least 2")
+
+
+def test_a_single_class_is_refused(tmp_path):
+    draw(tmp_path / "a" / "1.png")
+    refuses(tmp_path, "takes folders of at least two classes, got 'a'")

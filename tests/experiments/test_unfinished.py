@@ -1,0 +1,118 @@
+from dataclasses import replace
+from shutil import copytree
+
+import numpy as np
+import pytest
+
+from anode.experiments.halves import HALVES
+from anode.experiments.reproduce import Settings, planned
+from anode.experiments.runs import save
+from anode.experiments.unfinished import SO_FAR, report_again, results_so_far
+from anode.files import DamagedFileError, read_json, write_json
+from anode.report.page import FORMAT, MARKER
+
+ASKED_FOR = {"half": "images", "scale": "smoke", "repeats": 1, "seed": 0, "epochs": None}
+BEGUN = {"format": FORMAT, "title": "Images", **ASKED_FOR}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def run_of(name: str):
+    return HALVES["images"].scales["smoke"].run(name, 1, 0)
+
+
+def interrupt_at(iteration: int):
+    def tell(report):
+        if report.done >= iteration:
+            raise KeyboardInterrupt
+
+    return tell
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, one_thread):
+    """A folder with one run that is finished, one that was interrupted, and one that was not begun."""
+    out = tmp_path_factory.mktemp("out")
+    (out / "runs").mkdir()
+    write_json(out / MARKER, BEGUN)
+    save(run_of("mnist-p5").train(None, out / "runs"), out / "runs")
+    with pytest.raises(KeyboardInterrupt):
+        run_of("mnist-node").train(interrupt_at(4), out / "runs")
+    return out
+
+
+def test_runs_that_were_begun_are_found_with_what_they_have(folder):
+    results, unfinished = results_so_far(folder / "runs", BEGUN)
+    assert set(results) == {"mnist-p5", "mnist-node"}
+    assert unfinished == {"mnist-node"}
+    assert len(results["mnist-p5"].history) == 6
+    node = results["mnist-node"].history
+    assert 3 <= len(node) <= 5
+    assert node.loss.shape == (len(node), 1)
+    assert np.isfinite(node.loss).all()
+
+
+def test_a_report_says_what_is_unfinished_and_leaves_the_results_file_alone(folder):
+    before = (folder / MARKER).read_bytes()
+    page = report_again(folder).read_text()
+    assert (folder / MARKER).read_bytes() == before
+    for words in ("1 of 2 runs", "of 2, unfinished", "2 of 2<", "98.2 ± 0.1 %", "98.05 ± 0.20 %", "not complete"):
+        assert words in page, words
+    numbers = read_json(folder / "figures" / "progress.json")["numbers"]
+    assert [row[0] for row in numbers["rows"]] == ["MNIST, NODE", "MNIST, ANODE"]
+    assert all(len(row) == len(numbers["columns"]) for row in numbers["rows"])
+    assert read_json(folder / SO_FAR)["studies"] == ["progress"]
+
+
+def test_the_command_that_began_it_still_goes_on(folder):
+    work = planned(Settings(["table1"], folder, 1, "smoke"))
+    assert work.identity == ASKED_FOR
+
+
+def test_a_finished_run_is_described_with_the_data_that_it_had(folder, tmp_path):
+    fewer = replace(run_of("svhn-p10"), train_size=64)
+    save(fewer.train(None, tmp_path), tmp_path)
+    results, unfinished = results_so_far(tmp_path, BEGUN)
+    assert not unfinished
+    assert results["svhn-p10"].run.train_size == 64
+
+
+def test_the_repeat_that_has_come_furthest_is_shown(tmp_path):
+    run = replace(run_of("mnist-node"), repeats=2)
+    with pytest.raises(KeyboardInterrupt):
+        run.train(interrupt_at(8), tmp_path)
+    results, unfinished = results_so_far(tmp_path, {**BEGUN, "repeats": 2})
+    assert unfinished == {"mnist-node"}
+    assert len(results["mnist-node"].history) == 6
+
+
+def test_a_folder_in_which_nothing_was_trained_is_refused(tmp_path):
+    write_json(tmp_path / MARKER, BEGUN)
+    with pytest.raises(ValueError, match="holds no state of training yet"):
+        report_again(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{}", b'{"protocol": {}}', b"half of it"])
+def test_a_damaged_result_is_named_in_one_line(folder, tmp_path, content):
+    copy = tmp_path / "copy"
+    copytree(folder, copy)
+    (copy / "runs" / "mnist-p5.json").write_bytes(content)
+    with pytest.raises(DamagedFileError, match=r"mnist-p5.json: .*") as caught:
+        report_again(copy)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("change", [{"scale": "huge"}, {"repeats": "many"}, {"epochs": []}])
+def test_a_damaged_results_file_is_named(folder, tmp_path, change):
+    copy = tmp_path / "copy"
+    copytree(folder, copy)
+    write_json(copy / MARKER, {**BEGUN, **change})
+    with pytest.raises(DamagedFileError, match=f"{MARKER}: is damaged"):
+        report_again(copy)
+
+
+def test_files_that_are_no_runs_are_left_alone(folder, tmp_path):
+    copy = tmp_path / "copy"
+    copytree(folder, copy)
+    (copy / "runs" / "notes.json").write_text("mine")
+    assert set(results_so_far(copy / "runs", BEGUN)[0]) == {"mnist-p5", "mnist-node"}
