@@ -1,0 +1,86 @@
+"""Starting and stopping the page's server."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import threading
+import webbrowser
+from contextlib import closing, suppress
+
+import torch
+import uvicorn
+
+from anode.play.app import LONGEST, application
+from anode.play.sessions import Sessions
+
+LOOPBACK = "127.0.0.1"
+"""The only address that the server listens on: other machines do not reach it."""
+
+
+def listen(port: int) -> socket.socket:
+    """A socket that listens on a port of this machine alone; port 0 means any free one."""
+    if not 0 <= port <= 65535:
+        raise ValueError(f"port: takes a number from 0 to 65535, got {port}")
+    listening = socket.socket()
+    if os.name == "posix":  # elsewhere it would share the port with another program
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((LOOPBACK, port))
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            hint = "choose another, or 0 for any that is free"
+            raise ValueError(f"port: {port} is used by another program; {hint}") from None
+        if error.errno == errno.EACCES:
+            raise ValueError(f"port: {port} may not be used without special rights; choose one above 1023") from None
+        raise
+    return listening
+
+
+def serve(listening: socket.socket, sessions: Sessions | None = None) -> uvicorn.Server:
+    """The server for a socket that listens. Call its ``run`` with ``sockets=[listening]``."""
+    port = listening.getsockname()[1]
+    config = uvicorn.Config(
+        application(port, sessions),
+        ws="wsproto",
+        ws_max_size=LONGEST,
+        ws_per_message_deflate=False,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=64,
+        timeout_graceful_shutdown=1,
+    )
+    return uvicorn.Server(config)
+
+
+def play(listening: socket.socket, browser: bool) -> None:
+    """Serve the page until Ctrl-C.
+
+    Args:
+        listening: Where to; it is closed at the end.
+        browser: Whether to open the page in a browser.
+    """
+    torch.set_num_threads(1)  # both models train at once, and a batch is too small to share
+    threading.Thread(target=_welcome, args=(address(listening) if browser else "",), daemon=True).start()
+    with (
+        listening,
+        closing(Sessions()) as sessions,  # also if Ctrl-C was pressed twice, and the server did not wait for them
+        suppress(KeyboardInterrupt),  # which uvicorn raises again once it has ended
+    ):
+        serve(listening, sessions).run(sockets=[listening])
+
+
+def _welcome(page: str) -> None:
+    """Open the page, and meanwhile import what torch imports with the first optimizer, which takes seconds."""
+    if page:
+        webbrowser.open(page)
+    torch.optim.Adam([torch.zeros(1)])
+
+
+def address(listening: socket.socket) -> str:
+    """The address of the page."""
+    return f"http://{LOOPBACK}:{listening.getsockname()[1]}/"
