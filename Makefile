@@ -1,12 +1,14 @@
 # make reproduce   set up .venv, re-run the toy half of the paper with its 20 repeats (minutes), write results/mine/toy
 # make test        set up .venv and run every check
+# make package     build the wheel and the source distribution, and try both in new environments
+# make docs        set up .venv, run the tutorials and build the site into site/
 # make test-native the tests of the compiled engine, built with the sanitizers
 
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: reproduce test test-native benchmark clean
+.PHONY: reproduce test docs test-native package benchmark clean
 
 reproduce: $(STAMP)
 	$(BIN)/anode reproduce
@@ -17,6 +19,9 @@ test: $(STAMP)
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 OMP_NUM_THREADS=1 $(BIN)/mkdocs build --strict --quiet
+
 # The compiled engine once more, with the sanitizers watching. LeakSanitizer would report Python itself.
 NATIVE := build/sanitized
 test-native: $(STAMP)
@@ -24,6 +29,11 @@ test-native: $(STAMP)
 	cmake --build $(NATIVE) --parallel
 	ANODE_NATIVE=$(abspath $(NATIVE)) LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
 	ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engine tests/train/test_course.py tests/models/test_conv.py
+
+package: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/python packaging/check.py dist
 
 benchmark: $(STAMP)
 	$(BIN)/anode bench speed  # with the rivals that benchmarks/rivals.txt names, if they are installed

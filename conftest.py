@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 collect_ignore_glob = [
+    "docs/*.py",
+    "docs/tutorials/*.py",
     "src/anode/bench/sides/with_*.py",
     "src/anode/bench/sides/fields_in_jax.py",
 ]  # not all is installed

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +22,70 @@ def test_the_example_trains_saves_and_draws(tmp_path):
     assert (tmp_path / "flow.png").stat().st_size > 10_000
 
 
+def numbers(line):
+    """The numbers in a line, without those within words."""
+    return [float(found) for found in re.findall(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e-?\d+)?", line)]
+
+
+@pytest.mark.slow
+def test_the_density_flow_is_a_density_and_better_than_a_normal_distribution():
+    *_, all_data, integral, samples, data = run("examples/density_flow.py").stdout.splitlines()
+    assert numbers(integral) == [pytest.approx(1, abs=1e-3)]
+    learned, normal = numbers(all_data)
+    assert learned < normal - 0.5
+    assert numbers(samples) == pytest.approx(numbers(data), abs=0.1)
+
+
+@pytest.mark.slow
+def test_the_hamiltonian_conserves_its_energy_as_scipy_sees_it():
+    loss, *drifts, scipy, _ = run("examples/hamiltonian.py").stdout.splitlines()
+    assert numbers(loss)[0] < 0.003
+    assert [numbers(line)[1] < 20 * numbers(line)[0] for line in drifts] == [True] * 3
+    assert numbers(scipy)[0] < 1e-7
+
+
+@pytest.mark.slow
+def test_the_rates_are_found_though_most_times_are_missing():
+    *_, missing, rates = run("examples/noisy_trajectory.py").stdout.splitlines()
+    assert numbers(missing)[0] < 10
+    assert numbers(rates)[0] < 5
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_does():
+    alone, together = map(numbers, run("examples/several_processes.py").stdout.splitlines())
+    assert together == pytest.approx([2, *alone], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_price_on_energy_saves_evaluations():
+    free, _, costly = map(numbers, run("examples/regulariser.py").stdout.splitlines())
+    assert costly[2] < 0.8 * free[2]
+    assert costly[3] < free[3]
+    assert costly[1] < 0.05
+
+
+@pytest.mark.slow
+def test_the_spread_of_the_ensemble_grows_where_there_are_no_data():
+    _, known, gap = map(numbers, run("examples/ensemble.py").stdout.splitlines())
+    assert gap[1] > 1.5 * known[1]
+    assert known[2] > 80
+
+
 def test_every_example_is_run_here():
-    assert [path.name for path in (ROOT / "examples").glob("*.py")] == ["your_own_data.py"]
+    tested = set(re.findall(r'run\("examples/(\w+\.py)"', Path(__file__).read_text()))
+    assert {path.name for path in (ROOT / "examples").glob("*.py")} == tested
+
+
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_a_tutorial_begins_with_a_picture_and_ends_with_an_exercise(path):
+    title, first, *_, last = path.read_text().split("# %%")[1:]
+    assert title.startswith(" [markdown]\n# # ")
+    assert "plt." in first
+    assert last.startswith(" [markdown]\n# ## Exercise\n")
 
 
 @pytest.mark.slow

@@ -32,6 +32,7 @@ OPTIONAL = {
     "anode.images.load('digits')": ("the dataset digits", "scikit-learn", "sklearn"),
     "anode.plots": ("anode.plots", "matplotlib, pillow", "plots"),
     "import anode.experiments.reproduce": ("anode.experiments", ", ".join(EXTRAS["paper"]), "paper"),
+    "import anode.play": ("anode play", ", ".join(EXTRAS["play"]), "play"),
     "from anode.data.stock import fetch; fetch('svhn', '.')": ("downloading train_32x32.mat", "requests", "paper"),
     "anode.images.load('tiny_imagenet', root='.')": ("decoding tiny_imagenet", "pillow, rich", "paper"),
     "from anode.train.progress import Bars; Bars()": ("progress bars", "rich", "paper"),
@@ -109,6 +110,9 @@ def test_a_plain_install_brings_torch_numpy_and_safetensors_and_no_extra(blocked
         "typer",
         "optuna",
         "distributed",
+        "starlette",
+        "uvicorn",
+        "wsproto",
     } <= set(blocked)
 
 

@@ -34,6 +34,11 @@ def test_the_documentation_names_everything_that_draws():
     assert [name for name in anode.plots.__all__ if f"`{name}`" not in text and f"plots.{name}" not in text] == []
 
 
+def test_the_citation_names_the_version():
+    citation = (Path(__file__).parents[1] / "CITATION.cff").read_text()
+    assert f"\nversion: {anode.__version__}\n" in citation
+
+
 def test_other_names_are_refused():
     with pytest.raises(AttributeError, match="module 'anode' has no attribute 'plot'"):
         anode.plot  # noqa: B018

@@ -13,6 +13,7 @@ if sys.argv[:1] == ["-m"] and ("-m", "anode") in pairwise(sys.orig_argv):  # whi
 from anode.data import images
 from anode.data import toy as datasets
 from anode.engine.explain import explain
+from anode.exporting.export import export
 from anode.interface.solve import solve
 from anode.interface.torchdiffeq import odeint, odeint_adjoint, odeint_dense, odeint_event
 from anode.models.augment import Augment, Zeros
@@ -79,6 +80,7 @@ __all__ = [  # without estimators and plots, so that a star import needs no extr
     "__version__",
     "datasets",
     "explain",
+    "export",
     "fit",
     "images",
     "load",

@@ -10,6 +10,8 @@ EXTRAS = {
     "paper": ("matplotlib", "pillow", "requests", "rich", "scikit-learn", "threadpoolctl", "typer"),
     "search": ("optuna",),
     "cluster": ("distributed",),
+    "onnx": ("onnx", "onnxscript"),
+    "play": ("starlette", "uvicorn", "wsproto"),
 }
 """The packages that this code imports of each extra; pyproject.toml holds their versions."""
 
