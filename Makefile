@@ -1,8 +1,10 @@
-# make reproduce   set up .venv, re-run the toy half of the paper with its 20 repeats (minutes), write results/mine/toy
-# make test        set up .venv and run every check
-# make package     build the wheel and the source distribution, and try both in new environments
-# make docs        set up .venv, run the tutorials and build the site into site/
-# make test-native the tests of the compiled engine, built with the sanitizers
+# make reproduce    set up .venv and reproduce the paper's toy experiments with 20 repeats (minutes); writes results/mine/toy
+# make test         set up .venv and run all checks
+# make docs         set up .venv, run the tutorials and build the site into site/
+# make package      build the wheel and the source distribution, and test both in new environments
+# make test-native  test the compiled engine with the sanitizers
+# make benchmark    run all benchmarks
+# make clean        remove .venv
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -22,7 +24,7 @@ test: $(STAMP)
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 OMP_NUM_THREADS=1 $(BIN)/mkdocs build --strict --quiet
 
-# The compiled engine once more, with the sanitizers watching. LeakSanitizer would report Python itself.
+# Build and test the engine with the sanitizers. Leak detection is off, because it reports leaks of Python itself.
 NATIVE := build/sanitized
 test-native: $(STAMP)
 	cmake -S native -B $(NATIVE) -DANODE_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN))/python
@@ -36,15 +38,15 @@ package: $(STAMP)
 	$(BIN)/python packaging/check.py dist
 
 benchmark: $(STAMP)
-	$(BIN)/anode bench speed  # with the rivals that benchmarks/rivals.txt names, if they are installed
+	$(BIN)/anode bench speed  # also measures the libraries of benchmarks/rivals.txt if they are installed
 	$(BIN)/python benchmarks/core.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/images.py
 
-# torch comes first and pinned, so that nothing later asks for another build of it.
+# Install the pinned torch first, so that later packages do not pull in another build.
 $(STAMP): pyproject.toml constraints.txt $(wildcard native/*)
-	@echo "setting up .venv: downloads torch, compiles the engine; this takes some minutes and prints little"
+	@echo "Setting up .venv: downloading torch and compiling the engine. This takes a few minutes and prints little."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"

@@ -1,8 +1,8 @@
-"""The Python core side by side with torchdiffeq: a right-hand side of the user's own, in one process, interleaved.
+"""Compare the Python core with torchdiffeq on a right-hand side that a user wrote.
 
-Run ``python benchmarks/core.py`` (about two minutes). Every row solves the same problem with the same tolerances on
-one thread; the two sides take turns, and the median of all turns counts. ``ratio`` is how many times faster anode is.
-``anode bench speed`` compares what the compiled engine does, and with other libraries too.
+Run ``python benchmarks/core.py`` (about two minutes). Every row solves the same problem with the same tolerances, in
+one process on one thread. Both libraries take turns, and the table shows the median of all turns. ``ratio`` is
+torchdiffeq's time divided by anode's. ``anode bench speed`` compares the compiled engine, also with other libraries.
 """
 
 from __future__ import annotations

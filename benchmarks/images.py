@@ -1,9 +1,9 @@
-"""Training iterations on images side by side with torchdiffeq: the same model, weights and batch, in turns.
+"""Compare training iterations on images with torchdiffeq: the same model, weights and batch, in turns.
 
-Run ``python benchmarks/images.py`` (half an hour on two cores). The rival is the model as it is usually written: time
-concatenated as a channel before each convolution, solved by torchdiffeq's ``odeint_adjoint``, as the paper's
-authors do, or differentiated through its ``odeint``. The sides take turns and the median of all turns counts. Memory is
-the peak of a process of its own that does two iterations.
+Run ``python benchmarks/images.py`` (half an hour on two cores). The torchdiffeq model is written in the usual way: it
+concatenates the time as a channel before each convolution. It is differentiated by ``odeint_adjoint``, as the paper's
+authors do, or by backpropagation through ``odeint``. The table shows the median of all turns. Memory is the peak of a
+separate process that does two iterations.
 """
 
 from __future__ import annotations

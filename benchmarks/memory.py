@@ -1,8 +1,8 @@
-"""Peak memory of a training step as the number of solver steps grows, for each gradient and for torchdiffeq.
+"""Measure the peak memory of a training step for each gradient and for torchdiffeq, by the number of solver steps.
 
-Run ``python benchmarks/memory.py``. Each number is the peak resident memory of a process of its own, less that of one
-that takes a single step; the field is a 4-2048-4 network on a batch of 256, so a state is 4 KiB and the activations
-of one evaluation are 4 MiB.
+Run ``python benchmarks/memory.py``. Each number is the peak resident memory of a separate process, minus that of a
+process that takes a single step. The field is a 4-2048-4 network on a batch of 256: a state has 4 KiB, and the
+activations of one evaluation have 4 MiB.
 """
 
 from __future__ import annotations

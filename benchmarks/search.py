@@ -1,10 +1,10 @@
-"""The hyperparameter search side by side: settings trained together, and scikit-learn's GridSearchCV over skorch.
+"""Compare the hyperparameter search with scikit-learn's GridSearchCV over skorch and torchdiffeq.
 
-The grid is the paper's for ANODEs on g in two dimensions: 36 settings in 3 folds. The other side is the paper's own
-way: GridSearchCV, skorch, and a model of torch's layers on torchdiffeq. It does a fifth of the grid, chosen at random,
-and its time for all of it is extrapolated from that. Both sides use two processes of one thread each.
+The grid is the paper's for ANODEs on g in two dimensions: 36 settings in 3 folds. anode trains settings together. The
+other side works as in the paper: GridSearchCV, skorch, and a model of torch layers on torchdiffeq. It runs a random
+fifth of the grid, and its total time is extrapolated from that. Both sides use two processes with one thread each.
 
-Run ``python benchmarks/search.py``; it takes some minutes.
+Run ``python benchmarks/search.py``; it takes a few minutes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What `make docs` does besides MkDocs: it runs the tutorials, and follows links that lead out of docs/.
+"""Hooks of MkDocs for `make docs`: run the tutorials, and follow links that lead out of docs/.
 
-Pages keep the relative links that work on GitHub. A linked file of the repository is copied into the site; a linked
+Pages use relative links that work on GitHub. The hooks copy linked files of the repository into the site. A linked
 folder has no page, so its link becomes plain text.
 """
 
@@ -29,7 +29,7 @@ TOP = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are not in docs/, and what pages link to."""
+    """Add the pages outside docs/, the executed tutorials, and all linked files."""
     for name, uri in TOP.items():
         files.append(File.generated(config, uri, content=(ROOT / name).read_text()))
     for source in sorted((ROOT / "docs" / "tutorials").glob("*.py")):
@@ -41,13 +41,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Point links of the repository to where their targets are on the site."""
+    """Replace links within the repository by links within the site."""
     return LINK.sub(lambda link: moved(link, page.file.src_uri), markdown)
 
 
-@cache  # while `mkdocs serve` runs, only what changed is executed again
+@cache  # so that `mkdocs serve` only executes tutorials that changed
 def executed(source: str, name: str) -> dict[str, str | bytes]:
-    """Run a tutorial. Returns its page, its pictures and the notebook, by file name."""
+    """Run a tutorial, and return its page, its figures and its notebook by file name."""
     notebook = jupytext.reads(source, fmt="py:percent")
     notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
     with TemporaryDirectory() as folder:
@@ -60,7 +60,7 @@ def executed(source: str, name: str) -> dict[str, str | bytes]:
 
 
 def outside(page: File) -> Iterator[str]:
-    """The files that a page links to and that are not in docs/, as paths from the root of the repository."""
+    """Yield the linked files of a page that are outside docs/, as paths from the root of the repository."""
     for link in LINK.finditer(page.content_string):
         target = in_repository(link["path"], page.src_uri)
         if target not in TOP and not target.startswith("docs/") and (ROOT / target).is_file():
@@ -68,15 +68,15 @@ def outside(page: File) -> Iterator[str]:
 
 
 def in_repository(path: str, uri: str) -> str:
-    """Where a link of a page leads, from the root of the repository."""
+    """Return the target of a link as a path from the root of the repository."""
     folder = "" if uri in TOP.values() else posixpath.dirname(f"docs/{uri}")
     return posixpath.normpath(posixpath.join(folder, path))
 
 
 def moved(link: re.Match[str], uri: str) -> str:
-    """A link of a page, as it has to be on the site."""
+    """Return a link of a page in its form for the site."""
     target = in_repository(link["path"], uri)
-    if not (ROOT / target).exists():  # generated, or a mistake that a strict build reports
+    if not (ROOT / target).exists():  # generated, or a wrong link that a strict build reports
         return link[0]
     if (ROOT / target).is_dir():
         return link["text"].strip("[]")

@@ -1,4 +1,4 @@
-"""Adapt docstrings to the site: roles, such as ``:class:`anode.Solver```, become links, and examples become code."""
+"""Adapt docstrings to the site: turn roles, such as ``:class:`anode.Solver```, into links, and examples into code."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from griffe import Extension, Object
 
 ROLE = re.compile(r":(?:class|func|meth|mod|attr|data):`~?([\w.]+)`")
-EXAMPLE = re.compile(r"^( *)Example:$", re.MULTILINE)  # the parser knows the plural only
+EXAMPLE = re.compile(r"^( *)Example:$", re.MULTILINE)  # the parser only knows the plural
 ASSEMBLED = ("ANODEClassifier", "ANODERegressor")
-"""Classes whose docstring is put together when they are imported."""
+"""Classes whose docstrings are assembled on import."""
 
 
 class Roles(Extension):
-    """Rewrites every docstring before it is rendered."""
+    """Rewrite every docstring before it is rendered."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """Rewrite the docstring of one object, if it has one."""
@@ -28,6 +28,6 @@ class Roles(Extension):
 
 
 def _link(role: re.Match[str]) -> str:
-    """A link to a public name; names without a page stay text."""
+    """Return a link to a public name. Names without a page stay text."""
     name = role[1] if role[1].startswith("anode") else f"anode.{role[1]}"
     return f'<autoref optional identifier="{name}"><code>{role[1]}</code></autoref>'

@@ -1,7 +1,7 @@
 """A density flow (continuous normalizing flow): learn the density of points, and check that it integrates to one.
 
-You learn how to solve for a state of two tensors, and how to compute the divergence of a field exactly: along the
-flow, the log-density changes by minus the divergence. Run ``python examples/density_flow.py``; it takes about 10
+The example shows how to solve for a state of two tensors, and how to compute the divergence of a field exactly. Along
+the flow, the log-density changes by minus the divergence. Run ``python examples/density_flow.py``; it takes about 10
 seconds.
 """
 
@@ -16,7 +16,7 @@ import anode
 
 
 class Field(nn.Module):
-    """f(t, z) = W2 tanh(W1 z + w t + b), and its divergence: the trace of W2 diag(1 - tanh²) W1."""
+    """f(t, z) = W2 tanh(W1 z + w t + b) and its divergence, the trace of W2 diag(1 - tanh²) W1."""
 
     def __init__(self, dim: int = 2, hidden: int = 64) -> None:
         super().__init__()
@@ -31,14 +31,14 @@ class Field(nn.Module):
 
 
 def log_density(field: Field, x: Tensor, tolerance: float = 1e-3) -> Tensor:
-    """Return log p(x): flow x to a point z of a normal distribution, and add up the divergence on the way."""
+    """Return log p(x): map x to a point z of a normal distribution, and integrate the divergence along the path."""
     start = (x, x.new_zeros(len(x)))
     z, divergence = anode.solve(field, start, (0.0, 1.0), rtol=tolerance, atol=tolerance).check().y1
     return -0.5 * z.square().sum(1) - math.log(2 * math.pi) + divergence
 
 
 def samples(field: Field, count: int) -> Tensor:
-    """Points of the learned density: normal ones, carried back."""
+    """Return samples of the learned density: normal samples, mapped back by the flow."""
     z = torch.randn(count, 2)
     return anode.solve(field, (z, torch.zeros(count)), (1.0, 0.0), rtol=1e-4, atol=1e-4).check().y1[0]
 
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def normal(x: Tensor) -> float:
-    """The negative log-likelihood of x under the normal distribution that fits best."""
+    """Return the negative log-likelihood of x under the normal distribution that fits best."""
     return -torch.distributions.MultivariateNormal(x.mean(0), x.T.cov()).log_prob(x).mean().item()
 
 

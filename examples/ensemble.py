@@ -1,7 +1,7 @@
 """An ensemble with uncertainty: train 30 models as one program, and use their spread where there are no data.
 
-You learn how to train members on different data (here bootstrap samples), how to predict with all of them, and how to
-check whether their spread means something: it grows in the gap, but it is no guarantee. Run ``python
+The example shows how to train members on different data (here bootstrap samples), how to predict with all of them, and
+how to check their spread. The spread grows in the gap between the data, but it does not bound the error. Run ``python
 examples/ensemble.py``; it takes about 10 seconds.
 """
 
@@ -22,10 +22,10 @@ def curve(x: torch.Tensor) -> torch.Tensor:
 def main() -> None:
     random = torch.Generator().manual_seed(0)
     x = torch.rand(200, 1, generator=random) * 4 - 2
-    x = x[(x[:, 0] < 0.0) | (x[:, 0] > 1.0)]  # nothing is known between 0 and 1
+    x = x[(x[:, 0] < 0.0) | (x[:, 0] > 1.0)]  # no data between 0 and 1
     y = curve(x) + NOISE * torch.randn(x.shape, generator=random)
 
-    # Each member has its own weights, and points drawn with replacement.
+    # Each member has its own weights, and its own points, drawn with replacement.
     draws = [torch.randint(len(x), (len(x),), generator=random) for _ in range(MEMBERS)]
     models = anode.seeded(lambda: anode.NeuralODE(1, 1, hidden=32, augment=3), seeds=range(MEMBERS))
     history = anode.fit(models, [(x[i], y[i]) for i in draws], epochs=150, lr=1e-2, loss="mse", progress=False)

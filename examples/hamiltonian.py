@@ -1,8 +1,8 @@
 """A Hamiltonian system: learn the energy of a pendulum from noisy slopes, and check that its flow conserves it.
 
-You learn how to build a field from a scalar network, so that a physical law holds by construction, and which
-tolerance a long solve needs. SciPy solves the same field as a witness. Run ``python examples/hamiltonian.py``; it
-takes about 10 seconds.
+The example shows how to derive a field from a scalar network, so that a physical law holds by construction, and which
+tolerance a long solve needs. It compares the result with SciPy. Run ``python examples/hamiltonian.py``; it takes about
+10 seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import anode
 
 
 class Hamiltonian(nn.Module):
-    """H(q, p) = v · tanh(W (q, p) + b), and the field (dH/dp, -dH/dq)."""
+    """The energy H(q, p) = v · tanh(W (q, p) + b) and its field (dH/dp, -dH/dq)."""
 
     def __init__(self, hidden: int = 64) -> None:
         super().__init__()

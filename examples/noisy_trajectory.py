@@ -1,8 +1,13 @@
-"""Fit an ODE to noisy trajectories with missing times: recover the parameters of hares and lynxes, and their start.
+"""Fit an ODE to noisy trajectories with missing times: recover the rates of a predator-prey model, and its start.
 
-You learn how to solve many trajectories at once with a step size for each, how to mask what was not observed, how to
-train parameters that have to be positive, and how to lead a fit past local minima: it sees the early times first. Run
-``python examples/noisy_trajectory.py``; it takes about 10 seconds.
+The example shows how to:
+
+- solve many trajectories at once, with one step size per trajectory,
+- mask missing observations,
+- train parameters that have to be positive,
+- avoid local minima, by fitting the early times first.
+
+Run ``python examples/noisy_trajectory.py``; it takes about 10 seconds.
 """
 
 from __future__ import annotations
@@ -13,12 +18,12 @@ from torch import Tensor, nn
 import anode
 
 TRUE = torch.tensor([1.5, 1.0, 1.0, 3.0])
-"""Birth of hares, their death by lynxes, birth of lynxes by hares, their death."""
+"""The rates of: hares born, hares eaten by lynxes, lynxes born per hare, lynxes dying."""
 SPAN = 4.0
 
 
 class LotkaVolterra(nn.Module):
-    """The equations. Logarithms are trained, so that rates stay positive."""
+    """The Lotka-Volterra equations. The parameters are logarithms, so that the rates stay positive."""
 
     def __init__(self, rates: Tensor) -> None:
         super().__init__()
@@ -32,7 +37,7 @@ class LotkaVolterra(nn.Module):
 
 def main() -> None:
     torch.manual_seed(0)
-    # Twelve regions, observed at 60 common times; 60 % of the observations are missing, each region's own.
+    # Twelve regions with 60 common times. In each region, a different 60 % of the observations are missing.
     times = torch.linspace(0, SPAN, 60)
     start = 0.5 + 2.5 * torch.rand(12, 2)
     settings = {"save_at": times, "control": "sample", "rtol": 1e-4, "atol": 1e-4}
@@ -40,7 +45,7 @@ def main() -> None:
         truth = anode.solve(LotkaVolterra(TRUE), start, (0.0, SPAN), **settings).check().ys  # [times, regions, 2]
     seen = truth * (1 + 0.1 * torch.randn_like(truth))
     observed = torch.rand(truth.shape[:2]) < 0.4
-    seen[~observed] = torch.nan  # what is missing may be anything: the mask leaves it out
+    seen[~observed] = torch.nan  # the mask excludes missing values, so they may be NaN
 
     model = LotkaVolterra(torch.ones(4))
     log_start = nn.Parameter(torch.zeros(12, 2))

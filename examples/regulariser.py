@@ -1,7 +1,7 @@
-"""A regulariser: charge a neural ODE for the way its points go, so that the solver needs fewer evaluations.
+"""A regulariser: penalise the kinetic energy of a neural ODE, so that the solver needs fewer evaluations.
 
-You learn how to add a quantity to the state and to use it in the loss. Here it is the kinetic energy, the integral of
-|f|² over the flow. Run ``python examples/regulariser.py``; it takes about 10 seconds.
+The example shows how to add a quantity to the state and use it in the loss. Here it is the kinetic energy, the integral
+of |f|² along the flow. Run ``python examples/regulariser.py``; it takes about 10 seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import anode
 
 
 class WithEnergy(nn.Module):
-    """A field of a pair: the point moves, and the energy that it has spent grows."""
+    """A field for the pair (point, energy): it moves the point and integrates the energy."""
 
     def __init__(self, field: nn.Module) -> None:
         super().__init__()
@@ -28,21 +28,21 @@ class WithEnergy(nn.Module):
 
 
 class FromRest(anode.Augment):
-    """Append a zero to the point, and start without energy."""
+    """Append a zero to the point, and set the initial energy to zero."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return torch.cat([x, torch.zeros_like(x[..., :1])], -1), x.new_zeros(x.shape[:-1])
 
 
 class OfPoint(nn.Linear):
-    """A linear map of the point; the energy is left out."""
+    """A linear map of the point, which ignores the energy."""
 
     def forward(self, state: tuple[Tensor, Tensor]) -> Tensor:
         return super().forward(state[0])
 
 
 def charged(outcome: anode.Outcome, target: Tensor, price: float) -> Tensor:
-    """The squared error, and the price of the energy. The name ``outcome`` asks for more than the prediction."""
+    """Return the squared error plus the penalty. A first parameter named ``outcome`` receives the whole outcome."""
     _, energy = outcome.features
     return (outcome.prediction - target).square() + price * energy.unsqueeze(-1)
 

@@ -1,8 +1,8 @@
-"""Train one model with several processes, on one machine or many, and compare with one process alone.
+"""Train one model with several processes, on one machine or many, and compare with a single process.
 
-You learn that the code is the same: each process takes its share of every batch, and all take the steps, and the
-gradient, of one process with the whole batch. Run ``python examples/several_processes.py``, which starts two
-processes, or start them yourself with ``torchrun --nproc-per-node 2 examples/several_processes.py``. It takes about
+The training code stays the same. Each process computes its share of every batch. Together they take the same steps, and
+compute the same gradient, as one process with the whole batch. Run ``python examples/several_processes.py``, which
+starts two processes, or start them with ``torchrun --nproc-per-node 2 examples/several_processes.py``. It takes about
 20 seconds, most of them to start.
 """
 
@@ -19,7 +19,7 @@ from anode.train import ranks
 
 
 def train() -> tuple[float, int]:
-    """Train on images of digits; the loss on images that were not seen, and the evaluations of the last batch."""
+    """Train on images of digits. Return the validation loss, and the evaluations of the last batch."""
     torch.manual_seed(0)  # the same model in every process
     data = anode.images.load("digits").subset(512)
     model = anode.ImageNeuralODE(data.shape, data.classes, filters=8, augment=3)

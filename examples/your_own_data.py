@@ -1,4 +1,4 @@
-"""An augmented neural ODE on data of your own: train several at once, look at the spread, save the best, use it.
+"""An augmented neural ODE on your own data: train several models at once, compare them, save the best and use it.
 
 Run ``python examples/your_own_data.py``; it takes about ten seconds.
 """
@@ -20,14 +20,14 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=20, help="passes over the data (default: %(default)s)")
     options = parser.parse_args()
 
-    # Any two tensors will do: points [n, d] and targets [n, outputs].
+    # Replace x and y with your own tensors: points [n, d] and targets [n, outputs].
     angle = 2 * torch.pi * torch.rand(1200, generator=torch.Generator().manual_seed(0))
     radius = torch.where(torch.arange(1200) % 2 == 0, 0.4, 1.2)
     x = torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1)
     y = torch.where(radius < 1, -1.0, 1.0).unsqueeze(1)
     train, test = anode.datasets.Dataset("mine", x, y).split(0.8)
 
-    # Five models from five seeds, trained as one program, each as if it were alone.
+    # Train five models with five seeds as one program. Each ends up as if trained alone.
     models = anode.seeded(lambda: anode.NeuralODE(2, 1, augment=1), seeds=range(5))
     history = anode.fit(models, train, epochs=options.epochs, validation=test)
     for seed, (loss, nfe) in enumerate(zip(history.validation[-1], history.nfe[-1], strict=True)):
@@ -39,7 +39,7 @@ def main() -> None:
     with torch.no_grad():
         right = (model(test.x).sign() == test.y).float().mean()
         paths = model.flow.trajectory(test.x[:100], 40).numpy()
-    print(f"right on {right:.1%} of points it has not seen")
+    print(f"accuracy on held-out points: {right:.1%}")
     drawing = anode.plots.figure(5, 5, three_d=[0])
     anode.plots.flow_3d(drawing.axes[0], anode.plots.project_3d(paths), test.labels[:100])
     print(f"flow: {anode.plots.save(drawing, options.out / 'flow', formats=['png'])[0]}")

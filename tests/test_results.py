@@ -23,7 +23,7 @@ def test_the_documentation_says_what_came_of_the_toy_half():
     numbers = [number for number, agreeing in counts.items() if agreeing != "20"]
     *first, last = (f"{number}" for number in numbers)
     *before, end = (counts[number] for number in numbers)
-    listed = f"claims {', '.join(first)} and {last} not in every repeat but in {', '.join(before)} and {end} of 20"
+    listed = f"Claims {', '.join(first)} and {last} held in {', '.join(before)} and {end} of 20 repeats"
     assert listed in DOCS
 
 
@@ -31,7 +31,7 @@ def test_the_documentation_says_where_verdicts_differ_at_a_certified_tolerance()
     judged = {number: claim for number, claim in claims_of("toy").items() if "certified" in claim}
     assert sorted(judged) == [6, 8, 17]
     differ = [number for number, claim in judged.items() if claim["certified"]["verdict"] != claim["verdict"]]
-    assert f"the verdicts on claims {differ[0]} and {differ[1]} are others" in DOCS
+    assert f"the verdicts on claims {differ[0]} and {differ[1]} change" in DOCS
     found = {n: {each["name"]: each["value"] for each in c["certified"]["numbers"]} for n, c in judged.items()}
     node, anode = (found[8][f"{model}, growth"].split()[1][:4].rstrip(";") for model in ("NODE", "ANODE"))
     assert f"not held: {float(node):.1f} and {float(anode):.1f} times" in DOCS

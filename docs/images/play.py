@@ -1,7 +1,7 @@
 """Record docs/images/play.gif: a NODE and an ANODE on a disc in a ring, as `anode play` shows them.
 
-Run `python docs/images/play.py` with the extra `dev` and Chromium installed. Training goes on by single epochs, so
-that the pictures do not depend on the speed of the machine.
+Run `python docs/images/play.py` with the extra `dev` and Chromium installed. The script trains single epochs, so the
+pictures do not depend on the speed of the machine.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from PIL import Image
 TARGET = Path(__file__).with_name("play.gif")
 WIDTH, HEIGHT = 760, 860
 EPOCHS = [0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6]
-"""How many epochs pass before each picture but the last ones, in which time goes from 0 to 1 once more."""
+"""Epochs before each picture of training. The pictures of the flow follow."""
 FLOW = 15
-"""Pictures of the flow at the end."""
+"""Number of pictures of the flow, in which time runs from 0 to 1."""
 MILLISECONDS, REST = 130, 1800
-"""How long a picture is shown, and the last one."""
+"""Duration of each picture, and of the last one."""
 COLOURS = 88
 KEY = ["#e08e0b", "#0a9a8b", "#a86500", "#08786c", "#2f6db5", "#d9482f"]
-"""Colours that few pixels have, and that the palette must not miss."""
+"""Colours of few pixels that the palette has to include."""
 STYLE = """
 .controls, .tools, .view figcaption, .zoom, .certified, .numbers > :last-child { display: none !important; }
 main { grid-template-columns: 1fr; padding: 0.6rem; }
@@ -38,7 +38,7 @@ header { grid-template-columns: auto 1fr; padding: 0.5rem 0.9rem; }
 
 
 def record(page: Any) -> list[Image.Image]:
-    """The pictures, one after the other."""
+    """Return all pictures in order."""
 
     def wait(iterations: int) -> None:
         while int(page.get_attribute("#model1", "data-iterations") or -1) < iterations:
@@ -63,7 +63,7 @@ def record(page: Any) -> list[Image.Image]:
 
 
 def palette_of(shots: list[Image.Image]) -> Image.Image:
-    """One palette for all pictures, as colours would flicker otherwise."""
+    """Return one palette for all pictures, so that colours do not flicker."""
     sheet = Image.new("RGB", (WIDTH, HEIGHT * len(shots) + 40 * len(KEY)))
     for i, each in enumerate(shots):
         sheet.paste(each, (0, HEIGHT * i))
@@ -74,7 +74,7 @@ def palette_of(shots: list[Image.Image]) -> Image.Image:
 
 def main() -> None:
     """Record the pictures and write the file."""
-    from playwright.sync_api import sync_playwright  # here, because not all who import this have it
+    from playwright.sync_api import sync_playwright  # imported here, because it is optional
 
     from anode.play.server import address, listen, serve
 

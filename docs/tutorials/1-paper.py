@@ -1,11 +1,12 @@
 # %% [markdown]
 # # The paper in ten minutes
 #
-# A neural ODE moves points along the paths of dh/dt = f(t, h), where f is a small network. Paths cannot cross, so a
-# neural ODE cannot swap two points of a line, and cannot carry a whole disc out of the ring around it. *Augmented
-# Neural ODEs* (Dupont, Doucet and Teh, 2019) append zeros to every point. In the larger space the paths have room.
+# A neural ODE moves points along the paths of dh/dt = f(t, h), where f is a small network. Paths cannot cross. A
+# neural ODE therefore cannot swap two points on a line, and cannot carry a whole disc out of the ring around it.
+# *Augmented Neural ODEs* (Dupont, Doucet and Teh, 2019) append zeros to every point. In this larger space, the paths
+# have room to pass each other.
 #
-# This is the data: a disc and a ring around it. The target is -1 inside and +1 outside.
+# The data are a disc and a ring around it. The target is -1 in the disc and +1 in the ring.
 
 # %%
 import matplotlib.pyplot as plt
@@ -20,10 +21,11 @@ ax.set_aspect("equal")
 anode.plots.class_legend(ax, data.labels, ["disc", "ring"], loc="upper right")
 
 # %% [markdown]
-# ## Train both
+# ## Train both models
 #
 # `augment=0` is the plain neural ODE (NODE). `augment=1` appends one zero to every point (ANODE). `anode.seeded`
-# builds five models of each kind from five seeds. `anode.fit` trains them together, each as if it were alone.
+# builds five models of each kind from five seeds. `anode.fit` trains the five together. Each ends up as if trained
+# alone.
 
 # %%
 histories, models = {}, {}
@@ -35,8 +37,8 @@ for name, history in histories.items():
     print(f"{name:5}  loss {history.loss[-10:].mean():.4f}   evaluations {history.nfe[-10:].mean():.0f}")
 
 # %% [markdown]
-# The augmented models have a lower loss, and the solver evaluates their field less often. The curves show the mean of
-# the five models and a band of one standard deviation.
+# The augmented models reach a lower loss, and the solver evaluates their field less often. The curves show the mean
+# of the five models, with a band of one standard deviation.
 
 # %%
 fig, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
@@ -47,10 +49,10 @@ anode.plots.curves(left, epochs, loss, xlabel="epoch", ylabel="loss", log=True)
 anode.plots.curves(right, epochs, nfe, xlabel="epoch", ylabel="function evaluations")
 
 # %% [markdown]
-# ## Look at the flows
+# ## Plot the flows
 #
-# A hollow dot is where a point starts, and a full dot is where it ends. The NODE squeezes the disc out through a gap
-# in the ring. The ANODE lifts it out of the plane.
+# Each path starts at a hollow dot and ends at a full dot. The NODE squeezes the disc out through a gap in the ring.
+# The ANODE lifts it out of the plane.
 
 # %%
 fig = plt.figure(figsize=(9, 4.5), layout="constrained")
@@ -61,10 +63,10 @@ with torch.no_grad():
     anode.plots.flow_3d(right, augmented.flow.trajectory(data.x[::4], 40), data.labels[::4])
 
 # %% [markdown]
-# ## Can the solver be trusted?
+# ## Is the solver accurate enough?
 #
-# A flow can be solved backwards. If the inputs do not come back, the tolerance is too loose and the number of
-# evaluations means little. `certify` finds the loosest tolerance with which they come back to 1 %.
+# A flow can be solved backwards. If this does not recover the inputs, the tolerance is too loose, and the number of
+# evaluations means little. `certify` finds the loosest tolerance that recovers the inputs to within 1 %.
 
 # %%
 for name, model in (("NODE", node), ("ANODE", augmented)):
@@ -72,11 +74,11 @@ for name, model in (("NODE", node), ("ANODE", augmented)):
     print(f"{name:5}  tolerance {certificate.tolerance:.0e}   evaluations {certificate.nfe:.0f}")
 
 # %% [markdown]
-# ## In one dimension it is impossible
+# ## An impossible task in one dimension
 #
-# `g_1d` swaps -1 and 1. On a line the two paths would have to cross, so the best that a flow can do is to map both
-# close to 0, with a loss of 1. With one more dimension they go around each other. These models have no linear map
-# behind the flow: the first coordinate is the prediction.
+# `g_1d` swaps -1 and 1. On a line, the two paths would have to cross. The best that a flow can do is to map both
+# points close to 0, with a loss of 1. With one more dimension, the paths go around each other. These models have no
+# linear map after the flow: the first coordinate is the prediction.
 
 
 # %%
@@ -94,7 +96,8 @@ for augment in (0, 1):
 # %% [markdown]
 # ## Exercise
 #
-# Train with `augment=5` instead of 1. Does the loss fall further? What does `certify` say? Then make the task harder:
-# `anode.datasets.load("g", dim=4)` is a ball within a shell in four dimensions. How many zeros does it need?
+# Train with `augment=5` instead of 1. Does the loss fall further? Which tolerance does `certify` find? Then make the
+# task harder: `anode.datasets.load("g", dim=4)` is a ball within a shell in four dimensions. How many zeros does it
+# need?
 #
-# `anode reproduce` runs all experiments of the paper. [Re-running the paper](../reproduce.md) has the results.
+# `anode reproduce` runs all experiments of the paper. [Reproducing the paper](../reproduce.md) shows the results.

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A table with scikit-learn
 #
-# `ANODEClassifier` and `ANODERegressor` work like every other scikit-learn estimator. This tutorial classifies a
-# table, puts the estimator into a pipeline and a search, and looks at what it learned.
+# `ANODEClassifier` and `ANODERegressor` work like every other scikit-learn estimator. In this tutorial you classify a
+# table, use the estimator in a pipeline and a grid search, and plot what it learned.
 
 # %%
 import matplotlib.pyplot as plt
@@ -24,12 +24,12 @@ for ax, augment in zip(axes, (0, 1), strict=True):
     ax.set_title(f"augment={augment}: {model.n_function_evaluations_:.0f} evaluations")
 
 # %% [markdown]
-# Both separate the circles. The plain neural ODE (left) cannot lift the inner circle out, so a channel stays open, and
-# the solver needs more evaluations.
+# Both models separate the circles. The plain neural ODE (left) cannot lift the inner circle out of the plane. It
+# leaves a channel open, and the solver needs more evaluations.
 #
 # ## Fit and score
 #
-# Data frames keep their column names. Columns are scaled inside the estimator.
+# The estimator accepts data frames and remembers their column names. It also scales the columns.
 
 # %%
 X, y = load_wine(return_X_y=True, as_frame=True)
@@ -39,7 +39,7 @@ print(f"accuracy {model.score(X_test, y_test):.3f}")
 model.predict_proba(X_test[:3]).round(3)
 
 # %% [markdown]
-# `loss_curve_` has the loss of every epoch, `history_` everything else.
+# `loss_curve_` has the loss of every epoch, and `history_` has all other records of training.
 
 # %%
 model.history_.plot()
@@ -47,15 +47,15 @@ model.history_.plot()
 # %% [markdown]
 # ## Stop early
 #
-# With `early_stopping=True`, a tenth of the rows is set aside. Training stops when their loss has not improved for
-# `patience` epochs.
+# With `early_stopping=True`, the estimator sets aside a tenth of the rows for validation. Training stops when the
+# validation loss has not improved for `patience` epochs.
 
 # %%
 stopped = anode.ANODEClassifier(epochs=300, early_stopping=True, patience=10, random_state=0).fit(X_train, y_train)
 print(f"{stopped.n_iter_} epochs, accuracy {stopped.score(X_test, y_test):.3f}")
 
 # %% [markdown]
-# ## A pipeline and a search
+# ## Use a pipeline and a grid search
 
 # %%
 pipe = make_pipeline(QuantileTransformer(n_quantiles=50), anode.ANODEClassifier(epochs=10, random_state=0))
@@ -64,9 +64,9 @@ search.fit(X_train, y_train)
 print(search.best_params_, f"{search.score(X_test, y_test):.3f}")
 
 # %% [markdown]
-# ## What was learned
+# ## Plot the flow
 #
-# `transform` returns the features at the end of the flow. `plot_flow` draws how rows get there, in the plane of two
+# `transform` returns the features at the end of the flow. `plot_flow` draws the paths of the rows, projected onto two
 # principal components.
 
 # %%
@@ -75,7 +75,7 @@ model.plot_flow(X_test, y_test, ax=ax)
 print(model.transform(X_test).shape)
 
 # %% [markdown]
-# ## A regression
+# ## Regression
 #
 # `ANODERegressor` also scales the targets. The score is R².
 
@@ -87,7 +87,7 @@ print(f"R² {scores.mean():.2f} ± {scores.std():.2f}")
 # %% [markdown]
 # ## Save and load
 #
-# A saved estimator is two files, JSON and safetensors. Loading executes nothing that is in them.
+# `save` writes two files, JSON and safetensors. Loading them executes no code.
 
 # %%
 import tempfile
@@ -102,5 +102,5 @@ print((again.predict(X_test) == model.predict(X_test)).all())
 #
 # Compare with `sklearn.neural_network.MLPClassifier` and `RandomForestClassifier` on `load_breast_cancer`, with
 # `cross_val_score`. Then search over solvers: `{"solver": [anode.Solver(method="tsit5", rtol=1e-2, atol=1e-2),
-# anode.Solver(method="rk4", step_size=0.25)]}`. [scikit-learn estimators](../estimators.md) has the table for eight
+# anode.Solver(method="rk4", step_size=0.25)]}`. [scikit-learn estimators](../estimators.md) compares them on eight
 # datasets.

@@ -1,8 +1,8 @@
 # %% [markdown]
-# # Pictures
+# # Images
 #
-# `ImageNeuralODE` is a flow of convolutions with a linear map behind it. `augment=p` appends p channels of zeros. This
-# tutorial uses the 8 x 8 digits of scikit-learn, so nothing is downloaded. The same code works for MNIST, CIFAR-10,
+# `ImageNeuralODE` is a convolutional flow followed by a linear map. `augment=p` appends p channels of zeros. This
+# tutorial uses the 8 x 8 digits of scikit-learn, so it needs no download. The same code works for MNIST, CIFAR-10,
 # SVHN and Tiny ImageNet, see [Image data](../data.md).
 
 # %%
@@ -21,7 +21,7 @@ for ax, image, label in zip(axes.flat, train.images, train.labels, strict=False)
 # %% [markdown]
 # ## Train
 #
-# The labels are whole numbers, so the loss is the cross-entropy, and accuracies are recorded. Images stay bytes in
+# The labels are integers, so the loss is the cross-entropy, and `fit` also records accuracies. Images stay `uint8` in
 # memory. The model scales each batch to [0, 1].
 
 # %%
@@ -35,7 +35,7 @@ print(history.validation_accuracy.round(3))
 history.plot()
 
 # %% [markdown]
-# ## Mistakes
+# ## Look at the mistakes
 #
 # `model(x)` returns one logit per class.
 
@@ -50,10 +50,10 @@ for ax, i in zip(axes, wrong, strict=True):
     ax.axis("off")
 
 # %% [markdown]
-# ## What the flow does to one picture
+# ## Follow one image through the flow
 #
-# A trajectory has the shape [times, images, channels, height, width]. The flow takes scaled images. The first row is
-# the channel of the picture. The others began as zeros.
+# A trajectory has the shape [times, images, channels, height, width]. Pass scaled images to the flow. The first row
+# of the figure is the channel of the image. The other two rows are added channels, which start as zeros.
 
 # %%
 with torch.no_grad():
@@ -66,10 +66,9 @@ for row, channel in zip(axes, (0, 1, 2), strict=True):
         ax.axis("off")
 
 # %% [markdown]
-# ## What training does to the features
+# ## Watch the features during training
 #
-# Snapshots record the features of some images on the way. Here they are in the plane of their two principal
-# components.
+# Snapshots record the features of some images during training. The figure shows their first two principal components.
 
 
 # %%
@@ -88,6 +87,6 @@ figure
 # %% [markdown]
 # ## Exercise
 #
-# Train a plain neural ODE (`augment=0`) with as many weights: raise `filters` until `sum(p.numel() for p in
-# model.parameters())` is the same. Compare accuracies and `history.nfe`. Then run `anode data fetch mnist` and try 10
-# minutes of MNIST: pass `minutes=10` and `checkpoint="mnist"`.
+# Train a plain neural ODE (`augment=0`) with the same number of weights: raise `filters` until `sum(p.numel() for p
+# in model.parameters())` is about equal. Compare the accuracies and `history.nfe`. Then run `anode data fetch mnist`
+# and train on MNIST for 10 minutes: pass `minutes=10` and `checkpoint="mnist"`.

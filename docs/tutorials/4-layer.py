@@ -1,9 +1,9 @@
 # %% [markdown]
-# # An ODE layer and a loop of your own
+# # An ODE layer in your own training loop
 #
-# You do not need `anode.fit`. This tutorial uses `anode.solve` as a layer in a plain PyTorch loop: times, tolerances,
-# evaluations, gradients and events. The picture is a ball that bounces. An event ends each solve where the ball
-# reaches the floor.
+# You do not need `anode.fit`. This tutorial uses `anode.solve` as a layer in a plain PyTorch loop. It covers output
+# times, tolerances, function evaluations, gradients and events. The first figure shows a bouncing ball: an event ends
+# each solve when the ball reaches the floor.
 
 # %%
 import matplotlib.pyplot as plt
@@ -30,12 +30,12 @@ ax.plot(torch.cat(times), torch.cat(heights))
 _ = ax.set(xlabel="time in s", ylabel="height in m")
 
 # %% [markdown]
-# ## A layer
+# ## Make data
 #
-# `f(t, y)` is any function or module. `save_at` lists the times that you want. Gradients reach the parameters of `f`,
-# `y0` and the times.
+# `f(t, y)` is any function or module. `save_at` lists the output times. Gradients reach the parameters of `f`, `y0`
+# and the times.
 #
-# These are noisy measurements of a damped pendulum at irregular times.
+# The data are noisy measurements of a damped pendulum at irregular times.
 
 
 # %%
@@ -52,10 +52,10 @@ seen = truth + 0.05 * torch.randn_like(truth)
 seen.shape  # [times, trajectories, 2]
 
 # %% [markdown]
-# ## A loop
+# ## Train
 #
-# The model is a network for the derivative. This is the usual loop of PyTorch. The noise has a variance of 0.0025, so
-# a loss near that is as good as it gets.
+# The model is a network that predicts the derivative. This is a standard PyTorch training loop. The noise has a
+# variance of 0.0025, so the loss cannot fall far below that.
 
 # %%
 torch.manual_seed(0)
@@ -86,9 +86,10 @@ right.plot(seen_at, seen[:, :, 0], "k.", markersize=3)
 _ = right.set(xlabel="time", ylabel="angle")
 
 # %% [markdown]
-# ## Which tolerance?
+# ## Choose a tolerance
 #
-# A tighter tolerance costs evaluations. Solve the trained field with several, and compare with a very tight solve.
+# A tighter tolerance costs more evaluations. Solve the trained field with several tolerances, and compare with a very
+# tight solve.
 
 # %%
 with torch.no_grad():
@@ -100,10 +101,10 @@ with torch.no_grad():
         print(f"rtol {tolerance:.0e}   evaluations {solution.stats.nfe:4}   error {error:.1e}")
 
 # %% [markdown]
-# ## When is the event?
+# ## Differentiate the time of an event
 #
-# The time of an event has a gradient. When does the first pendulum pass the lowest point, and how does that time
-# change with the start?
+# Gradients also reach the time of an event. When does the first pendulum pass the lowest point, and how does this
+# time change with the initial angle?
 
 # %%
 start = torch.tensor([1.5, 0.0], dtype=torch.float64, requires_grad=True)
@@ -114,6 +115,6 @@ print(f"at t = {time.item():.4f}; a start 0.1 higher adds {0.1 * start.grad[0].i
 # %% [markdown]
 # ## Exercise
 #
-# Remove half of the measurements between t = 3 and t = 5 and fit again. Then replace the field by `anode.Flow`:
-# `anode.Flow(anode.MLPField(2 + 1), augment=1)`. What changes? `anode.explain(field, y0)` shows what the compiled
-# engine makes of a field. [The solver](../solver.md) describes every setting.
+# Remove half of the measurements between t = 3 and t = 5 and fit again. Then replace the field by
+# `anode.Flow(anode.MLPField(2 + 1), augment=1)`. What changes? `anode.explain(field, y0)` shows how the engine
+# compiles a field. [The solver](../solver.md) describes every setting.

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Many models at once
 #
-# Small models waste a processor one at a time. anode stacks models of one shape and trains them as one program. Each
-# member has its own weights, order of data, learning rate and step size, and ends as it would have ended alone. The
-# picture shows twenty training runs that took a few seconds together.
+# One small model cannot keep a processor busy. anode stacks models of the same shape and trains them as one program.
+# Each member has its own weights, data order, learning rate and step size, and ends up as if trained alone. The
+# figure shows twenty training runs that took a few seconds together.
 
 # %%
 import time
@@ -23,9 +23,9 @@ ax.semilogy(history.validation, color="tab:blue", alpha=0.4)
 _ = ax.set(xlabel="epoch", ylabel="validation loss", title="20 models, trained as one")
 
 # %% [markdown]
-# ## The same, alone
+# ## Compare with training alone
 #
-# Member 3 has seed 3, for its weights and for its order of data.
+# Member 3 uses seed 3 for its weights and for its data order. Train it alone, and compare.
 
 
 # %%
@@ -42,9 +42,9 @@ print(f"largest difference of the losses: {np.abs(by_itself.loss - history.loss[
 print(f"one model alone {alone:.2f} s, 20 models together {together:.2f} s")
 
 # %% [markdown]
-# ## Use the spread
+# ## Estimate uncertainty
 #
-# Where the members disagree, a prediction is uncertain. A stack takes inputs of shape [members, points, features].
+# Predictions are uncertain where the members disagree. A stack takes inputs of shape [members, points, features].
 
 # %%
 xs = torch.linspace(-2.5, 3.5, 60)
@@ -59,9 +59,9 @@ for ax, values, title in zip(axes, (votes.mean(0), votes.std(0)), ("mean", "stan
     fig.colorbar(mesh, ax=ax)
 
 # %% [markdown]
-# ## A search
+# ## Search over settings
 #
-# Members may have different learning rates. So one call searches over them, with four seeds each.
+# Members may have different learning rates. One call of `fit` therefore searches over them, with four seeds each.
 
 # %%
 rates = [1e-3, 3e-3, 1e-2, 3e-2]
@@ -71,7 +71,7 @@ for lr, losses in zip(rates, found.validation[-1].reshape(len(rates), 4), strict
     print(f"lr {lr:<6}  validation loss {losses.mean():.4f} ± {losses.std():.4f}")
 
 # %% [markdown]
-# Settings that change the shape, such as `augment` or `hidden`, need a stack each.
+# Settings that change the shape of a model, such as `augment` or `hidden`, need one stack per value.
 
 # %%
 for augment in (0, 1, 5):
@@ -81,7 +81,7 @@ for augment in (0, 1, 5):
     print(f"augment {augment}  validation loss {loss:.4f}  evaluations {nfe:.0f}")
 
 # %% [markdown]
-# ## Keep the best
+# ## Keep the best model
 
 # %%
 best = anode.unstack(models)[int(history.validation[-1].argmin())]
@@ -91,6 +91,6 @@ with torch.no_grad():
 # %% [markdown]
 # ## Exercise
 #
-# Search over `weight_decay`: `anode.fit` takes one value per call, so write a loop. Is the spread of the members
-# larger or smaller with more of it? `anode search` runs the grid of the paper this way, and Optuna beyond it:
-# [Searching for hyperparameters](../search.md).
+# Search over `weight_decay`. `anode.fit` takes one value per call, so write a loop. Does more weight decay make the
+# spread of the members larger or smaller? `anode search` runs the paper's grid this way, and can also search with
+# Optuna: see [Hyperparameter search](../search.md).
