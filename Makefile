@@ -10,6 +10,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
+# Many tests start the command. Without bytecode on disk, each of them would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: reproduce test docs test-native package benchmark clean
 
 reproduce: $(STAMP)
