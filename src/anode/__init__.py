@@ -17,6 +17,7 @@ from anode.exporting.export import export
 from anode.interface.solve import solve
 from anode.interface.torchdiffeq import odeint, odeint_adjoint, odeint_dense, odeint_event
 from anode.models.augment import Augment, Zeros
+from anode.models.density import DensityFlow
 from anode.models.description import register
 from anode.models.ensemble import seeded, stack, unstack
 from anode.models.fields import ConvField, MLPField
@@ -55,6 +56,7 @@ __all__ = [  # without estimators and plots, so that a star import needs no extr
     "Continuous",
     "Controller",
     "ConvField",
+    "DensityFlow",
     "Derivative",
     "Discrete",
     "Field",
