@@ -196,6 +196,12 @@ class DensityFlow(Model):
         """A tensor of the dtype and on the device of the model."""
         return next(self.parameters(), torch.empty(()))
 
+    def check(self, x: Tensor) -> None:
+        """Raise ``ValueError`` or ``TypeError`` unless x is points of this model."""
+        check_input(x, self._like)
+        check_state(x, self.dim, self.members, "x")
+        require(x.ndim > 1, "x", tuple(x.shape), f"points of shape [batch, {self.dim}]")
+
     def run(self, x: Tensor, **options: Any) -> Outcome:
         """The log-probabilities of points, which may be bounds or estimates, and the normal points that they flow to.
 
@@ -206,10 +212,8 @@ class DensityFlow(Model):
         Returns:
             ``prediction`` has the log-probabilities, [batch], and ``features`` the points, [batch, dim + augment].
         """
-        check_input(x, self._like)
-        check_state(x, self.dim, self.members, "x")
-        x = as_input(x, self._like)
-        start, solution = self.flow.start_and_solve(x, **options)
+        self.check(x)
+        start, solution = self.flow.start_and_solve(as_input(x, self._like), **options)
         assert isinstance(start, Tensor)
         z, growth, _ = parts(solution.y1, self.trace)
         drawn = start[..., self.dim : self.dim + self.augment]
@@ -220,10 +224,10 @@ class DensityFlow(Model):
 
         Args:
             x: Points, [batch, dim].
-            samples: How many draws of the added coordinates, or of Hutchinson's noise, to take per point. For added
-                coordinates the result is log of the mean of p(x, e) / N(e) over the draws: a lower bound in the mean,
-                which grows towards log p(x) with the number of draws (Burda et al., 2016, "Importance Weighted
-                Autoencoders"). For the noise of an estimate alone it is the mean.
+            samples: How many draws of the added coordinates, and of Hutchinson's noise, to take per point. With an
+                exact trace the result is the logarithm of the mean of p(x, e) / N(e) over the draws. It is a lower
+                bound in the mean, and tends to log p(x) with their number (Burda et al., 2016, "Importance Weighted
+                Autoencoders"). With an estimated trace it is the mean of the logarithms, the lower bound above.
             **options: Options of :func:`anode.solve`, such as tighter tolerances.
 
         Returns:
@@ -234,9 +238,11 @@ class DensityFlow(Model):
             FloatingPointError: A log-probability is not finite.
         """
         samples = number("samples", samples, whole=True)
-        found = self.run(_repeated(x, samples), **options).check().prediction
-        found = found.unflatten(-1, (samples, -1))
-        found = found.logsumexp(-2) - math.log(samples) if self.augment else found.mean(-2)
+        self.check(x)
+        often = x if samples == 1 else x.repeat(*[1] * (x.ndim - 2), samples, 1)
+        found = self.run(often, **options).check().prediction.unflatten(-1, (samples, -1))
+        # The exponential of an estimate is too large in the mean, and what came of it would be no bound.
+        found = found.logsumexp(-2) - math.log(samples) if self.trace == "exact" else found.mean(-2)
         if not found.isfinite().all():
             bad = int((~found.isfinite()).sum())
             raise FloatingPointError(
@@ -295,8 +301,3 @@ def _check_size(field: Any, size: int) -> None:
 def _log_normal(z: Tensor) -> Tensor:
     """The logarithm of the standard normal density, over the last dimension."""
     return -0.5 * (z.square().sum(-1) + z.shape[-1] * math.log(2 * math.pi))
-
-
-def _repeated(x: Any, times: int) -> Any:
-    """Points, so many times one after the other."""
-    return x if times == 1 else x.repeat(*[1] * (x.ndim - 2), times, 1)

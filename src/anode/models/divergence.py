@@ -88,7 +88,7 @@ class Divergence(Field, Mapped):
             slope = f(t, z)
             if self.trace == "exact":
                 return torch.cat([slope, _trace(slope, z)], dim=-1)
-            (pulled,) = torch.autograd.grad(slope, z, noise, create_graph=True)
+            (pulled,) = torch.autograd.grad(slope, z, noise, create_graph=True, materialize_grads=True)
             return torch.cat([slope, (pulled * noise).sum(-1, keepdim=True), torch.zeros_like(noise)], dim=-1)
 
 
@@ -96,7 +96,7 @@ def _trace(slope: Tensor, z: Tensor) -> Tensor:
     """The trace of the Jacobian of each point, [..., 1]."""
     total = torch.zeros_like(z[..., :1])
     for i in range(z.shape[-1]):
-        (row,) = torch.autograd.grad(slope[..., i].sum(), z, create_graph=True)
+        (row,) = torch.autograd.grad(slope[..., i].sum(), z, create_graph=True, materialize_grads=True)
         total = total + row[..., i : i + 1]
     return total
 

@@ -152,7 +152,8 @@ def _checked_weights(name: str, weights: Tensor, points: int) -> Tensor:
 
 
 def _of_each(name: str, data: Any, members: int | None) -> Points:
-    takes = "a Dataset, an ImageData, tensors x, (x, y) or (x, y, weights), or batches such as those of a DataLoader"
+    takes = "a Dataset, an ImageData, tensors (x, y) or (x, y, weights), or batches of these such as a DataLoader"
+    takes += "; x alone if there are no targets"
     takes += f"; or {members} datasets, one per member" if members else ""
     several = members is not None and isinstance(data, list | tuple) and all(is_whole(each) for each in data)
     if not several:
