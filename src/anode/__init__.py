@@ -43,6 +43,7 @@ from anode.version import __version__
 if TYPE_CHECKING:
     from anode import plots as plots
     from anode.estimators.classifier import ANODEClassifier as ANODEClassifier
+    from anode.estimators.density import ANODEDensity as ANODEDensity
     from anode.estimators.regressor import ANODERegressor as ANODERegressor
 
 METHODS = tuple(TABLEAUS)
@@ -100,7 +101,11 @@ __all__ = [  # without estimators and plots, so that a star import needs no extr
 ]
 
 
-_ESTIMATORS = {"ANODEClassifier": "anode.estimators.classifier", "ANODERegressor": "anode.estimators.regressor"}
+_ESTIMATORS = {
+    "ANODEClassifier": "anode.estimators.classifier",
+    "ANODEDensity": "anode.estimators.density",
+    "ANODERegressor": "anode.estimators.regressor",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -217,7 +217,7 @@ class DensityFlow(Model):
         assert isinstance(start, Tensor)
         z, growth, _ = parts(solution.y1, self.trace)
         drawn = start[..., self.dim : self.dim + self.augment]
-        return Outcome(_log_normal(z) + growth[..., 0] - _log_normal(drawn), z, solution)
+        return Outcome(log_normal(z) + growth[..., 0] - log_normal(drawn), z, solution)
 
     def log_prob(self, x: Tensor, samples: int = 1, **options: Any) -> Tensor:
         """The log-probability of each point; with ``augment`` above 0 a lower bound on it.
@@ -278,6 +278,14 @@ class DensityFlow(Model):
         back = solve(self.field, z, (self.flow.t1, 0.0), **{"solver": self.flow.solver, **options})
         return back.check().y1[..., : self.dim]
 
+    def joint(self) -> DensityFlow:
+        """The density of points and added coordinates together: a plain flow of both, which shares the field.
+
+        Its log-probabilities are no bounds.
+        """
+        flow = self.flow
+        return DensityFlow(self.dim + self.augment, field=self.field, trace=self.trace, t1=flow.t1, solver=flow.solver)
+
 
 def check_trace(trace: Any, size: int) -> None:
     """Raise ``ValueError`` unless the trace of a state of so many numbers can be computed like this."""
@@ -298,6 +306,6 @@ def _check_size(field: Any, size: int) -> None:
             ) from None
 
 
-def _log_normal(z: Tensor) -> Tensor:
+def log_normal(z: Tensor) -> Tensor:
     """The logarithm of the standard normal density, over the last dimension."""
     return -0.5 * (z.square().sum(-1) + z.shape[-1] * math.log(2 * math.pi))
