@@ -11,7 +11,7 @@ from griffe import Extension, Object
 
 ROLE = re.compile(r":(?:class|func|meth|mod|attr|data):`~?([\w.]+)`")
 EXAMPLE = re.compile(r"^( *)Example:$", re.MULTILINE)  # the parser knows the plural only
-ASSEMBLED = ("ANODEClassifier", "ANODERegressor")
+ASSEMBLED = ("ANODEClassifier", "ANODEDensity", "ANODERegressor")
 """Classes whose docstring is put together when they are imported."""
 
 
