@@ -139,7 +139,7 @@ def check_alike(model: Any, first: Any) -> None:
     now, before = model.settings, first.settings
     for name in ("field", *now, *before):
         got, expected = now.get(name), before.get(name)
-        alike = name == "solver" or configuration(got) == configuration(expected)  # type: ignore[arg-type]
+        alike = name == "solver" or configuration(got) == configuration(expected)
         takes = "a module built" if isinstance(expected, nn.Module) else repr(expected)
         shown = describe(got) if isinstance(got, nn.Module) else got
         require(alike, name, shown, f"{takes} as in the first fit, as warm_start is set")

@@ -215,6 +215,7 @@ class DensityFlow(Model):
         self.check(x)
         start, solution = self.flow.start_and_solve(as_input(x, self._like), **options)
         assert isinstance(start, Tensor)
+        assert isinstance(solution.y1, Tensor)
         z, growth, _ = parts(solution.y1, self.trace)
         drawn = start[..., self.dim : self.dim + self.augment]
         return Outcome(log_normal(z) + growth[..., 0] - log_normal(drawn), z, solution)
@@ -276,7 +277,8 @@ class DensityFlow(Model):
         check_input(z, self._like, "z")
         check_state(z, self.dim + self.augment, self.members, "z")
         back = solve(self.field, z, (self.flow.t1, 0.0), **{"solver": self.flow.solver, **options})
-        return back.check().y1[..., : self.dim]
+        x: Any = back.check().y1
+        return x[..., : self.dim]
 
     def joint(self) -> DensityFlow:
         """The density of points and added coordinates together: a plain flow of both, which shares the field.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection, QuadMesh
@@ -85,11 +87,11 @@ def samples(ax: Axes, points: ArrayLike, *, reach: float | None = None) -> PathC
     return dots
 
 
-def _dots(ax: Axes, points: Array, color: object) -> PathCollection:
+def _dots(ax: Axes, points: Array, color: Any) -> PathCollection:
     """Dots that get smaller the more there are, and let each other be seen."""
     size = float(np.clip(6000 / max(len(points), 1), 1.5, 12))
-    look = {"linewidths": 0, "alpha": 0.55, "zorder": 3, "rasterized": len(points) > RASTERIZED_FROM}
-    return ax.scatter(*points.T, s=size, color=color, **look)  # type: ignore[arg-type]
+    (x, y), raster = points.T, len(points) > RASTERIZED_FROM
+    return ax.scatter(x, y, s=size, color=color, linewidths=0, alpha=0.55, zorder=3, rasterized=raster)
 
 
 def _frame(ax: Axes, across: tuple[float, float], up: tuple[float, float]) -> None:
