@@ -20,7 +20,7 @@ from anode.estimators import saving
 from anode.estimators.building import SHAPE, build, state_shape
 from anode.estimators.parameters import documented
 from anode.estimators.rows import Array, dense, precision, scale_of
-from anode.estimators.trained import ROWS_AT_ONCE, Trained
+from anode.estimators.trained import Trained
 from anode.models.augment import Augment
 from anode.models.layers import ImageHead
 from anode.models.model import Outcome
@@ -244,7 +244,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
     def _rows_at_once(self) -> int:
         width = self.model_.settings.get("filters", type(self).filters)
         values = 1 if len(self._shape) == 1 else math.prod(self._shape[1:]) * width
-        return min(ROWS_AT_ONCE, max(1, VALUES_AT_ONCE // values))
+        return min(super()._rows_at_once, max(1, VALUES_AT_ONCE // values))
 
     def _run(self, part: Tensor) -> Outcome:
         """What the model makes of scaled rows, each with its own step size: it does not depend on other rows."""
