@@ -11,7 +11,7 @@ from griffe import Extension, Object
 
 ROLE = re.compile(r":(?:class|func|meth|mod|attr|data):`~?([\w.]+)`")
 EXAMPLE = re.compile(r"^( *)Example:$", re.MULTILINE)  # the parser only knows the plural
-ASSEMBLED = ("ANODEClassifier", "ANODERegressor")
+ASSEMBLED = ("ANODEClassifier", "ANODEDensity", "ANODERegressor")
 """Classes whose docstrings are assembled on import."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import anode
-from anode import datasets, images, plots
+from anode import datasets, densities, images, plots
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -25,10 +25,11 @@ def load(name):
 
 def public():
     """Every public name, as it is written."""
-    modules = {"datasets", "images", "plots"}
-    own = [name for name in dir(datasets) if inspect.getmodule(getattr(datasets, name)) is datasets and name[0] != "_"]
+    modules = {"datasets": datasets, "densities": densities, "images": images, "plots": plots}
     yield from (f"anode.{name}" for name in dir(anode) if name not in {*modules, "__version__"})
-    yield from (f"anode.datasets.{name}" for name in own)
+    for name in ("datasets", "densities"):
+        own = [each for each in dir(modules[name]) if inspect.getmodule(getattr(modules[name], each)) is modules[name]]
+        yield from (f"anode.{name}.{each}" for each in own if each[0] != "_")
     yield from (f"anode.images.{name}" for name in images.__all__)
     yield from (f"anode.plots.{name}" for name in plots.__all__)
 
@@ -48,7 +49,7 @@ def test_a_public_name_has_one_entry_and_an_example(name):
     code = "".join(re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
     docstring = inspect.getdoc(found(name)) or ""
     short = name.rsplit(".", 1)[1]
-    assert ">>> " in docstring or re.search(rf"\b(anode|plots|datasets|images)\.{short}\b", code)
+    assert ">>> " in docstring or re.search(rf"\b(anode|plots|datasets|densities|images)\.{short}\b", code)
 
 
 @pytest.mark.parametrize("name", [name for name in public() if callable(found(name)) and name != "anode.Status"])

@@ -10,13 +10,14 @@ if sys.argv[:1] == ["-m"] and ("-m", "anode") in pairwise(sys.orig_argv):  # whi
 
     interrupt_quietly()
 
-from anode.data import images
+from anode.data import densities, images
 from anode.data import toy as datasets
 from anode.engine.explain import explain
 from anode.exporting.export import export
 from anode.interface.solve import solve
 from anode.interface.torchdiffeq import odeint, odeint_adjoint, odeint_dense, odeint_event
 from anode.models.augment import Augment, Zeros
+from anode.models.density import DensityFlow
 from anode.models.description import register
 from anode.models.ensemble import seeded, stack, unstack
 from anode.models.fields import ConvField, MLPField
@@ -42,6 +43,7 @@ from anode.version import __version__
 if TYPE_CHECKING:
     from anode import plots as plots
     from anode.estimators.classifier import ANODEClassifier as ANODEClassifier
+    from anode.estimators.density import ANODEDensity as ANODEDensity
     from anode.estimators.regressor import ANODERegressor as ANODERegressor
 
 METHODS = tuple(TABLEAUS)
@@ -55,6 +57,7 @@ __all__ = [  # without estimators and plots, so that a star import needs no extr
     "Continuous",
     "Controller",
     "ConvField",
+    "DensityFlow",
     "Derivative",
     "Discrete",
     "Field",
@@ -79,6 +82,7 @@ __all__ = [  # without estimators and plots, so that a star import needs no extr
     "Zeros",
     "__version__",
     "datasets",
+    "densities",
     "explain",
     "export",
     "fit",
@@ -97,7 +101,11 @@ __all__ = [  # without estimators and plots, so that a star import needs no extr
 ]
 
 
-_ESTIMATORS = {"ANODEClassifier": "anode.estimators.classifier", "ANODERegressor": "anode.estimators.regressor"}
+_ESTIMATORS = {
+    "ANODEClassifier": "anode.estimators.classifier",
+    "ANODEDensity": "anode.estimators.density",
+    "ANODERegressor": "anode.estimators.regressor",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -23,7 +23,11 @@ def _quiet():
 
 
 @parametrize_with_checks(
-    [anode.ANODEClassifier(epochs=30), anode.ANODERegressor(epochs=30)],
+    [
+        anode.ANODEClassifier(epochs=30),
+        anode.ANODERegressor(epochs=30),
+        anode.ANODEDensity(hidden=8, layers=1, epochs=3),
+    ],
     expected_failed_checks=lambda _: ALLOWED,
 )
 def test_an_estimator_does_what_scikit_learn_asks_of_it(estimator, check):

@@ -2,11 +2,11 @@ import re
 
 import pytest
 
-from anode import ANODEClassifier, ANODERegressor
+from anode import ANODEClassifier, ANODEDensity, ANODERegressor
 from anode.estimators.base import NeuralODEEstimator
 from anode.estimators.parameters import documented
 
-KINDS = [ANODEClassifier, ANODERegressor]
+KINDS = [ANODEClassifier, ANODERegressor, ANODEDensity]
 
 
 def described(section: str, kind: type) -> list[str]:

@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 
 import anode
 from anode import ANODEClassifier, ANODERegressor
-from anode.estimators import base
+from anode.estimators import trained
 
 RNG = np.random.default_rng(0)
 X = np.where(RNG.random((60, 12)) < 0.3, RNG.random((60, 12)), 0.0)
@@ -50,8 +50,8 @@ def test_sparse_rows_are_made_dense_some_at_a_time_where_they_are_used(monkeypat
         sizes.append(part.shape[0])
         return part.toarray()
 
-    monkeypatch.setattr(base, "ROWS_AT_ONCE", 25)
-    monkeypatch.setattr(base, "dense", dense)
+    monkeypatch.setattr(trained, "ROWS_AT_ONCE", 25)
+    monkeypatch.setattr(trained, "dense", dense)
     assert np.allclose(model.predict_proba(scipy.sparse.csr_array(X)), whole, rtol=1e-12)
     assert sizes == [25, 25, 10]
 

@@ -1,70 +1,80 @@
-"""What classifier and regressor have in common: training, and computing with single rows."""
+"""What classifier and regressor have in common."""
 
 from __future__ import annotations
 
 import math
-import warnings
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from copy import deepcopy
+from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from torch import Tensor
+from torch import Tensor, nn
 
-from anode.checks import describe, require, usable_device
+from anode.checks import describe, require
 from anode.estimators import saving
-from anode.estimators.building import SHAPE, build, check_alike, check_field
-from anode.estimators.parameters import Parameters, documented
-from anode.estimators.rows import Array, dense, precision, scale_of, split
+from anode.estimators.building import SHAPE, build, state_shape
+from anode.estimators.parameters import documented
+from anode.estimators.rows import Array, dense, precision, scale_of
+from anode.estimators.trained import Trained
 from anode.models.augment import Augment
-from anode.models.ensemble import from_seed
 from anode.models.layers import ImageHead
 from anode.models.model import Outcome
 from anode.models.nets import NeuralODE
-from anode.models.randomness import apart
-from anode.train.fit import fit
+from anode.ode.solver import Solver
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-ROWS_AT_ONCE = 4096
-"""Rows that are computed together: enough to keep a processor busy, few enough for its memory."""
 VALUES_AT_ONCE = 2**23
-"""The same for images: values of a hidden layer, of which there are several at a time."""
+"""How much of images is computed together: values of a hidden layer, of which there are several at a time."""
 DRAWN = 300
 """Rows that :meth:`NeuralODEEstimator.plot_flow` draws: more would hide each other."""
 MOMENTS = 40
 """Times at which it draws them."""
 
 
-@documented(Parameters)
+@documented(Trained)
 @dataclass(kw_only=True, eq=False, repr=False)
-class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Parameters, ABC):  # type: ignore[misc]
+class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trained):  # type: ignore[misc]
     """The part of an estimator that does not know what is predicted.
 
-    Inputs are scaled: columns to mean 0 and variance 1, images to values from 0 to 1. Computations are in the precision
-    of the input; 8-bit and 16-bit numbers, such as ``uint8`` images, are computed in ``float32``, which holds them
-    exactly. Sparse input is accepted and made dense. In training, a batch shares one step size. In prediction, every
-    row has its own, so the prediction for a row does not depend on other rows.
+    Inputs are scaled: columns to mean 0 and variance 1, images to values from 0 to 1.
+
+    Args:
+        augment: Number of zeros appended to a row, or of channels of zeros appended to an image; 0 is the plain neural
+            ODE. ``"auto"`` means 5. Or an :class:`anode.Augment`; every fit trains a copy of it.
+        hidden: Width of the field's hidden layers; not for images.
+        layers: Number of the field's hidden layers; not for images.
+        activation: ``"relu"``, ``"softplus"``, ``"tanh"``, ``"silu"`` or ``"gelu"``.
+        time: Whether the field depends on time.
+        image: Channels, height and width, if rows are images. The field is then convolutional.
+        filters: Number of channels of the convolutional field's hidden layers; only for images.
+        field: A function or class that returns the right-hand side f(t, h), a ``torch.nn.Module``. It is given the size
+            of the state, a number; for images, channels, height and width of the state. It replaces the network that
+            ``hidden``, ``layers``, ``activation``, ``time`` and ``filters`` describe: leave these at their defaults.
+            h is [rows, size], or [rows, channels, height, width]. t is a scalar in training and has one value per row,
+            [rows, 1] or [rows, 1, 1, 1], in prediction; f has to let it broadcast against h.
+        solver: How to solve, an :class:`anode.Solver`. Defaults to dopri5 with the paper's tolerances. Its ``control``
+            applies to training.
 
     Attributes:
         model_: The :class:`anode.NeuralODE` or :class:`anode.ImageNeuralODE`; it takes scaled inputs.
-        history_: The record of the last fit, an :class:`anode.History`.
-        loss_curve_: The mean loss of each epoch of the last fit.
-        n_iter_: Number of epochs of the last fit.
-        n_function_evaluations_: Evaluations of the field per batch, the mean over the last epoch.
-        offset_, scale_: What is subtracted from the inputs, and what they are then divided by.
     """
+
+    augment: int | str | Augment = "auto"
+    hidden: int = 32
+    layers: int = 2
+    activation: str = "gelu"
+    time: bool = True
+    image: tuple[int, int, int] | None = None
+    filters: int = 32
+    field: Callable[[Any], nn.Module] | None = None
+    solver: Solver | None = None
 
     _y: ClassVar[dict[str, Any]] = {}
     """What scikit-learn's ``validate_data`` has to know about targets."""
@@ -94,11 +104,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
             weights = self._learn_targets(targets, weights)
             held_out = None if validation is None else self._checked_validation(validation)
             self._train(dense(rows), self._numbers(targets), weights, held_out)
-            if self.history_.stopped == "interrupted":
-                warnings.warn("training was interrupted; the model is as it was then", UserWarning, stacklevel=2)
-            for failure in self.history_.failures:
-                what = f"training ended in iteration {failure.iteration}: {failure.reason}"
-                warnings.warn(f"{what}; try a lower lr, or a higher weight_decay", ConvergenceWarning, stacklevel=2)
+            self._warn()
             return self
 
     def transform(self, X: ArrayLike) -> Array:
@@ -136,39 +142,6 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
         paths = self._in_parts(rows[some], lambda part: self._states(part, times)).numpy()
         return draw_flow(ax, times, paths.swapaxes(0, 1), *self._colored_by(targets[some]))
 
-    def save(self, path: str | Path) -> Path:
-        """Write a fitted estimator to ``<path>.json`` and ``<path>.safetensors``; returns the first.
-
-        Functions and callbacks given as ``optimizer``, ``scheduler`` and ``callbacks`` cannot be written. They are left
-        out with a warning: predictions do not need them. A ``field`` or ``augment`` of your own has to be registered,
-        see :func:`anode.register`.
-        """
-        check_is_fitted(self)
-        return saving.save(self, path)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read an estimator that :meth:`save` wrote. Unlike unpickling, this executes nothing that is in the file."""
-        estimator: Self = saving.load(cls, path)
-        return estimator
-
-    @property
-    def loss_curve_(self) -> list[float]:
-        """The mean loss of each epoch of the last fit."""
-        return self.history_.per_epoch("loss").tolist()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickle and skops: arrays and plain values instead of torch's objects."""
-        return saving.without_torch(super().__getstate__())
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(saving.with_torch(state))
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
     # What classifiers and regressors do differently
 
     @property
@@ -193,23 +166,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
     def _colored_by(self, y: Array) -> tuple[Array, list[str]]:
         """Return the values that colours stand for and, if they are numbers of classes, the classes' names."""
 
-    @property
-    def _goes_on(self) -> bool:
-        """Whether training goes on from where it was."""
-        return self.warm_start and hasattr(self, "model_")
-
     # Training
-
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """Leave the estimator as it was if fitting it is an error."""
-        before = dict(self.__dict__)
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
 
     def _checked(self, X: Any, y: Any, reset: bool) -> Any:
         """Rows, perhaps sparse, and targets."""
@@ -233,47 +190,30 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
             weights: How much each row counts; ``None`` if all do alike.
             validation: Rows and targets of the user's validation set.
         """
-        for name in ("scale", "early_stopping", "warm_start"):
-            require(isinstance(self._given[name], bool), name, self._given[name], "True or False")
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = self._seed()
         self._make_model(X, weights, seed)
         data = self._tensors(X, y, weights)
-        takes = "values of which mean and variance are finite numbers; scale them first"
-        require(bool(data[0].isfinite().all()), "X", f"values up to {np.abs(X).max():g}", takes)
         held_out = None if validation is None else tuple(self._tensors(*validation))
-        if self.early_stopping and held_out is None:
-            data, held_out = split(data, self._given["validation_fraction"], seed)
-        options = {**self._for_fit(len(data[0])), "loss": self._loss, "validation": held_out, "seed": seed}
-        with self._seeded(seed):
-            self.history_ = fit(self.model_, tuple(data), **options)
-        self.n_iter_ = self.history_.epochs
-        self.n_function_evaluations_ = float(self.history_.per_epoch("nfe")[-1]) if self.n_iter_ else 0.0
+        self._learn(X, data, held_out, seed, loss=self._loss)
 
-    def _make_model(self, X: Array, weights: Array | None, seed: int) -> None:
-        """Build a model, or make the last one ready to go on."""
+    def _check_learned(self) -> None:
+        model, columns = self.model_, self.n_features_in_
+        sizes = {"offset_": columns, "scale_": columns}
+        of_kind = ("classes_",) if hasattr(type(self), "predict_proba") else ("target_offset_", "target_scale_")
+        saving.check_sizes(self, sizes | dict.fromkeys(of_kind, model.head.out_features))
+        if math.prod(self._state) != model.head.in_features:
+            raise ValueError(f"its n_features_in_ is {columns!r}, which its model does not take")
+
+    def _build(self, features: int) -> NeuralODE:
         changed = [name for name in SHAPE if self._is_changed(name)]
-        model = from_seed(lambda: build(self._given, changed, X.shape[1], self._outputs), seed)
-        if not self._goes_on:
-            self.offset_, self.scale_ = scale_of(X, weights, together=self.image is not None, enabled=self.scale)
-            self.model_: NeuralODE = model.to(torch.float32 if X.dtype == np.float32 else torch.float64)
-        else:
-            check_alike(model, self.model_)
-            self.model_ = deepcopy(self.model_)  # should this fit fail, the one before it still counts
-            self.model_.flow.solver = model.flow.solver
-        self.model_.to(None if self.device is None else usable_device(self.device)).train()
-        if self.field is not None:
-            check_field(self.model_, self._shape)
+        return build(self._given, changed, features, self._outputs)
 
-    @contextmanager
-    def _seeded(self, seed: int) -> Iterator[None]:
-        """Let a user's field or augmentation, which may have dropout, draw random numbers that depend on the seed."""
-        if self.field is None and not isinstance(self.augment, Augment):  # ours draw none, and threads need not wait
-            yield
-            return
-        device = self.model_.head.weight.device
-        with apart([device] if device.type == "cuda" else []):
-            torch.manual_seed(seed)
-            yield
+    def _find_scale(self, X: Array, weights: Array | None) -> tuple[Array, Array]:
+        return scale_of(X, weights, together=self.image is not None, enabled=self.scale)
+
+    @property
+    def _draws_numbers(self) -> bool:
+        return self.field is not None or isinstance(self.augment, Augment)
 
     def _tensors(self, X: Array, y: Array, weights: Array | None = None) -> list[Tensor]:
         """Rows, targets and perhaps weights as :func:`anode.fit` takes them."""
@@ -292,31 +232,19 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
         return features // math.prod(head.image[1:]), *head.image[1:]
 
     @property
+    def _state(self) -> tuple[int, ...]:
+        return state_shape(self.model_.flow.augment, self._shape)
+
+    @property
     def _n_features_out(self) -> int:
         """How many features there are, for ``get_feature_names_out``."""
         return int(self.model_.head.in_features)
 
-    def _scaled(self, X: Array) -> Tensor:
-        """Rows as the model takes them."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            scaled = torch.from_numpy((X - self.offset_) / self.scale_)
-        return scaled.to(self.model_.head.weight.dtype).reshape(-1, *self._shape)
-
-    def _computed(self, X: ArrayLike, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """What a function makes of scaled rows, on the CPU."""
-        check_is_fitted(self)
-        rows = validate_data(self, X, dtype=precision(X), accept_sparse="csr", reset=False)
-        return self._in_parts(rows, compute)
-
-    @torch.no_grad()
-    def _in_parts(self, rows: Any, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """What a function makes of checked rows, some at a time."""
-        self.model_.eval()
-        device, width = self.model_.head.weight.device, self.model_.settings.get("filters", type(self).filters)
+    @property
+    def _rows_at_once(self) -> int:
+        width = self.model_.settings.get("filters", type(self).filters)
         values = 1 if len(self._shape) == 1 else math.prod(self._shape[1:]) * width
-        size = min(ROWS_AT_ONCE, max(1, VALUES_AT_ONCE // values))
-        parts = (dense(rows[start : start + size]) for start in range(0, rows.shape[0], size))
-        return torch.cat([compute(self._scaled(part).to(device)).cpu() for part in parts])
+        return min(super()._rows_at_once, max(1, VALUES_AT_ONCE // values))
 
     def _run(self, part: Tensor) -> Outcome:
         """What the model makes of scaled rows, each with its own step size: it does not depend on other rows."""

@@ -16,6 +16,7 @@ from anode.models.augment import Augment, Zeros, as_augment, augmented_size
 from anode.models.description import configuration
 from anode.models.layers import ImageHead
 from anode.models.misfit import MisfitError
+from anode.models.model import Model
 from anode.models.nets import ImageNeuralODE, NeuralODE
 from anode.train.evaluation import evaluating
 
@@ -86,31 +87,38 @@ def state_shape(augment: Augment, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _with_field(field: Any, shape: tuple[int, ...], outputs: int, augment: Augment, solver: Any) -> NeuralODE:
     """A model with the user's field."""
-    takes = "a function or class that is given the size of the state and returns a torch.nn.Module f(t, h)"
-    require(not isinstance(field, nn.Module), "field", describe(field), takes)
-    check_call("field", field, 1, takes)
     state = state_shape(augment, shape)
-    module = field(state[0] if len(shape) == 1 else state)
-    returned = Words(f"{field!r}, which returned {describe(module)}")
-    require(isinstance(module, nn.Module), "field", returned, takes)
+    module = field_of(field, state[0] if len(shape) == 1 else state)
     if len(shape) == 1:
         return NeuralODE(shape[0], outputs, field=module, augment=augment, solver=solver)
     return NeuralODE(field=module, head=ImageHead(state, outputs), augment=augment, solver=solver)
 
 
-def check_field(model: NeuralODE, shape: tuple[int, ...]) -> None:
+def field_of(field: Any, state: int | tuple[int, ...]) -> nn.Module:
+    """The field that a user's function makes for states of a size."""
+    takes = "a function or class that is given the size of the state and returns a torch.nn.Module f(t, h)"
+    require(not isinstance(field, nn.Module), "field", describe(field), takes)
+    check_call("field", field, 1, takes)
+    module = field(state)
+    returned = Words(f"{field!r}, which returned {describe(module)}")
+    require(isinstance(module, nn.Module), "field", returned, takes)
+    assert isinstance(module, nn.Module)
+    return module
+
+
+def check_field(model: Model, shape: tuple[int, ...], state: tuple[int, ...]) -> None:
     """Try a user's field, with one time for all rows and with one per row, before it is trained.
 
     Args:
         model: The model that it is a part of.
         shape: That of a row or an image.
+        state: That of its state.
 
     Raises:
         ValueError: The field raised an error, which is the cause of this one.
     """
-    state = state_shape(model.flow.augment, shape)
     rows = next(number for number in count(2) if number not in state)  # or a wrong dimension could fit by chance
-    x = model.head.weight.new_zeros(rows, *shape)
+    x = next(model.parameters()).new_zeros(rows, *shape)
     times = [rows, *(1 for _ in shape)]
     advice = "write f(t, h) so that t broadcasts against h, as in h * t or torch.cat([h, t.expand_as(h[:, :1])], 1)"
     attempts: dict[str, dict[str, Any]] = {
@@ -126,12 +134,12 @@ def check_field(model: NeuralODE, shape: tuple[int, ...]) -> None:
                 raise ValueError(f"field: {what} ({type(why).__name__}: {why})") from error
 
 
-def check_alike(model: NeuralODE, first: NeuralODE) -> None:
+def check_alike(model: Any, first: Any) -> None:
     """Raise ``ValueError`` unless a model is built like that of the first fit; their solvers may differ."""
     now, before = model.settings, first.settings
     for name in ("field", *now, *before):
         got, expected = now.get(name), before.get(name)
-        alike = name == "solver" or configuration(got) == configuration(expected)  # type: ignore[arg-type]
+        alike = name == "solver" or configuration(got) == configuration(expected)
         takes = "a module built" if isinstance(expected, nn.Module) else repr(expected)
         shown = describe(got) if isinstance(got, nn.Module) else got
         require(alike, name, shown, f"{takes} as in the first fit, as warm_start is set")

@@ -1,4 +1,4 @@
-"""The parameters of an estimator: what they mean, in the help of both; their defaults; which of them training takes."""
+"""The parameters of estimators: what they mean, in the help of each; their defaults; which of them training takes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from torch import nn
 
 from anode.checks import names_settings, number
-from anode.models.augment import Augment
-from anode.ode.solver import Solver
 from anode.train.callbacks import Callback
 from anode.train.optimizers import MakeOptimizer, MakeScheduler
 
@@ -28,25 +25,10 @@ FOR_FIT = ("epochs", "lr", "weight_decay", "optimizer", "scheduler", "clip")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Parameters(BaseEstimator):  # type: ignore[misc]
-    """The parameters that classifier and regressor share.
+class Training(BaseEstimator):  # type: ignore[misc]
+    """The parameters of training, which all estimators share.
 
     Args:
-        augment: Number of zeros appended to a row, or of channels of zeros appended to an image; 0 is the plain neural
-            ODE. ``"auto"`` means 5. Or an :class:`anode.Augment`; every fit trains a copy of it.
-        hidden: Width of the field's hidden layers; not for images.
-        layers: Number of the field's hidden layers; not for images.
-        activation: ``"relu"``, ``"softplus"``, ``"tanh"``, ``"silu"`` or ``"gelu"``.
-        time: Whether the field depends on time.
-        image: Channels, height and width, if rows are images. The field is then convolutional.
-        filters: Number of channels of the convolutional field's hidden layers; only for images.
-        field: A function or class that returns the right-hand side f(t, h), a ``torch.nn.Module``. It is given the size
-            of the state, a number; for images, channels, height and width of the state. It replaces the network that
-            ``hidden``, ``layers``, ``activation``, ``time`` and ``filters`` describe: leave these at their defaults.
-            h is [rows, size], or [rows, channels, height, width]. t is a scalar in training and has one value per row,
-            [rows, 1] or [rows, 1, 1, 1], in prediction; f has to let it broadcast against h.
-        solver: How to solve, an :class:`anode.Solver`. Defaults to dopri5 with the paper's tolerances. Its ``control``
-            applies to training.
         scale: Whether inputs are scaled.
         epochs: Number of passes over the data.
         batch_size: Number of rows in an iteration, or all rows if there are fewer. ``"auto"`` means 32.
@@ -70,15 +52,6 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         verbose: Whether to show a progress bar, if there is a terminal.
     """
 
-    augment: int | str | Augment = "auto"
-    hidden: int = 32
-    layers: int = 2
-    activation: str = "gelu"
-    time: bool = True
-    image: tuple[int, int, int] | None = None
-    filters: int = 32
-    field: Callable[[Any], nn.Module] | None = None
-    solver: Solver | None = None
     scale: bool = True
     epochs: int = 50
     batch_size: int | str = "auto"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anode.estimators.building import state_shape
 from anode.files import read_described, write_described
 from anode.models.description import built_from, description_of, restore, scripts_builders
 from anode.models.flow import PAPER
@@ -69,21 +67,15 @@ def load(kind: type[Any], path: str | Path) -> Any:
             if not name.endswith("_") or name.startswith("__"):
                 raise ValueError(f"it has a learned attribute {name!r}")
             setattr(estimator, name, _learned(name, value, tensors))
-        check_learned(estimator)
+        estimator._check_learned()
         return estimator
 
 
-def check_learned(estimator: Any) -> None:
-    """Raise ``ValueError`` unless everything that predictions need is there, and of the size it should have."""
-    model, columns = estimator.model_, estimator.n_features_in_
-    sizes = {"offset_": columns, "scale_": columns}
-    of_kind = ("classes_",) if hasattr(type(estimator), "predict_proba") else ("target_offset_", "target_scale_")
-    sizes |= dict.fromkeys(of_kind, model.head.out_features)
+def check_sizes(estimator: Any, sizes: dict[str, int]) -> None:
+    """Raise ``ValueError`` unless learned arrays have so many values each."""
     for name, size in sizes.items():
         if np.shape(getattr(estimator, name)) != (size,):
             raise ValueError(f"its {name} has not {size} values")
-    if math.prod(state_shape(model.flow.augment, estimator._shape)) != model.head.in_features:
-        raise ValueError(f"its n_features_in_ is {columns!r}, which its model does not take")
 
 
 def without_torch(state: dict[str, Any]) -> dict[str, Any]:

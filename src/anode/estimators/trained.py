@@ -1,0 +1,222 @@
+"""What all estimators have in common: the course of a fit, files, and computing with single rows."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from anode.checks import require, usable_device
+from anode.estimators import saving
+from anode.estimators.building import check_alike, check_field
+from anode.estimators.parameters import Training, documented
+from anode.estimators.rows import Array, dense, precision, scale_of, split
+from anode.models.ensemble import from_seed
+from anode.models.randomness import apart
+from anode.train.fit import fit
+
+ROWS_AT_ONCE = 4096
+"""Rows that are computed together: enough to keep a processor busy, few enough for its memory."""
+
+
+@documented(Training)
+@dataclass(kw_only=True, eq=False, repr=False)
+class Trained(Training, ABC):
+    """The part of an estimator that does not know what its model is for.
+
+    Computations are in the precision of the input; 8-bit and 16-bit numbers, such as ``uint8`` images, are computed in
+    ``float32``, which holds them exactly. Sparse input is accepted and made dense. In training, a batch shares one step
+    size. In prediction, every row has its own, so the prediction for a row does not depend on other rows.
+
+    Attributes:
+        history_: The record of the last fit, an :class:`anode.History`.
+        loss_curve_: The mean loss of each epoch of the last fit.
+        n_iter_: Number of epochs of the last fit.
+        n_function_evaluations_: Evaluations of the field per batch, the mean over the last epoch.
+        offset_, scale_: What is subtracted from the inputs, and what they are then divided by.
+    """
+
+    def save(self, path: str | Path) -> Path:
+        """Write a fitted estimator to ``<path>.json`` and ``<path>.safetensors``; returns the first.
+
+        Functions and callbacks given as ``optimizer``, ``scheduler`` and ``callbacks`` cannot be written. They are left
+        out with a warning: predictions do not need them. A ``field`` or ``augment`` of your own has to be registered,
+        see :func:`anode.register`.
+        """
+        check_is_fitted(self)
+        return saving.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read an estimator that :meth:`save` wrote. Unlike unpickling, this executes nothing that is in the file."""
+        estimator: Self = saving.load(cls, path)
+        return estimator
+
+    @property
+    def loss_curve_(self) -> list[float]:
+        """The mean loss of each epoch of the last fit."""
+        return self.history_.per_epoch("loss").tolist()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and skops: arrays and plain values instead of torch's objects."""
+        return saving.without_torch(super().__getstate__())
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(saving.with_torch(state))
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    # What estimators do differently
+
+    @abstractmethod
+    def _build(self, features: int) -> Any:
+        """A new model of rows with so many features, from the parameters."""
+
+    @abstractmethod
+    def _check_learned(self) -> None:
+        """Raise ``ValueError`` unless everything that was learned is there, and of the size it should have."""
+
+    @property
+    @abstractmethod
+    def _draws_numbers(self) -> bool:
+        """Whether the model draws random numbers in training, as a field with dropout does."""
+
+    def _find_scale(self, X: Array, weights: Array | None) -> tuple[Array, Array]:
+        """What to subtract from rows, and what to divide them by."""
+        return scale_of(X, weights, together=False, enabled=self.scale)
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        """The shape of a row as the model takes it."""
+        return (int(self.n_features_in_),)
+
+    @property
+    @abstractmethod
+    def _state(self) -> tuple[int, ...]:
+        """The shape of the state of a row, as the field takes it."""
+
+    @property
+    def _rows_at_once(self) -> int:
+        """How many rows are computed together."""
+        return ROWS_AT_ONCE
+
+    # Training
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether training goes on from where it was."""
+        return self.warm_start and hasattr(self, "model_")
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Leave the estimator as it was if fitting it is an error."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _seed(self) -> int:
+        """The seed of a fit, whose settings are checked."""
+        for name in ("scale", "early_stopping", "warm_start"):
+            require(isinstance(self._given[name], bool), name, self._given[name], "True or False")
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _make_model(self, X: Array, weights: Array | None, seed: int) -> None:
+        """Build a model, or make the last one ready to go on."""
+        model = from_seed(lambda: self._build(X.shape[1]), seed)
+        if not self._goes_on:
+            self.offset_, self.scale_ = self._find_scale(X, weights)
+            self.model_: Any = model.to(torch.float32 if X.dtype == np.float32 else torch.float64)
+        else:
+            check_alike(model, self.model_)
+            self.model_ = deepcopy(self.model_)  # should this fit fail, the one before it still counts
+            self.model_.flow.solver = model.flow.solver
+        self.model_.to(None if self.device is None else usable_device(self.device)).train()
+        if self._given["field"] is not None:
+            check_field(self.model_, self._shape, self._state)
+
+    def _learn(
+        self, X: Array, data: list[Tensor], held_out: tuple[Tensor, ...] | None, seed: int, **options: Any
+    ) -> None:
+        """Train the model.
+
+        Args:
+            X: Rows as they were given.
+            data: The same as :func:`anode.fit` takes them, targets, and perhaps weights.
+            held_out: The user's validation set.
+            seed: Random seed.
+            **options: Further arguments of :func:`anode.fit`.
+        """
+        takes = "values of which mean and variance are finite numbers; scale them first"
+        require(bool(data[0].isfinite().all()), "X", f"values up to {np.abs(X).max():g}", takes)
+        if self.early_stopping and held_out is None:
+            data, held_out = split(data, self._given["validation_fraction"], seed)
+        options |= {**self._for_fit(len(data[0])), "validation": held_out, "seed": seed}
+        with (
+            self._seeded(seed) if self._draws_numbers else nullcontext()
+        ):  # threads need not wait for those that draw none
+            self.history_ = fit(self.model_, tuple(data), **options)
+        self.n_iter_ = self.history_.epochs
+        self.n_function_evaluations_ = float(self.history_.per_epoch("nfe")[-1]) if self.n_iter_ else 0.0
+
+    @contextmanager
+    def _seeded(self, seed: int) -> Iterator[None]:
+        """Let what is drawn from torch's random numbers depend on the seed, and leave them where they were."""
+        device = self._like.device
+        with apart([device] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            yield
+
+    def _warn(self) -> None:
+        """Warn of a fit that ended early; called by ``fit`` itself, so that the warning shows where that was called."""
+        if self.history_.stopped == "interrupted":
+            warnings.warn("training was interrupted; the model is as it was then", UserWarning, stacklevel=3)
+        for failure in self.history_.failures:
+            what = f"training ended in iteration {failure.iteration}: {failure.reason}"
+            warnings.warn(f"{what}; try a lower lr, or a higher weight_decay", ConvergenceWarning, stacklevel=3)
+
+    # What was learned
+
+    @property
+    def _like(self) -> Tensor:
+        """A tensor of the model's dtype, where the model is."""
+        return next(self.model_.parameters())
+
+    def _scaled(self, X: Array) -> Tensor:
+        """Rows as the model takes them."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = torch.from_numpy((X - self.offset_) / self.scale_)
+        return scaled.to(self._like.dtype).reshape(-1, *self._shape)
+
+    def _computed(self, X: ArrayLike, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """What a function makes of scaled rows, on the CPU."""
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=precision(X), accept_sparse="csr", reset=False)
+        return self._in_parts(rows, compute)
+
+    @torch.no_grad()
+    def _in_parts(self, rows: Any, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """What a function makes of checked rows, some at a time."""
+        self.model_.eval()
+        device, size = self._like.device, self._rows_at_once
+        parts = (dense(rows[start : start + size]) for start in range(0, rows.shape[0], size))
+        return torch.cat([compute(self._scaled(part).to(device)).cpu() for part in parts])
