@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import anode
-from anode import datasets, densities, images, plots
+from anode import datasets, densities, family, images, plots
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -25,11 +25,12 @@ def load(name):
 
 def public():
     """Every public name, as it is written."""
-    modules = {"datasets": datasets, "densities": densities, "images": images, "plots": plots}
+    modules = {"datasets": datasets, "densities": densities, "family": family, "images": images, "plots": plots}
     yield from (f"anode.{name}" for name in dir(anode) if name not in {*modules, "__version__"})
     for name in ("datasets", "densities"):
         own = [each for each in dir(modules[name]) if inspect.getmodule(getattr(modules[name], each)) is modules[name]]
         yield from (f"anode.{name}.{each}" for each in own if each[0] != "_")
+    yield "anode.family.build"
     yield from (f"anode.images.{name}" for name in images.__all__)
     yield from (f"anode.plots.{name}" for name in plots.__all__)
 

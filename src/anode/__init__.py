@@ -16,13 +16,18 @@ from anode.engine.explain import explain
 from anode.exporting.export import export
 from anode.interface.solve import solve
 from anode.interface.torchdiffeq import odeint, odeint_adjoint, odeint_dense, odeint_event
+from anode.models import family
 from anode.models.augment import Augment, Zeros
+from anode.models.control import DataControl, WithInput
 from anode.models.density import DensityFlow
 from anode.models.description import register
 from anode.models.ensemble import seeded, stack, unstack
 from anode.models.fields import ConvField, MLPField
 from anode.models.flow import Flow
+from anode.models.layers import First
+from anode.models.learned import Constant, Learned
 from anode.models.model import Model, Outcome
+from anode.models.motion import HeavyBall, SecondOrder, WithVelocity
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.models.saving import load, save
 from anode.ode.continuous import Continuous
@@ -30,6 +35,7 @@ from anode.ode.control import PID, Controller
 from anode.ode.discrete import Discrete
 from anode.ode.field import Derivative, Field
 from anode.ode.gradient import Gradient
+from anode.ode.noise import Noise
 from anode.ode.solution import Solution, SolveError, Stats, Status
 from anode.ode.solver import Solver
 from anode.ode.stored import Stored
@@ -38,6 +44,7 @@ from anode.ode.tableaus import TABLEAUS
 from anode.train.callbacks import Callback, Report
 from anode.train.fit import Snapshots, fit
 from anode.train.history import History
+from anode.train.regularisers import Jacobian, Kinetic, LocalErrors, Regularised, Regulariser, Steer
 from anode.version import __version__
 
 if TYPE_CHECKING:
@@ -54,37 +61,53 @@ __all__ = [  # without estimators and plots, so that a star import needs no extr
     "PID",
     "Augment",
     "Callback",
+    "Constant",
     "Continuous",
     "Controller",
     "ConvField",
+    "DataControl",
     "DensityFlow",
     "Derivative",
     "Discrete",
     "Field",
+    "First",
     "Flow",
     "Gradient",
+    "HeavyBall",
     "History",
     "ImageNeuralODE",
+    "Jacobian",
+    "Kinetic",
+    "Learned",
+    "LocalErrors",
     "MLPField",
     "Model",
     "NeuralODE",
+    "Noise",
     "Outcome",
+    "Regularised",
+    "Regulariser",
     "Report",
     "ResNet",
+    "SecondOrder",
     "Snapshots",
     "Solution",
     "SolveError",
     "Solver",
     "Stats",
     "Status",
+    "Steer",
     "Stored",
     "Tableau",
+    "WithInput",
+    "WithVelocity",
     "Zeros",
     "__version__",
     "datasets",
     "densities",
     "explain",
     "export",
+    "family",
     "fit",
     "images",
     "load",

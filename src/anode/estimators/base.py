@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -26,6 +27,7 @@ from anode.models.layers import ImageHead
 from anode.models.model import Outcome
 from anode.models.nets import NeuralODE
 from anode.ode.solver import Solver
+from anode.train.regularisers import Regularised, Regulariser
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,6 +63,8 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
             [rows, 1] or [rows, 1, 1, 1], in prediction; f has to let it broadcast against h.
         solver: How to solve, an :class:`anode.Solver`. Defaults to dopri5 with the paper's tolerances. Its ``control``
             applies to training.
+        regularisers: Objects of :class:`anode.Regulariser`, such as ``anode.Kinetic(0.01)``, which add to the loss that
+            is minimised.
 
     Attributes:
         model_: The :class:`anode.NeuralODE` or :class:`anode.ImageNeuralODE`; it takes scaled inputs.
@@ -75,6 +79,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
     filters: int = 32
     field: Callable[[Any], nn.Module] | None = None
     solver: Solver | None = None
+    regularisers: Sequence[Regulariser] = ()
 
     _y: ClassVar[dict[str, Any]] = {}
     """What scikit-learn's ``validate_data`` has to know about targets."""
@@ -194,14 +199,16 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
         self._make_model(X, weights, seed)
         data = self._tensors(X, y, weights)
         held_out = None if validation is None else tuple(self._tensors(*validation))
-        self._learn(X, data, held_out, seed, loss=self._loss)
+        loss = Regularised(*self.regularisers, loss=self._loss) if self.regularisers else self._loss
+        self._learn(X, data, held_out, seed, loss=loss)
 
     def _check_learned(self) -> None:
         model, columns = self.model_, self.n_features_in_
         sizes = {"offset_": columns, "scale_": columns}
         of_kind = ("classes_",) if hasattr(type(self), "predict_proba") else ("target_offset_", "target_scale_")
         saving.check_sizes(self, sizes | dict.fromkeys(of_kind, model.head.out_features))
-        if math.prod(self._state) != model.head.in_features:
+        features, *others = self._state
+        if math.prod((model.flow.augment.shown(features, self._shape[0]), *others)) != model.head.in_features:
             raise ValueError(f"its n_features_in_ is {columns!r}, which its model does not take")
 
     def _build(self, features: int) -> NeuralODE:
@@ -213,7 +220,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
 
     @property
     def _draws_numbers(self) -> bool:
-        return self.field is not None or isinstance(self.augment, Augment)
+        return bool(self.regularisers) or self._is_noisy or self.field is not None or isinstance(self.augment, Augment)
 
     def _tensors(self, X: Array, y: Array, weights: Array | None = None) -> list[Tensor]:
         """Rows, targets and perhaps weights as :func:`anode.fit` takes them."""
@@ -238,13 +245,22 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
     @property
     def _n_features_out(self) -> int:
         """How many features there are, for ``get_feature_names_out``."""
-        return int(self.model_.head.in_features)
+        return math.prod(self._state)
+
+    @property
+    def _is_noisy(self) -> bool:
+        """Whether solves add noise to the state."""
+        return self.model_.flow.solver.noise is not None
 
     @property
     def _rows_at_once(self) -> int:
         width = self.model_.settings.get("filters", type(self).filters)
         values = 1 if len(self._shape) == 1 else math.prod(self._shape[1:]) * width
         return min(super()._rows_at_once, max(1, VALUES_AT_ONCE // values))
+
+    def _in_parts(self, rows: Any, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        with self._seeded(0) if self._is_noisy else nullcontext():  # the same rows get the same predictions
+            return super()._in_parts(rows, compute)
 
     def _run(self, part: Tensor) -> Outcome:
         """What the model makes of scaled rows, each with its own step size: it does not depend on other rows."""

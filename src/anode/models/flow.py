@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,12 @@ from anode.models.misfit import MISTAKES, blame
 from anode.models.model import Model, Outcome
 from anode.ode.control import Norm
 from anode.ode.field import Field
+from anode.ode.noise import Noise
 from anode.ode.solution import Solution, State
 from anode.ode.solver import Solver, as_solver, check_settings
+
+if TYPE_CHECKING:
+    from anode.models.along import Along
 
 PAPER = Solver(atol=1e-3, max_steps=1_000)
 """The paper's tolerances, and a budget that ends solves which have gone astray in training."""
@@ -87,19 +91,42 @@ class Flow(Model):
     def members(self) -> int | None:
         return self.field.members if isinstance(self.field, Field) else None
 
-    def run(self, x: Tensor, **options: Any) -> Outcome:
-        solution = self.solve(x, **options)
-        return Outcome(solution.y1, solution.y1, solution)
+    def run(self, x: Tensor, *, along: Along | None = None, **options: Any) -> Outcome:
+        """Everything about some inputs. A failed solve does not raise here: look at ``outcome.solution``.
+
+        Args:
+            x: The inputs.
+            along: What to integrate along the trajectories, as regularisers do; the state that is solved for is then a
+                tuple of that of the flow and of these.
+            **options: Options of :func:`anode.solve` for this time only, or another ``t1``.
+        """
+        if along is None:
+            solution = self.solve(x, **options)
+            return Outcome(solution.y1, solution.y1, solution)
+        solution = self.start_and_solve(x, along, **options)[1]
+        features, integrals = along.read(solution.y1)
+        return Outcome(features, features, solution, integrals)
+
+    @property
+    def paths(self) -> int:
+        """Over how many solves a head averages its predictions: 1, unless they are noisy and nothing is trained."""
+        noise = self.solver.noise
+        return noise.paths if isinstance(noise, Noise) and not self.training else 1
 
     def solve(self, x: Tensor, **options: Any) -> Solution:
         """The solve from inputs to features; options of :func:`anode.solve` may be given to change it."""
         return self.start_and_solve(x, **options)[1]
 
-    def start_and_solve(self, x: Tensor, **options: Any) -> tuple[State, Solution]:
+    def start_and_solve(
+        self, x: Tensor, along: Along | None = None, t1: float | None = None, **options: Any
+    ) -> tuple[State, Solution]:
         """The states that inputs enter the flow as, and the solve from there to the features."""
         try:
-            start = self.augment(x)
-            return start, self.solve_from(start, (0.0, self.t1), **options)
+            start, span = self.augment(x), (0.0, self.t1 if t1 is None else t1)
+            if along is None:
+                return start, self.solve_from(start, span, **options)
+            field, extended = along.problem(self.field, start)
+            return start, solve(field, extended, span, **{"solver": self.solver, **options})
         except MISTAKES as error:
             blame(x, error, self.augment, self.field)
             raise
@@ -177,6 +204,8 @@ class Flow(Model):
             features: States at time t1.
             **options: Options of :func:`anode.solve`, such as tighter tolerances.
         """
+        takes = "nothing for an inverse, which a noisy solve does not have; pass noise=None for that of the ODE"
+        require(options.get("noise", self.solver.noise) is None, "noise", self.solver.noise, takes)
         if type(self.augment).remove is Augment.remove:
             self.augment.remove(features)  # which says what is missing, before anything is solved
         return self.augment.remove(self.solve_from(features, (self.t1, 0.0), **options).check().y1)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from anode.checks import describe
 from anode.models.layers import Stackable
@@ -24,11 +25,13 @@ class Outcome:
         prediction: The output.
         features: What the output is computed from: the state at the end of the flow, a tensor or a tuple of them.
         solution: The solve that the features come from, with its cost and status; ``None`` for a model without one.
+        integrals: Integrals along the trajectories, [batch] each, of a run that was asked for them.
     """
 
     prediction: Any
     features: Any
     solution: Solution | None = None
+    integrals: tuple[Tensor, ...] = ()
 
     def check(self) -> Outcome:
         """Return the outcome itself, or raise :class:`anode.SolveError` if its solve failed."""
@@ -60,8 +63,8 @@ class Model(nn.Module, ABC):
 
         Args:
             x: The inputs.
-            **options: Options of :func:`anode.solve` for this time only, such as tighter tolerances; a model that
-                solves nothing ignores them.
+            **options: Options of :func:`anode.solve` for this time only, such as tighter tolerances, and those of
+                :meth:`anode.Flow.run`; a model that solves nothing ignores them.
         """
 
     def forward(self, x: Tensor) -> Any:
@@ -71,6 +74,24 @@ class Model(nn.Module, ABC):
     def features(self, x: Tensor) -> Any:
         """The features; :class:`anode.SolveError` if the solve failed."""
         return self.run(x).check().features
+
+
+def over_paths(once: Callable[[], Outcome], paths: int) -> Outcome:
+    """The outcome of a model whose solves are noisy: means over several of them.
+
+    Args:
+        once: Runs the model.
+        paths: How often.
+    """
+    if paths == 1:
+        return once()
+    outcomes = [once() for _ in range(paths)]
+    failed = [each.solution for each in outcomes if each.solution is not None and not each.solution.success]
+    prediction, features = (
+        tree_map(lambda *parts: torch.stack(parts).mean(0), *each)
+        for each in zip(*((outcome.prediction, outcome.features) for outcome in outcomes), strict=True)
+    )
+    return Outcome(prediction, features, failed[0] if failed else outcomes[-1].solution)
 
 
 class Predictor(Model):
