@@ -78,7 +78,7 @@ def test_a_table_is_trained_on_with_what_was_done_to_it_and_a_score_beside_a_bas
     lines = done("train", tmp_path / "things.csv", "--target", "kind", *QUICK, "--out", tmp_path / "run").splitlines()
     assert lines[:4] == [
         "column 'kind' is the target, with 2 classes: classification",
-        "column 'id' is left out: it counts the rows",
+        "column 'id' is left out: it numbers the rows; pass --numeric to use it",
         "column 'day' is left out: it holds dates",
         "column 'note' is left out: it holds a different text in every row, as names and identifiers do",
     ]
@@ -122,7 +122,7 @@ def test_the_order_of_columns_does_not_matter_and_others_are_ignored_and_said(fo
         writer.writerows(rows)
     first, second = run("predict", folder / "run", new), run("predict", folder / "run", other)
     assert first.stdout == second.stdout
-    assert f"{other}: ignored, as the model does not use them: 'kind'" in second.stderr
+    assert f"{other}: the model does not use, and ignores: 'kind'" in second.stderr
 
 
 def test_the_standard_input_and_output_can_be_used(folder, tmp_path):
@@ -139,7 +139,7 @@ def test_the_standard_input_and_output_can_be_used(folder, tmp_path):
         ("size,color\n1,red\n", ["has no column 'colour'", "did you mean 'color'?"]),
         ("size,colour\nlarge,red\n", ["new.csv, line 2, column 'size': takes a number", "got 'large'"]),
         ("", ["new.csv: is empty"]),
-        ("size,colour\n1,red\n2\n", ["new.csv, line 3: has 1 fields and not 2"]),
+        ("size,colour\n1,red\n2\n", ["new.csv, line 3: has 1 field, but the first line has 2"]),
     ],
     ids=str,
 )
@@ -181,7 +181,7 @@ def test_show_says_what_is_known_and_draws_it(folder):
         "classes: 2 (big, small)",
         "numbers: size",
         "categories: colour (2)",
-        "column 'id' is left out: it counts the rows",
+        "column 'id' is left out: it numbers the rows",
         "accuracy ",
         "true \\ predicted  big  small",
         "a prediction: ",
@@ -230,12 +230,12 @@ def test_latin_1_is_read_if_it_is_named(tmp_path):
         ([], ["target: takes a column of", "pass --target COLUMN"]),
         (["--target", "knd"], ["target: takes a column of", "got 'knd'; did you mean 'kind'?"]),
         (["--target", "kind", "--drop", "colr"], ["drop: takes a column of"]),
-        (["--target", "kind", "--filters", "3"], ["filters: has no meaning for", "which is a table; leave it out"]),
+        (["--target", "kind", "--filters", "3"], ["filters: does not apply to a table (", "leave it out"]),
         (["--target", "kind", "--loss", "mse"], ["loss: takes cross_entropy for classification, got 'mse'"]),
         (["--target", "kind", "--task", "regression"], ["line 2, column 'kind': takes a number"]),
         (["--target", "kind", "--test", "0"], ["test: takes a fraction between 0 and 1"]),
         (["--target", "kind", "--test", "0.9"], ["test: takes a fraction that leaves more to train on"]),
-        (["--target", "kind", "--repeats", "2"], ["repeats: has no meaning for"]),
+        (["--target", "kind", "--repeats", "2"], ["repeats: does not apply to"]),
     ],
     ids=str,
 )
@@ -367,8 +367,8 @@ def test_show_takes_a_run_on_pictures(pictures):
 def test_a_table_for_pictures_and_pictures_for_a_table_are_one_line(pictures, folder, tmp_path):
     (tmp_path / "empty").mkdir()
     refused(run("predict", pictures / "run", tmp_path / "empty"), "takes PNG or JPEG pictures in it")
-    refused(run("predict", pictures / "run", folder / "things.csv"), "things.csv: is not a picture")
-    refused(run("predict", folder / "run", pictures / "data"), "data: takes a table, as the model was trained on one")
+    refused(run("predict", pictures / "run", folder / "things.csv"), "things.csv: is not a PNG or JPEG picture")
+    refused(run("predict", folder / "run", pictures / "data"), "data: takes a table, like the one")
 
 
 # Built-in data
@@ -383,7 +383,7 @@ def test_moons_is_an_anode_with_an_accuracy_on_new_points(tmp_path):
     found = rows_of(done("predict", tmp_path / "run", tmp_path / "new.csv"))
     assert {row["prediction"] for row in found} <= {"-1", "1"}
     (tmp_path / "new.csv").write_text("x\n0\n")
-    refused(run("predict", tmp_path / "run", tmp_path / "new.csv"), "takes 2 columns of numbers, got '1'")
+    refused(run("predict", tmp_path / "run", tmp_path / "new.csv"), "takes 2 columns of numbers, got 1")
 
 
 @pytest.mark.parametrize("model", [["--model", "resnet"], ["--repeats", "2"]], ids=str)
@@ -410,7 +410,7 @@ def test_a_run_of_an_earlier_version_is_named_with_what_to_do(tmp_path):
     for name in ("data.json", "result.json", "held_out.safetensors"):
         (tmp_path / "run" / name).unlink()
     assert "picture: " in done("plot", tmp_path / "run")
-    refused(run("show", tmp_path / "run"), "has no data.json; the command that began the run writes it")
+    refused(run("show", tmp_path / "run"), "has no data.json; run the command again that started the run")
     done("train", "moons", "--epochs", 1, "--out", tmp_path / "run")
     done("show", tmp_path / "run")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ from anode.experiments.options import Sizes, TrainOptions
 FRESH = 2**40
 """What is added to the seed of points to train on, to make those that the model is judged by."""
 FEWEST_ROWS = 10
+MOST_LINES = 10
+"""Columns left out for the same reason, up to which each has a line of its own."""
 
 
 @dataclass(frozen=True)
@@ -159,17 +161,17 @@ def _table(single: TrainOptions) -> Material:
     """A table: numbers and categories as numbers, rows to train on, to look at on the way, and to judge by."""
     table, target, notes = _read(single)
     without = {target.name, *(single.drop or ())}
-    used, left_out = choose(table, without, single.category or ())
+    choice = choose(table, without, single.category or (), single.numeric or ())
     y = target.values(table)
     is_test, is_seen = _parts(single, table, y if target.classes else np.zeros(len(y)))
     is_train = ~is_test & ~is_seen
     if not target.classes:
-        target = target.scaled(y[is_train])
-    encoding = learn(table.take(is_train), used, left_out)
+        target = target.scaled(table.take(is_train))
+    encoding = learn(table.take(is_train), choice)
     x = torch.from_numpy(encoding.encode(table)[0])
     aim = torch.from_numpy(y) if target.classes else torch.from_numpy((y - target.mean) / target.scale).float()[:, None]
     data, seen = ((x[mask], aim[mask]) for mask in map(torch.from_numpy, (is_train, is_seen)))
-    notes += [f"column {name!r} is left out: it {why}" for name, why in left_out.items()]
+    notes += [*left_out_lines(choice.left_out), *choice.notes]
     described = Description(
         kind=TABLE,
         sizes=Sizes(encoding.width, len(target.classes) or 1),
@@ -186,19 +188,34 @@ def _table(single: TrainOptions) -> Material:
     return Material(data, seen if is_seen.any() else None, [judged_by], described)
 
 
-def read_patiently(source: str, encoding: str | None) -> Table:
-    """Read a table, with a progress bar if that takes long."""
+def left_out_lines(left_out: dict[str, str]) -> list[str]:
+    """Return which columns are left out and why: a line per column, or one for many columns with the same reason."""
+    lines = []
+    for why in dict.fromkeys(left_out.values()):
+        names = [name for name, each in left_out.items() if each == why]
+        if len(names) > MOST_LINES:
+            shown = ", ".join(map(repr, names[:3]))
+            lines.append(f"{len(names):,} columns are left out: each {why} ({shown}, ...)")
+        else:
+            lines += [f"column {name!r} is left out: it {why}" for name in names]
+    return lines
+
+
+def read_patiently(source: str, encoding: str | None, keep: Collection[str] = ()) -> Table:
+    """Read a table, with a progress bar if that takes long; see :func:`anode.data.table_files.read_table`."""
     size = Path(source).stat().st_size if kind_of(source) == TABLE and source not in BUILT_IN else 1
     with patient_bar(f"reading {source}", size) as advance:
-        return read_table(source, encoding=encoding, tell=advance)
+        return read_table(source, encoding=encoding, keep=keep, tell=advance)
 
 
 def _read(single: TrainOptions) -> tuple[Table, Target, list[str]]:
     """The rows of a table that have a target, the target, and what there is to say."""
     table = read_patiently(single.data, single.encoding)
     name = find_column(table, "target", single.target)
-    check_columns(table, "drop", single.drop or ())
-    check_columns(table, "category", single.category or ())
+    for option in ("drop", "category", "numeric"):
+        named = getattr(single, option) or ()
+        check_columns(table, option, named)
+        require(name not in named, option, name, "a column to predict from, not the target")
     table, lost = with_target(table, name)
     target = choose_target(table, name, single.task)
     require(len(table) >= FEWEST_ROWS, table.name, f"{len(table)}", f"at least {FEWEST_ROWS} rows with a target")
@@ -209,7 +226,7 @@ def _read(single: TrainOptions) -> tuple[Table, Target, list[str]]:
     notes = [f"column {name!r} is the target, with {what}: {target.task}{how}"]
     if lost:
         rows = "1 row is" if lost == 1 else f"{lost:,} rows are"
-        notes.append(f"{rows} left out, because column {name!r} is empty there")
+        notes.append(f"{rows} left out: column {name!r} is empty there")
     return table, target, notes
 
 

@@ -54,7 +54,7 @@ def model_line(single: TrainOptions, model: Any) -> str:
     if not single.is_image:
         return line
     of_time = sum(p.numel() for p in model.flow.field.time_weights)
-    return f"{line}, {count - of_time:,} without time" if of_time else f"{line}, time not used"
+    return f"{line}, {of_time:,} of which multiply the time t" if of_time else f"{line}; the field does not use time"
 
 
 def training_line(history: History) -> str:
