@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from anode import plots as plots
     from anode.estimators.classifier import ANODEClassifier as ANODEClassifier
     from anode.estimators.regressor import ANODERegressor as ANODERegressor
+    from anode.estimators.tables import TableEncoder as TableEncoder
 
 METHODS = tuple(TABLEAUS)
 """The names of all methods."""
@@ -97,7 +98,11 @@ __all__ = [  # without estimators and plots, so that a star import needs no extr
 ]
 
 
-_ESTIMATORS = {"ANODEClassifier": "anode.estimators.classifier", "ANODERegressor": "anode.estimators.regressor"}
+_ESTIMATORS = {
+    "ANODEClassifier": "anode.estimators.classifier",
+    "ANODERegressor": "anode.estimators.regressor",
+    "TableEncoder": "anode.estimators.tables",
+}
 
 
 def __getattr__(name: str) -> Any:
