@@ -199,7 +199,7 @@ def test_the_same_command_elsewhere_gives_the_same_bits(whole, tmp_path):
         (["digit"], ["data: takes one of", "digits", "did you mean 'digits'?"]),
         (["digits", "--side", "9"], ["side: takes at most 8"]),
         (["digits", "--side", "0"], ["side: takes a whole number above 0, got 0"]),
-        (["digits", "--train-size", "5000"], ["train_size: takes at most the 1442 images that there are, got 5000"]),
+        (["digits", "--train-size", "5000"], ["train_size: takes at most 1,442, the number of images, got 5000"]),
         (["digits", "--filters", "0"], ["filters: takes a whole number above 0, got 0"]),
         (["digits", "--augment", "0", "--head-channels", "2"], ["head_channels: takes", "2"]),
         (["digits", "--train-size", "64", "--batch-size", "65"], ["batch_size: takes at most the 64", "65"]),
@@ -261,7 +261,7 @@ def test_other_options_are_refused_and_named(whole, tmp_path):
     folder = copytree(whole, tmp_path / "run")
     before = contents(folder)
     command = ["train", *TINY, *SHORT, "--epochs", 2, "--out", folder]
-    refused(run(*command, "--lr", 0.5), f"out: {folder} holds a run with lr 0.001; give a new folder")
+    refused(run(*command, "--lr", 0.5), f"out: {folder} holds a run with lr 0.001; pass a new folder")
     refused(run(*command, "--no-time"), "holds a run with time True")
     assert contents(folder) == before
 
@@ -352,7 +352,7 @@ def test_a_run_that_is_killed_is_taken_up_to_the_same_bits_and_nobody_else_may_h
     refused(second, f"out: {folder} is in use by another process")
     assert {"run.json", "checkpoint/state-5.json", "checkpoint/state-5.safetensors"} <= set(before)
     assert "model.json" not in before
-    refused(run("plot", folder), f"{folder}: holds a run that was broken off")
+    refused(run("plot", folder), f"{folder}: holds an unfinished run")
     result = run(*command)
     assert (result.exit_code, result.stderr) == (0, "")
     same(folder, whole)

@@ -125,7 +125,7 @@ def test_a_folder_that_holds_no_run_is_one_line(tmp_path):
     for path in (tmp_path, tmp_path / "missing"):
         result = run("check", path)
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-        assert "is not a folder of anode train" in result.stderr
+        assert "is not a folder that anode train wrote" in result.stderr
     assert not any(tmp_path.iterdir())
 
 

@@ -31,7 +31,7 @@ def test_the_first_of_several_repeats_is_exported(folder, tmp_path):
 
 
 def test_a_folder_that_holds_no_run_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="is not a folder of anode train"):
+    with pytest.raises(ValueError, match="is not a folder that anode train wrote"):
         export_saved(tmp_path, tmp_path / "g.onnx", 1e-3, 50, None)
 
 

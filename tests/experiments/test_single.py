@@ -340,7 +340,7 @@ def test_a_missing_file_is_named(copy, name):
 
 def test_a_folder_that_training_did_not_write_is_named(tmp_path):
     for folder, why in ((tmp_path / "missing", "it does not exist"), (tmp_path, r"it has no run\.json")):
-        with pytest.raises(ValueError, match=f"is not a folder of anode train, {why}"):
+        with pytest.raises(ValueError, match=f"is not a folder that anode train wrote: {why}"):
             load_saved(folder)
     assert not any(tmp_path.iterdir())
 
