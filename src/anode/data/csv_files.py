@@ -129,7 +129,8 @@ def _read(text: io.TextIOWrapper, name: str, separator: str | None, keep: Collec
     line, header = next(records)
     names = _names(header, name, line)
     builders = [Builder(decimal_comma=separator == ";") for _ in names]
-    lines, kept = array("q"), {each: [] for each in names if each in keep}
+    lines = array("q")
+    kept: dict[str, list[str]] = {each: [] for each in names if each in keep}
     for numbers, rows in _chunks(records, name, names, separator):
         lines.extend(numbers)
         for builder, each, column in zip(builders, names, zip(*rows, strict=True), strict=True):

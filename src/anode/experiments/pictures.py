@@ -39,11 +39,7 @@ def draw_saved(folders: Sequence[Path], picture: Path | None, reference: float |
     for folder, run in zip(folders, runs, strict=True):
         require(len(run.history) > 0, str(folder), "no iterations", "a run that was trained")
     shown = [name for name in SERIES if any(getattr(run.history, name).any() for run in runs)]
-    takes = (
-        "no value, because these runs have no accuracies"
-        if "accuracy" not in shown
-        else "an accuracy in percent, 0 to 100"
-    )
+    takes = "an accuracy in percent, 0 to 100" if "accuracy" in shown else "no value: these runs have no accuracies"
     known = reference is None or ("accuracy" in shown and 0 <= reference <= 100)
     require(known, "reference", reference, takes)
     flows_of = [(run, *flow) for run in runs if (flow := _paths(run)) is not None]
