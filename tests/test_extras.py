@@ -30,6 +30,7 @@ OPTIONAL = {
     "anode.ANODEClassifier": ("anode.estimators", "scikit-learn", "sklearn"),
     "anode.ANODERegressor": ("anode.estimators", "scikit-learn", "sklearn"),
     "anode.ANODEDensity": ("anode.estimators", "scikit-learn", "sklearn"),
+    "anode.TableEncoder": ("anode.estimators", "scikit-learn", "sklearn"),
     "anode.images.load('digits')": ("the dataset digits", "scikit-learn", "sklearn"),
     "anode.plots": ("anode.plots", "matplotlib, pillow", "plots"),
     "import anode.experiments.reproduce": ("anode.experiments", ", ".join(EXTRAS["paper"]), "paper"),

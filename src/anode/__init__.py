@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from anode.estimators.classifier import ANODEClassifier as ANODEClassifier
     from anode.estimators.density import ANODEDensity as ANODEDensity
     from anode.estimators.regressor import ANODERegressor as ANODERegressor
+    from anode.estimators.tables import TableEncoder as TableEncoder
 
 METHODS = tuple(TABLEAUS)
 """The names of all methods."""
@@ -128,6 +129,7 @@ _ESTIMATORS = {
     "ANODEClassifier": "anode.estimators.classifier",
     "ANODEDensity": "anode.estimators.density",
     "ANODERegressor": "anode.estimators.regressor",
+    "TableEncoder": "anode.estimators.tables",
 }
 
 

@@ -11,6 +11,7 @@ EXTRAS = {
     "search": ("optuna",),
     "cluster": ("distributed",),
     "onnx": ("onnx", "onnxscript"),
+    "parquet": ("pyarrow",),
     "play": ("starlette", "uvicorn", "wsproto"),
 }
 """The packages that this code imports of each extra; pyproject.toml holds their versions."""

@@ -165,7 +165,7 @@ def test_with_anode_debug_an_error_is_shown_with_its_traceback(invoke, monkeypat
         assert (type(result.exception), result.stderr) == (ValueError, "")
         assert result.exc_info[2].tb_next is not None
     else:
-        refused(result, "is not a folder of anode train")
+        refused(result, "is not a folder that anode train wrote")
 
 
 def test_with_anode_debug_ctrl_c_is_still_one_line(invoke, monkeypatch, tmp_path):
@@ -240,7 +240,7 @@ def test_a_method_of_fixed_steps_takes_its_step_size(invoke, tmp_path):
 def test_a_folder_with_another_run_is_refused_and_left_alone(invoke, trained):
     before = {path.name: path.read_bytes() for path in trained.iterdir() if path.is_file()}
     other = invoke("train", "moons", *QUICK, "--lr", 0.5, "--out", trained)
-    refused(other, f"out: {trained} holds a run with lr 0.001; give a new folder")
+    refused(other, f"out: {trained} holds a run with lr 0.001; pass a new folder")
     assert {path.name: path.read_bytes() for path in trained.iterdir() if path.is_file()} == before
 
 
@@ -263,7 +263,7 @@ def test_a_damaged_run_is_named_in_one_line_and_no_picture_is_written(invoke, tr
 @pytest.mark.parametrize("exists", [False, True])
 def test_a_folder_that_holds_no_run_is_named(invoke, tmp_path, exists):
     folder = tmp_path if exists else tmp_path / "missing"
-    refused(invoke("plot", folder), f"{folder}: is not a folder of anode train")
+    refused(invoke("plot", folder), f"{folder}: is not a folder that anode train wrote")
     assert not any(tmp_path.iterdir())
 
 

@@ -104,7 +104,7 @@ def test_the_toy_half_refuses_a_device_that_it_would_not_use(tmp_path):
 def test_training_on_images_writes_its_files_and_says_what_was_trained(tmp_path):
     out = train(tmp_path / "run", "digits", "--epochs", 1, "--train-size", 128, "--filters", 4, "--augment", 1)
     first, second, third, last = out.splitlines()
-    assert first == "ANODE on digits: 1,502 parameters, 1,460 without time"
+    assert first == "ANODE on digits: 1,502 parameters, 42 of which multiply the time t"
     assert re.fullmatch(r"trained for 1 epochs, 1 iterations, \d+\.\d+ s: loss 2\.\d+", second)
     assert re.fullmatch(r"accuracy \d+\.\d% on 355 test images; guessing the largest class: \d+\.\d%", third)
     assert last == f"saved: {tmp_path / 'run'}"
@@ -121,12 +121,12 @@ def test_training_on_images_writes_its_files_and_says_what_was_trained(tmp_path)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--augment", 0, "--no-time"], "NODE on digits: 811 parameters, time not used"),
-        (["--augment", 0], "NODE on digits: 852 parameters, 811 without time"),
-        ([], "ANODE on digits: 4,102 parameters, 4,056 without time"),
-        (["--augment", 5, "--no-time"], "ANODE on digits: 4,056 parameters, time not used"),
-        (["--augment", 0, "--side", 4], "NODE on digits: 372 parameters, 331 without time"),
-        (["--augment", 5, "--head-channels", 1], "ANODE on digits: 902 parameters, 856 without time"),
+        (["--augment", 0, "--no-time"], "NODE on digits: 811 parameters; the field does not use time"),
+        (["--augment", 0], "NODE on digits: 852 parameters, 41 of which multiply the time t"),
+        ([], "ANODE on digits: 4,102 parameters, 46 of which multiply the time t"),
+        (["--augment", 5, "--no-time"], "ANODE on digits: 4,056 parameters; the field does not use time"),
+        (["--augment", 0, "--side", 4], "NODE on digits: 372 parameters, 41 of which multiply the time t"),
+        (["--augment", 5, "--head-channels", 1], "ANODE on digits: 902 parameters, 46 of which multiply the time t"),
     ],
     ids=str,
 )
@@ -143,16 +143,16 @@ def described(single: TrainOptions) -> str:
 
 
 def test_the_papers_models_have_the_papers_parameters():
-    assert described(TrainOptions("mnist")) == "ANODE on mnist: 85,462 parameters, 84,816 without time"
+    assert described(TrainOptions("mnist")) == "ANODE on mnist: 85,462 parameters, 646 of which multiply the time t"
     assert (
         described(TrainOptions("mnist", augment=0, filters=92, time=False))
-        == "NODE on mnist: 84,395 parameters, time not used"
+        == "NODE on mnist: 84,395 parameters; the field does not use time"
     )
     assert (
         described(TrainOptions("cifar10", augment=0, filters=125))
-        == "NODE on cifar10: 173,611 parameters, 172,358 without time"
+        == "NODE on cifar10: 173,611 parameters, 1,253 of which multiply the time t"
     )
-    expected = "ANODE on tiny_imagenet: 6,592,472 parameters, 6,591,824 without time"
+    expected = "ANODE on tiny_imagenet: 6,592,472 parameters, 648 of which multiply the time t"
     assert described(TrainOptions("tiny_imagenet", augment=5)) == expected
 
 
@@ -182,24 +182,24 @@ def test_the_same_command_elsewhere_gives_the_same_bits(whole, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["digits", "--hidden", "8"], ["hidden: has no meaning for digits, which is images; leave it out"]),
-        (["digits", "--layers", "2"], ["layers: has no meaning for digits, which is images; leave it out"]),
-        (["digits", "--dim", "2"], ["dim: has no meaning for digits, which is images; leave it out"]),
-        (["digits", "--model", "resnet"], ["model: has no meaning for digits, which is images; leave it out"]),
-        (["digits", "--loss", "mse"], ["loss: has no meaning for digits, which is images; leave it out"]),
-        (["digits", "--patience", "2"], ["patience: takes nothing without --validation"]),
-        (["digits", "--repeats", "2"], ["repeats: has no meaning for digits, which is images; leave it out"]),
-        (["moons", "--filters", "8"], ["filters: has no meaning for moons, which is points; leave it out"]),
-        (["moons", "--side", "8"], ["side: has no meaning for moons, which is points; leave it out"]),
-        (["moons", "--train-size", "8"], ["train_size: has no meaning for moons, which is points; leave it out"]),
+        (["digits", "--hidden", "8"], ["hidden: does not apply to images (digits); leave it out"]),
+        (["digits", "--layers", "2"], ["layers: does not apply to images (digits); leave it out"]),
+        (["digits", "--dim", "2"], ["dim: does not apply to images (digits); leave it out"]),
+        (["digits", "--model", "resnet"], ["model: does not apply to images (digits); leave it out"]),
+        (["digits", "--loss", "mse"], ["loss: does not apply to images (digits); leave it out"]),
+        (["digits", "--patience", "2"], ["patience: takes no value without --validation"]),
+        (["digits", "--repeats", "2"], ["repeats: does not apply to images (digits); leave it out"]),
+        (["moons", "--filters", "8"], ["filters: does not apply to points (moons); leave it out"]),
+        (["moons", "--side", "8"], ["side: does not apply to points (moons); leave it out"]),
+        (["moons", "--train-size", "8"], ["train_size: does not apply to points (moons); leave it out"]),
         (
             ["moons", "--head-channels", "1"],
-            ["head_channels: has no meaning for moons, which is points; leave it out"],
+            ["head_channels: does not apply to points (moons); leave it out"],
         ),
         (["digit"], ["data: takes one of", "digits", "did you mean 'digits'?"]),
         (["digits", "--side", "9"], ["side: takes at most 8"]),
         (["digits", "--side", "0"], ["side: takes a whole number above 0, got 0"]),
-        (["digits", "--train-size", "5000"], ["train_size: takes at most the 1442 images that there are, got 5000"]),
+        (["digits", "--train-size", "5000"], ["train_size: takes at most 1,442, the number of images, got 5000"]),
         (["digits", "--filters", "0"], ["filters: takes a whole number above 0, got 0"]),
         (["digits", "--augment", "0", "--head-channels", "2"], ["head_channels: takes", "2"]),
         (["digits", "--train-size", "64", "--batch-size", "65"], ["batch_size: takes at most the 64", "65"]),
@@ -261,7 +261,7 @@ def test_other_options_are_refused_and_named(whole, tmp_path):
     folder = copytree(whole, tmp_path / "run")
     before = contents(folder)
     command = ["train", *TINY, *SHORT, "--epochs", 2, "--out", folder]
-    refused(run(*command, "--lr", 0.5), f"out: {folder} holds a run with lr 0.001; give a new folder")
+    refused(run(*command, "--lr", 0.5), f"out: {folder} holds a run with lr 0.001; pass a new folder")
     refused(run(*command, "--no-time"), "holds a run with time True")
     assert contents(folder) == before
 
@@ -352,7 +352,7 @@ def test_a_run_that_is_killed_is_taken_up_to_the_same_bits_and_nobody_else_may_h
     refused(second, f"out: {folder} is in use by another process")
     assert {"run.json", "checkpoint/state-5.json", "checkpoint/state-5.safetensors"} <= set(before)
     assert "model.json" not in before
-    refused(run("plot", folder), f"{folder}: holds a run that was broken off")
+    refused(run("plot", folder), f"{folder}: holds an unfinished run")
     result = run(*command)
     assert (result.exit_code, result.stderr) == (0, "")
     same(folder, whole)
@@ -388,7 +388,7 @@ def together(tmp_path_factory):
 @pytest.mark.slow
 def test_two_processes_make_what_one_makes(whole, together):
     folder, said = together
-    assert said.splitlines()[0] == "ANODE on digits: 542 parameters, 500 without time"
+    assert said.splitlines()[0] == "ANODE on digits: 542 parameters, 42 of which multiply the time t"
     assert said.count("saved: ") == said.count(" 8 iterations") == 1
     assert sorted(path.name for path in folder.iterdir()) == FILES
     ours, theirs = (History.load(each / "history.json") for each in (folder, whole))

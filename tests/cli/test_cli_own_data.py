@@ -78,7 +78,7 @@ def test_a_table_is_trained_on_with_what_was_done_to_it_and_a_score_beside_a_bas
     lines = done("train", tmp_path / "things.csv", "--target", "kind", *QUICK, "--out", tmp_path / "run").splitlines()
     assert lines[:4] == [
         "column 'kind' is the target, with 2 classes: classification",
-        "column 'id' is left out: it counts the rows",
+        "column 'id' is left out: it numbers the rows; pass --numeric to use it",
         "column 'day' is left out: it holds dates",
         "column 'note' is left out: it holds a different text in every row, as names and identifiers do",
     ]
@@ -122,7 +122,7 @@ def test_the_order_of_columns_does_not_matter_and_others_are_ignored_and_said(fo
         writer.writerows(rows)
     first, second = run("predict", folder / "run", new), run("predict", folder / "run", other)
     assert first.stdout == second.stdout
-    assert f"{other}: ignored, as the model does not use them: 'kind'" in second.stderr
+    assert f"{other}: the model does not use, and ignores: 'kind'" in second.stderr
 
 
 def test_the_standard_input_and_output_can_be_used(folder, tmp_path):
@@ -139,7 +139,7 @@ def test_the_standard_input_and_output_can_be_used(folder, tmp_path):
         ("size,color\n1,red\n", ["has no column 'colour'", "did you mean 'color'?"]),
         ("size,colour\nlarge,red\n", ["new.csv, line 2, column 'size': takes a number", "got 'large'"]),
         ("", ["new.csv: is empty"]),
-        ("size,colour\n1,red\n2\n", ["new.csv, line 3: has 1 fields and not 2"]),
+        ("size,colour\n1,red\n2\n", ["new.csv, line 3: has 1 field, but the first line has 2"]),
     ],
     ids=str,
 )
@@ -147,6 +147,46 @@ def test_new_rows_that_do_not_fit_are_one_line(folder, tmp_path, text, words):
     (tmp_path / "new.csv").write_text(text)
     refused(run("predict", folder / "run", tmp_path / "new.csv", "--out", tmp_path / "out.csv"), *words)
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_columns_are_kept_before_the_predictions_as_they_are_written(folder, tmp_path):
+    (tmp_path / "new.csv").write_text("code,size,colour,day\n007,1,red,2024-01-01\n18446744073709551617,2,blue,\n")
+    result = run("predict", folder / "run", tmp_path / "new.csv", "--keep", "day", "--keep", "code")
+    assert result.exit_code == 0
+    found = rows_of(result.stdout)
+    assert list(found[0]) == ["day", "code", "prediction", "p(big)", "p(small)"]
+    assert [(row["day"], row["code"]) for row in found] == [("2024-01-01", "007"), ("", "18446744073709551617")]
+    assert "code" not in result.stderr  # it is not said to be ignored
+
+
+def test_columns_that_cannot_be_kept_are_one_line(folder, pictures, tmp_path):
+    (tmp_path / "new.csv").write_text("prediction,size,colour\nx,1,red\n")
+    command = ["predict", folder / "run", tmp_path / "new.csv", "--keep"]
+    refused(run(*command, "cod"), "keep: takes a column of", "got 'cod'")
+    refused(run(*command, "prediction"), "keep: takes columns that the output does not have already")
+    refused(run("predict", pictures / "run", pictures / "data", "--keep", "id"), "keep: takes no columns for pictures")
+
+
+def test_shuffled_identifiers_are_left_out_unless_they_are_meant_as_numbers(tmp_path):
+    generator = np.random.default_rng(0)
+    size, ids = generator.normal(size=40), generator.permutation(40) + 100
+    text = "".join(f"{i},{x:.3f},{'ab'[int(x > 0)]}\n" for i, x in zip(ids, size, strict=True))
+    (tmp_path / "t.csv").write_text("id,x,y\n" + text)
+    command = ["train", tmp_path / "t.csv", "--target", "y", "--epochs", 1]
+    said = done(*command, "--out", tmp_path / "a")
+    assert "column 'id' is left out: it numbers the rows; pass --numeric to use it" in said
+    assert "left out" not in done(*command, "--numeric", "id", "--out", tmp_path / "b")
+    assert [load_saved(tmp_path / name).description.sizes.inputs for name in "ab"] == [1, 2]
+    both = ["--numeric", "id", "--category", "id"]
+    refused(run(*command, *both, "--out", tmp_path / "c"), "numeric: takes columns that --category does not name")
+
+
+def test_many_columns_that_are_left_out_for_one_reason_are_one_line(tmp_path):
+    names = ",".join(f"e{i}" for i in range(30))
+    rows = "".join(f"{i * i},{',' * 29},{'ab'[i % 2]}\n" for i in range(20))
+    (tmp_path / "t.csv").write_text(f"x,{names},y\n{rows}")
+    out = done("train", tmp_path / "t.csv", "--target", "y", "--epochs", 1, "--out", tmp_path / "run")
+    assert "30 columns are left out: each is empty ('e0', 'e1', 'e2', ...)" in out
 
 
 def test_a_new_category_is_said_and_predicted_all_the_same(folder, tmp_path):
@@ -181,7 +221,7 @@ def test_show_says_what_is_known_and_draws_it(folder):
         "classes: 2 (big, small)",
         "numbers: size",
         "categories: colour (2)",
-        "column 'id' is left out: it counts the rows",
+        "column 'id' is left out: it numbers the rows",
         "accuracy ",
         "true \\ predicted  big  small",
         "a prediction: ",
@@ -206,7 +246,7 @@ def test_numbers_are_predicted_in_their_units(tmp_path):
     text = "x,y\n" + "".join(f"{a:.4f},{1000 + 50 * np.sin(a):.4f}\n" for a in x)
     (tmp_path / "sine.csv").write_text(text)
     out = done("train", tmp_path / "sine.csv", "--target", "y", "--epochs", 30, "--out", tmp_path / "run")
-    assert "column 'y' is the target, with numbers: regression; --task classification changes that" in out
+    assert "column 'y' is the target, with numbers: regression; pass --task classification to change that" in out
     assert "on 40 rows that were held out, root mean squared error" in out
     (tmp_path / "new.csv").write_text("x\n0\n1.5\n")
     found = [float(row["prediction"]) for row in rows_of(done("predict", tmp_path / "run", tmp_path / "new.csv"))]
@@ -230,12 +270,13 @@ def test_latin_1_is_read_if_it_is_named(tmp_path):
         ([], ["target: takes a column of", "pass --target COLUMN"]),
         (["--target", "knd"], ["target: takes a column of", "got 'knd'; did you mean 'kind'?"]),
         (["--target", "kind", "--drop", "colr"], ["drop: takes a column of"]),
-        (["--target", "kind", "--filters", "3"], ["filters: has no meaning for", "which is a table; leave it out"]),
+        (["--target", "kind", "--drop", "kind"], ["drop: takes a column to predict from, not the target, got 'kind'"]),
+        (["--target", "kind", "--filters", "3"], ["filters: does not apply to a table (", "leave it out"]),
         (["--target", "kind", "--loss", "mse"], ["loss: takes cross_entropy for classification, got 'mse'"]),
         (["--target", "kind", "--task", "regression"], ["line 2, column 'kind': takes a number"]),
         (["--target", "kind", "--test", "0"], ["test: takes a fraction between 0 and 1"]),
         (["--target", "kind", "--test", "0.9"], ["test: takes a fraction that leaves more to train on"]),
-        (["--target", "kind", "--repeats", "2"], ["repeats: has no meaning for"]),
+        (["--target", "kind", "--repeats", "2"], ["repeats: does not apply to"]),
     ],
     ids=str,
 )
@@ -248,12 +289,28 @@ def test_a_mistake_is_one_line_and_creates_nothing(tmp_path, arguments, words):
 def test_a_file_that_is_not_there_and_one_of_another_kind_are_one_line(tmp_path):
     refused(run("train", tmp_path / "no.csv", "--target", "y"), "no.csv: No such file or directory")
     (tmp_path / "table.xlsx").write_bytes(b"PK")
+    (tmp_path / "folder.csv").mkdir()
+    refused(run("train", tmp_path / "folder.csv", "--target", "y"), "folder.csv: takes a file", "got a folder")
+    refused(run("train", "-", "--target", "y"), "data: takes a file or a folder, got the standard input; save it")
+    refused(run("train", "", "--target", "y"), "data: takes one of", "got ''")
     refused(run("train", tmp_path / "table.xlsx"), "a file that ends in .csv, .tsv, .parquet", "got the file")
 
 
 def test_few_rows_are_refused(tmp_path):
     (tmp_path / "t.csv").write_text("x,y\n" + "".join(f"{i * i},{'ab'[i % 2]}\n" for i in range(6)))
     refused(run("train", tmp_path / "t.csv", "--target", "y"), "takes at least 10 rows with a target, got '6'")
+
+
+@pytest.mark.parametrize("command", ["predict", "check", "export", "plot"])
+@pytest.mark.parametrize("name", ["run.json", "data.json", "model.json", "model.safetensors"])
+def test_a_damaged_run_is_one_line_of_every_command_and_nothing_is_written(folder, tmp_path, command, name):
+    place = tmp_path / "copy"
+    subprocess.run(["cp", "-r", folder / "run", place], check=True)
+    (place / name).write_bytes((place / name).read_bytes()[:60])
+    out = tmp_path / {"predict": "out.csv", "export": "out.onnx"}.get(command, "out.png")
+    data = [folder / "things.csv"] if command == "predict" else []
+    refused(run(command, place, *data, "--out", out), f"{place / name}: is ")
+    assert [each.name for each in tmp_path.iterdir()] == ["copy"]
 
 
 @pytest.mark.parametrize("name", ["data.json", "result.json", "held_out.safetensors", "model.json"])
@@ -292,12 +349,12 @@ def test_a_run_goes_on_unless_the_table_has_changed(tmp_path):
     for name in ("model.safetensors", "data.json", "held_out.safetensors"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "once" / name).read_bytes()
     path.write_text(path.read_text().replace("red", "green", 1))
-    refused(run(*command, "--epochs", 4), f"out: {tmp_path / 'run'} holds a run that was begun on other data")
+    refused(run(*command, "--epochs", 4), f"out: {tmp_path / 'run'} holds a run on other data")
 
 
 def test_a_forgotten_target_is_named_also_where_a_run_is(folder):
     forgotten = run("train", folder / "things.csv", "--out", folder / "run")
-    refused(forgotten, "target: takes a column of", "pass --target kind to go on with the run in")
+    refused(forgotten, "target: takes a column of", "pass --target kind to continue the run in")
 
 
 def test_a_run_on_a_table_that_is_killed_goes_on_to_the_same_bits(tmp_path):
@@ -316,7 +373,7 @@ def test_a_run_on_a_table_that_is_killed_goes_on_to_the_same_bits(tmp_path):
         process.kill()
         error = process.communicate(timeout=20)[1]
     assert process.returncode == -signal.SIGKILL, error
-    refused(run("show", tmp_path / "run"), "holds a run that was broken off")
+    refused(run("show", tmp_path / "run"), "holds an unfinished run")
     done(*command, "--out", tmp_path / "run")
     done(*command, "--out", tmp_path / "once")
     for name in ("model.safetensors", "data.json", "held_out.safetensors"):
@@ -367,8 +424,8 @@ def test_show_takes_a_run_on_pictures(pictures):
 def test_a_table_for_pictures_and_pictures_for_a_table_are_one_line(pictures, folder, tmp_path):
     (tmp_path / "empty").mkdir()
     refused(run("predict", pictures / "run", tmp_path / "empty"), "takes PNG or JPEG pictures in it")
-    refused(run("predict", pictures / "run", folder / "things.csv"), "things.csv: is not a picture")
-    refused(run("predict", folder / "run", pictures / "data"), "data: takes a table, as the model was trained on one")
+    refused(run("predict", pictures / "run", folder / "things.csv"), "things.csv: is not a PNG or JPEG picture")
+    refused(run("predict", folder / "run", pictures / "data"), "data: takes a table, like the one")
 
 
 # Built-in data
@@ -383,7 +440,7 @@ def test_moons_is_an_anode_with_an_accuracy_on_new_points(tmp_path):
     found = rows_of(done("predict", tmp_path / "run", tmp_path / "new.csv"))
     assert {row["prediction"] for row in found} <= {"-1", "1"}
     (tmp_path / "new.csv").write_text("x\n0\n")
-    refused(run("predict", tmp_path / "run", tmp_path / "new.csv"), "takes 2 columns of numbers, got '1'")
+    refused(run("predict", tmp_path / "run", tmp_path / "new.csv"), "takes 2 columns of numbers, got 1")
 
 
 @pytest.mark.parametrize("model", [["--model", "resnet"], ["--repeats", "2"]], ids=str)
@@ -410,7 +467,7 @@ def test_a_run_of_an_earlier_version_is_named_with_what_to_do(tmp_path):
     for name in ("data.json", "result.json", "held_out.safetensors"):
         (tmp_path / "run" / name).unlink()
     assert "picture: " in done("plot", tmp_path / "run")
-    refused(run("show", tmp_path / "run"), "has no data.json; the command that began the run writes it")
+    refused(run("show", tmp_path / "run"), "has no data.json; run the command again that started the run")
     done("train", "moons", "--epochs", 1, "--out", tmp_path / "run")
     done("show", tmp_path / "run")
 

@@ -9,13 +9,13 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from anode.data.encoding import Encoding, choose, learn
+from anode.data.encoding import Encoding, choose, learn, scale_of
 from anode.data.tables import table_of
 from anode.data.targets import Target, choose_target, find_column, held_out, with_target
 
 
 def encoding_of(table, without=(), categories=()):
-    return learn(table, *choose(table, without, categories))
+    return learn(table, choose(table, without, categories))
 
 
 NUMBERS = st.lists(st.floats(-1e3, 1e3), min_size=3, max_size=12)
@@ -67,7 +67,7 @@ def test_a_number_that_is_missing_only_now_is_filled_and_said():
     encoding = encoding_of(table_of("table", {"n": [1.0, 2.0, 9.0, 4.0]}))
     values, said = encoding.encode(table_of("new.csv", {"n": [np.nan, 3.0]}))
     assert values[0] == values[1]  # 3 is the median
-    assert said == ["column 'n': the median, 3, takes the place of 1 missing values"]
+    assert said == ["column 'n': 1 missing value replaced by the median, 3"]
 
 
 def test_columns_may_have_another_order_and_others_beside_them():
@@ -78,7 +78,7 @@ def test_columns_may_have_another_order_and_others_beside_them():
 
 
 def test_a_missing_column_is_named_with_the_one_that_is_like_it():
-    encoding = encoding_of(table_of("table", {"petal width": [1.0, 3.0, 2.0], "b": ["x", "y", "x"]}))
+    encoding = encoding_of(table_of("table", {"petal width": [1.0, 3.0, 2.5], "b": ["x", "y", "x"]}))
     with pytest.raises(ValueError, match=r"new: has no column 'petal width', .*did you mean 'petal_width'\?"):
         encoding.encode(table_of("new", {"petal_width": [1.0], "b": ["x"]}))
 
@@ -91,34 +91,80 @@ def test_a_missing_column_is_named_with_the_one_that_is_like_it():
         (["anna", "bert", "carl"], "holds a different text in every row"),
         ([7, 7, 7], "is always '7'"),
         ([None, None, None], "is empty"),
-        ([0, 1, 2], "counts the rows"),
+        ([0, 1, 2], "numbers the rows; pass --numeric to use it"),
+        ([12, 10, 11], "numbers the rows"),
+        (np.array(["2020-01-01"] * 3, "datetime64[D]"), "holds dates"),
     ],
     ids=str,
 )
 def test_columns_that_say_nothing_are_left_out_and_named(values, why):
-    used, left_out = choose(table_of("table", {"bad": values, "good": [1, 5, 2]}), (), ())
-    assert used == {"good": "number"}
-    assert left_out["bad"].startswith(why)
+    found = choose(table_of("table", {"bad": values, "good": [1.5, 5, 2]}))
+    assert found.used == {"good": "number"}
+    assert found.left_out["bad"].startswith(why)
+
+
+def test_a_different_whole_number_in_every_row_is_left_out_if_its_name_says_so_and_said_otherwise():
+    numbers = [70, 10, 40, 33]
+    found = choose(
+        table_of("table", {"customer_id": numbers, "PassengerId": numbers, "income": numbers, "paid": [1.5] * 4})
+    )
+    assert found.used == {"income": "number"}
+    assert found.left_out["customer_id"].startswith("holds a different whole number in every row, as its name suggests")
+    assert "PassengerId" in found.left_out
+    (line,) = found.notes
+    assert line.startswith("column 'income' holds a different whole number in every row and is used as a number")
+    assert "--drop 'income'" in line
+    for kept in ({"numeric": {"customer_id"}}, {"categories": {"customer_id"}}):
+        found = choose(table_of("table", {"customer_id": [*numbers, 10] if "categories" in kept else numbers}), **kept)
+        assert (list(found.used), found.notes) == (["customer_id"], ())
+
+
+@pytest.mark.parametrize(
+    "texts", [["3,5", "4,25", "3,5"], ["1,234.5", "999", "12,000"], ["5 %", "7%", "5%"], ["\u22125", "\u22127", "5"]]
+)
+def test_numbers_in_another_notation_are_refused_and_not_taken_for_categories(texts):
+    table = table_of("table.csv", {"x": texts})
+    words = rf"table\.csv, row 1, column 'x': takes a number such as 1234\.5, got '{texts[0]}'; .*--category 'x'"
+    with pytest.raises(ValueError, match=words):
+        choose(table)
+    with pytest.raises(ValueError, match=r"column 'x': takes a number such as 1234\.5.*pass --task classification"):
+        choose_target(table, "x", None)
+    for texts in (["1.2.3", "1.2.4", "1.2.3"], ["10-20", "20-30", "10-20"], ["3,5", "many", "3,5"]):
+        assert choose(table_of("table", {"x": texts})).used == {"x": "category"}
+
+
+def test_numbers_that_cannot_be_scaled_are_named():
+    with pytest.raises(
+        ValueError, match=r"table, column 'x': holds numbers up to 1e\+300, too large to be scaled; divide"
+    ):
+        encoding_of(table_of("table", {"x": [1e300, -1e300, 0.0]}))
+    with pytest.raises(ValueError, match=r"table, column 'y': holds numbers up to"):
+        scale_of("table", "y", np.array([1e308, 1e308]))
+    encoding = encoding_of(table_of("table", {"x": [0.5, -1.0, 0.0]}))
+    with pytest.raises(
+        ValueError, match=r"new\.csv, row 2, column 'x': takes a number near those of training .*got 1e\+50"
+    ):
+        encoding.encode(table_of("new.csv", {"x": [0.0, 1e50]}))
 
 
 def test_a_text_of_many_kinds_is_no_category(monkeypatch):
     monkeypatch.setattr("anode.data.encoding.MOST_CATEGORIES", 3)
-    table = table_of("table", {"t": list("abcda"), "n": [1, 5, 2, 3, 4]})
-    assert choose(table, (), ())[1] == {"t": "holds 4 different texts, more than the 3 of a category"}
+    table = table_of("table", {"t": list("abcda"), "n": [1, 5, 2, 2, 4]})
+    assert choose(table).left_out == {"t": "holds 4 different texts, more than the 3 of a category"}
 
 
 def test_a_table_without_anything_to_predict_from_is_refused_with_the_reasons():
-    with pytest.raises(ValueError, match=r"has no column to predict from \('a': is always '1'\)"):
-        choose(table_of("table", {"a": [1, 1], "y": [1, 2]}), {"y"}, ())
+    with pytest.raises(ValueError, match=r"has no column to predict from \('a' is always '1'\)"):
+        choose(table_of("table", {"a": [1, 1], "y": [1, 2]}), {"y"})
 
 
 def test_text_in_a_column_of_numbers_is_named_with_its_line():
     table = table_of("table.csv", {"age": ["31", "n.a.", "45"]})
     words = r"table\.csv, row 2, column 'age': takes a number, .*got 'n\.a\.'.*leave it empty.*--category 'age'"
     with pytest.raises(ValueError, match=words):
-        choose(table, (), ())
-    assert choose(table_of("t", {"age": ["31", "n.a.", "45", "31"]}), (), {"age"})[0] == {"age": "category"}
-    encoding = encoding_of(table_of("table", {"age": [31, 40, 45]}))
+        choose(table)
+    assert choose(table_of("t", {"age": ["31", "n.a.", "45", "31"]}), (), {"age"}).used == {"age": "category"}
+    encoding = encoding_of(table_of("table", {"age": [31, 40, 40]}))
     with pytest.raises(ValueError, match=r"table\.csv, row 2, column 'age': takes a number"):
         encoding.encode(table)
 
@@ -178,12 +224,17 @@ def test_the_task_can_be_chosen():
         (
             ["1.5", "x", "2.5"],
             None,
-            r"table, row 2, column 'y': takes a number, as the rest .*got 'x'.*--task classification",
+            r"table, row 2, column 'y': takes a number, like the rest .*got 'x'.*--task classification",
         ),
         (
             ["a", "b", "a", "b"],
             "regression",
             r"table, row 1, column 'y': takes a number, got 'a'; .*--task classification",
+        ),
+        (
+            [2**60, 2**60, 1],
+            "classification",
+            r"table, row 1, column 'y': takes classes that are texts or whole numbers",
         ),
         (["2020-01-01", "2020-01-02"], None, r"target: takes a column of classes or numbers, but 'y' holds dates"),
     ],
@@ -217,7 +268,7 @@ def test_rows_without_a_target_are_left_out_and_counted():
 
 
 def test_a_target_survives_json():
-    for target in (Target("y", ("a", "b")), Target("y").scaled(np.array([1.0, 4.0]))):
+    for target in (Target("y", ("a", "b")), Target("y").scaled(table_of("table", {"y": [1.0, 4.0]}))):
         assert Target.from_json(json.loads(json.dumps(target.to_json()))) == target
 
 

@@ -125,7 +125,7 @@ def test_a_folder_that_holds_no_run_is_one_line(tmp_path):
     for path in (tmp_path, tmp_path / "missing"):
         result = run("check", path)
         assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-        assert "is not a folder of anode train" in result.stderr
+        assert "is not a folder that anode train wrote" in result.stderr
     assert not any(tmp_path.iterdir())
 
 
@@ -161,4 +161,4 @@ def test_training_checks_its_solves_if_it_is_asked_to(tmp_path):
 def test_a_resnet_has_no_solves_to_check_in_training(tmp_path):
     result = run("train", "moons", "--model", "resnet", "--check-every", 3, "--out", tmp_path / "run")
     assert result.exit_code == 2
-    assert "check_every: has no meaning for a resnet, which has no flow" in result.stderr
+    assert "check_every: does not apply to a resnet, which has no flow" in result.stderr

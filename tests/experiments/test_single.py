@@ -148,7 +148,7 @@ def test_validation_points_are_kept_from_training(tmp_path, monkeypatch):
         ({"loss": "hubert"}, "loss: takes one of .* did you mean 'huber'"),
         ({"activation": "rely"}, "activation: takes one of .* did you mean 'relu'"),
         ({"augment": -1}, "augment: takes a whole number from 0, got -1"),
-        ({"model": "resnet", "augment": 1}, "augment: has no meaning for a resnet, which has no flow; leave it out"),
+        ({"model": "resnet", "augment": 1}, "augment: does not apply to a resnet, which has no flow; leave it out"),
         ({"hidden": 0}, "hidden: takes a whole number above 0"),
         ({"data": "g", "dim": 0}, "dim: takes a whole number above 0, got 0"),
         ({"dim": 2}, "dim"),
@@ -157,7 +157,7 @@ def test_validation_points_are_kept_from_training(tmp_path, monkeypatch):
         ({"batch_size": 1001}, "batch_size: takes at most the 1000 points"),
         ({"validation": 0.8}, "batch_size: takes at most the 200 points"),
         ({"validation": 1.0}, "validation: takes a fraction"),
-        ({"patience": 3}, "patience: takes nothing without --validation"),
+        ({"patience": 3}, "patience: takes no value without --validation"),
         ({"validation": -0.1}, "validation: takes a fraction"),
         ({"lr": 0.0}, "lr: takes a number above 0"),
         ({"weight_decay": -1.0}, "weight_decay: takes a number from 0"),
@@ -340,7 +340,7 @@ def test_a_missing_file_is_named(copy, name):
 
 def test_a_folder_that_training_did_not_write_is_named(tmp_path):
     for folder, why in ((tmp_path / "missing", "it does not exist"), (tmp_path, r"it has no run\.json")):
-        with pytest.raises(ValueError, match=f"is not a folder of anode train, {why}"):
+        with pytest.raises(ValueError, match=f"is not a folder that anode train wrote: {why}"):
             load_saved(folder)
     assert not any(tmp_path.iterdir())
 

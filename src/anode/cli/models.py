@@ -155,18 +155,18 @@ def export(
 ) -> None:
     """Write a saved model as a file that runs without anode.
 
-    The adaptive solve becomes equal steps: as few as keep the predictions within the tolerance. The file says how many,
-    and what the error was. `onnxruntime` and everything else that reads ONNX can run it.
+    The adaptive solve becomes a fixed number of equal steps: the fewest that keep the predictions within the tolerance.
+    The file's metadata state the number and the error. `onnxruntime`, or any other program that reads ONNX, runs it.
 
-    The file holds the model alone. Of a table, it takes encoded columns and gives scores or a scaled number; the run's
-    `data.json` describes both.
+    The file includes the encoding of a table: it takes one number per column, and gives classes and probabilities, or
+    values. The command prints the columns in their order, and the file's metadata hold them too.
 
-    **Example**
+    **Examples**
 
     - `anode train g --augment 1 --epochs 20 --out run` and then `anode export run --out g.onnx`
+    - `anode train flowers.csv --target species` and then `anode export flowers-anode5 --out flowers.onnx`
     """
     from anode.experiments.exporting import export_saved
 
     with friendly("interrupted; nothing was written"):
-        written = export_saved(folder, file or folder / "model.onnx", tolerance, points, root)
-        out.print(Text(str(written)), soft_wrap=True)
+        say(str(export_saved(folder, file or folder / "model.onnx", tolerance, points, root)))

@@ -23,26 +23,35 @@ def predict(
     target: Annotated[
         str, typer.Option("--out", help="The CSV file to write, or - for the standard output.", metavar="FILE")
     ] = "-",
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Tables: a column to copy before the predictions, such as an identifier. May be repeated.",
+            metavar="COLUMN",
+            show_default="none",
+        ),
+    ] = None,
     encoding: Annotated[
         str | None, typer.Option(help="Encoding of a CSV file, such as latin-1.", show_default="utf-8")
     ] = None,
 ) -> None:
     """Predict the classes or numbers of new rows or pictures.
 
-    Writes a CSV file with one line for each row or picture, in their order: the column `prediction`, and for classes
-    a column `p(CLASS)` with the probability of each. The columns of a table may have any order. Columns that the model
-    does not use are ignored. What there is to know about the data goes to the standard error.
+    Writes a CSV file with one line per row or picture, in the same order. The column `prediction` holds the class or
+    the number. For classes, a column `p(CLASS)` holds the probability of each. The columns of a table may have any
+    order, and columns that the model does not use are ignored. Notes about the data go to the standard error.
 
     **Examples**
 
     - `anode predict flowers-anode5 new.csv --out predictions.csv`
+    - `anode predict flowers-anode5 new.csv --keep id --out predictions.csv`
     - `anode predict pictures-anode5 new/ photo.jpg`
     - `cat new.csv | anode predict flowers-anode5 - | head`
     """
     from anode.experiments.predicting import predict_files, write_predictions
 
     with friendly("interrupted; nothing was written"):
-        text = predict_files(folder, data, encoding, lambda line: err.print(Text(line), soft_wrap=True))
+        text = predict_files(folder, data, encoding, keep or [], lambda line: err.print(Text(line), soft_wrap=True))
         if target == "-":
             sys.stdout.write(text)
         else:

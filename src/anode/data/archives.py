@@ -1,4 +1,4 @@
-"""Unpacking archives: nothing leaves the folder, and a folder is whole or not there."""
+"""Safe unpacking of archives: nothing is written outside the folder, and a folder is complete or absent."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from anode.data.reading import damaged
 from anode.files import naming, temporary
 
 Tell = Callable[[str, int, int], object]
-"""Told of progress: what is being done, how much of it is done, and how much there is."""
+"""Called with the progress: what is being done, how much is done, and the total."""
 
 MOST_BYTES = 4 * 2**30
-"""The official archives hold less; one that would take more is refused before anything is unpacked."""
+"""The official archives are smaller. A larger one is refused before it is unpacked."""
 
 
 def unpack(archive: Path, wanted: str, tell: Tell) -> Path:
-    """Unpack a folder from an archive, beside it; one of that name is replaced.
+    """Unpack a folder from an archive next to it, and replace a folder of that name.
 
     Args:
         archive: A .zip or .tar.gz file. Everything in it is checked first.
@@ -76,7 +76,7 @@ def _untar(archive: Path, folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def _check_gzip(archive: Path) -> None:
-    """Read a compressed file to its end, since tarfile takes one that is cut short for one that has ended."""
+    """Read a compressed file to its end, because tarfile does not notice that one is truncated."""
     total = 0
     with gzip.open(archive) as file:
         while part := file.read(2**20):
@@ -85,7 +85,7 @@ def _check_gzip(archive: Path) -> None:
 
 
 def _check_members(archive: Path, members: Iterable[tuple[str, int, bool]]) -> None:
-    """Check names, sizes and kinds before anything is unpacked; one that is wrong condemns all."""
+    """Check the names, sizes and kinds of all members before unpacking any."""
     total = 0
     for name, size, plain in members:
         path = PurePosixPath(name)
@@ -98,14 +98,14 @@ def _check_members(archive: Path, members: Iterable[tuple[str, int, bool]]) -> N
 
 
 def _check_size(archive: Path, size: int) -> None:
-    """Check how large an archive's content is."""
+    """Check the size of an archive's content."""
     if size > MOST_BYTES:
         raise damaged(archive, f"an archive of at most {MOST_BYTES:,} bytes", "one that unpacks to more")
 
 
 @contextmanager
 def _readable(archive: Path) -> Iterator[None]:
-    """Turn what the standard library raises about damaged archives into one error."""
+    """Turn the standard library's errors about damaged archives into one."""
     # RuntimeError is about encryption and methods of compression that are not known.
     try:
         yield

@@ -1,7 +1,8 @@
-"""From the columns of a table to the numbers that a model is given, and the description of how."""
+"""Encoding of columns as the numbers that a model takes, and its description as JSON."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,18 +13,22 @@ from anode.checks import nearest
 from anode.data.tables import NUMBER, Array, Column, Table
 
 MOST_CATEGORIES = 100
-"""Texts that are different from each other, above which a column is no category."""
+"""Number of distinct texts up to which a column is a category."""
+LIKE_NUMBER = re.compile(r"[-+\u2212]?[$€£]?\s?(\d+|\d{1,3}([., '\u00a0\u202f]\d{3})+)([.,]\d+)?\s?[%$€£]?")
+"""Numbers in another notation, such as ``1,234.5``, ``3,5`` or ``12 %``."""
+LIKE_IDENTIFIER = re.compile(r"(?i:(.*[\W_])?(id|ids|uuid|key|index|nr|no|number))|.*[a-z]I[dD]")
+"""Names of columns that number the rows, such as ``id``, ``customer_id`` or ``PassengerId``."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers: scaled to mean 0 and variance 1.
+    """A column of numbers, scaled to mean 0 and variance 1.
 
     Attributes:
-        name: That of the column.
-        fill: The median, which takes the place of missing values.
-        mean, scale: What is subtracted, and what is then divided by.
-        marked: Whether a second number says where a value was missing.
+        name: Name of the column.
+        fill: The median, which replaces missing values.
+        mean, scale: Mean that is subtracted, and standard deviation that the difference is divided by.
+        marked: Whether a second number, 0 or 1, marks missing values.
     """
 
     name: str
@@ -33,39 +38,45 @@ class Number:
     marked: bool
 
     @classmethod
-    def learn(cls, name: str, column: Column) -> Number:
-        """Return the description of a column, from the rows to train on."""
+    def learn(cls, table: Table, name: str) -> Number:
+        """Return the encoding of a column, learned from the training rows."""
+        column = table.columns[name]
         there = column.numbers[column.codes == NUMBER]
         if not len(there):
             return cls(name, 0.0, 0.0, 1.0, False)
         median = float(np.median(there))
         filled = np.where(column.codes == NUMBER, column.numbers, median)
-        mean, deviation = float(filled.mean()), float(filled.std())
-        return cls(name, median, mean, deviation if deviation > 0 else 1.0, bool(column.missing.any()))
+        return cls(name, median, *scale_of(table.name, name, filled), bool(column.missing.any()))
 
     @property
     def width(self) -> int:
-        """How many numbers a row has of it."""
+        """Number of values that the column becomes."""
         return 1 + self.marked
 
-    def encode(self, table: Table, column: Column) -> tuple[Array, str]:
-        """Return the numbers of all rows, [rows, width], and what there is to say."""
+    def encode(self, table: Table) -> tuple[Array, str]:
+        """Return the values of all rows, [rows, width], and a note for the user, or an empty one."""
+        column = table.columns[self.name]
         refuse_text(table, self.name, column)
         missing = column.missing
         scaled = (np.where(missing, self.fill, column.numbers) - self.mean) / self.scale
+        far = np.flatnonzero(np.abs(scaled) > np.finfo(np.float32).max)
+        if len(far):
+            takes = f"a number near those of training (mean {self.mean:g}, standard deviation {self.scale:g})"
+            got = column.shown(far[0])
+            raise ValueError(f"{table.where(far[0])}, column {self.name!r}: takes {takes}, got {got}; correct it")
         unseen = int(missing.sum()) if not self.marked else 0
-        said = f"column {self.name!r}: the median, {self.fill:g}, takes the place of {unseen} missing values"
+        said = f"column {self.name!r}: {counted(unseen, 'missing value')} replaced by the median, {self.fill:g}"
         return np.stack([scaled, missing][: self.width], 1), said if unseen else ""
 
 
 @dataclass(frozen=True)
 class Category:
-    """A column of texts, of which few are different: one number for each, 0 or 1.
+    """A column of few distinct texts. Each text becomes a number of its own, 0 or 1.
 
     Attributes:
-        name: That of the column.
-        categories: The different texts.
-        marked: Whether a further number says where a value was missing.
+        name: Name of the column.
+        categories: The distinct texts.
+        marked: Whether a further number, 0 or 1, marks missing values.
     """
 
     name: str
@@ -73,18 +84,19 @@ class Category:
     marked: bool
 
     @classmethod
-    def learn(cls, name: str, column: Column) -> Category:
-        """Return the description of a column, from the rows to train on."""
+    def learn(cls, table: Table, name: str) -> Category:
+        """Return the encoding of a column, learned from the training rows."""
+        column = table.columns[name]
         return cls(name, column.labels[1], bool(column.missing.any()))
 
     @property
     def width(self) -> int:
-        """How many numbers a row has of it."""
+        """Number of values that the column becomes."""
         return len(self.categories) + self.marked
 
-    def encode(self, table: Table, column: Column) -> tuple[Array, str]:
-        """Return the numbers of all rows, [rows, width], and what there is to say."""
-        codes, names = column.labels
+    def encode(self, table: Table) -> tuple[Array, str]:
+        """Return the values of all rows, [rows, width], and a note for the user, or an empty one."""
+        codes, names = table.columns[self.name].labels
         known = {name: number for number, name in enumerate(self.categories)}
         places = np.array([*(known.get(name, -1) for name in names), -1])  # the last is for missing values
         found = np.zeros((len(codes), self.width))
@@ -96,7 +108,7 @@ class Category:
         count = int(((codes >= 0) & (places[codes] < 0)).sum())
         shown = ", ".join(map(repr, unknown[:3])) + (", ..." if len(unknown) > 3 else "")
         values = "1 value was" if count == 1 else f"{count:,} values were"
-        said = f"column {self.name!r}: {values} not seen in training and set to no category: {shown}"
+        said = f"column {self.name!r}: {values} not seen in training and encoded as no category: {shown}"
         return found, said if unknown else ""
 
 
@@ -109,8 +121,8 @@ class Encoding:
     """How rows become numbers.
 
     Attributes:
-        columns: Those that are used, in order.
-        left_out: The names of the others, and why each is left out.
+        columns: The columns that are used, in order.
+        left_out: The other columns by name, each with the reason, such as ``"holds dates"``.
     """
 
     columns: tuple[Encoded, ...]
@@ -118,32 +130,32 @@ class Encoding:
 
     @property
     def width(self) -> int:
-        """How many numbers a row becomes."""
+        """Number of values that a row becomes."""
         return sum(column.width for column in self.columns)
 
     def encode(self, table: Table) -> tuple[Array, list[str]]:
-        """Return float32 of shape [rows, width], and what there is to say about it.
+        """Return float32 of shape [rows, width], and notes for the user.
 
-        Columns may have any order. Those that are not used may be missing, and others may be there.
+        The table may have its columns in any order, further columns, and none of those that are left out.
         """
         absent = [column.name for column in self.columns if column.name not in table.columns]
         if absent:
             hint = nearest(absent[0], table.columns) if len(absent) == 1 else ""
             names = ", ".join(map(repr, absent))
             raise ValueError(f"{table.name}: has no column {names}, which the model was trained with{hint}")
-        parts = [column.encode(table, table.columns[column.name]) for column in self.columns]
+        parts = [column.encode(table) for column in self.columns]
         joined: Array = np.concatenate([values for values, _ in parts], 1, dtype=np.float32)
         return joined, [said for _, said in parts if said]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the description as JSON has it."""
+        """Return the encoding as a JSON object."""
         names = {kind: name for name, kind in KINDS.items()}
         columns = [{"kind": names[type(column)], **asdict(column)} for column in self.columns]
         return {"columns": columns, "left_out": self.left_out}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Encoding:
-        """Return the encoding that :meth:`to_json` described; ``ValueError`` if that is none."""
+        """Return the encoding that :meth:`to_json` described; raise ``ValueError`` if it is damaged."""
         return cls(tuple(_column(each) for each in content["columns"]), dict(content["left_out"]))
 
 
@@ -158,63 +170,125 @@ def _column(content: dict[str, Any]) -> Encoded:
     return made
 
 
+@dataclass(frozen=True)
+class Choice:
+    """Which columns of a table are used, and how.
+
+    Attributes:
+        used: ``"number"`` or ``"category"``, by the name of the column.
+        left_out: The other columns by name, each with the reason.
+        notes: Lines for the user about columns that may be a mistake.
+    """
+
+    used: dict[str, str]
+    left_out: dict[str, str]
+    notes: tuple[str, ...]
+
+
 def choose(
-    table: Table, without: Collection[str], categories: Collection[str]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Decide how each column of a table is used, from what is in it.
+    table: Table, without: Collection[str] = (), categories: Collection[str] = (), numeric: Collection[str] = ()
+) -> Choice:
+    """Decide from its values how each column of a table is used.
 
     Args:
         table: The table.
-        without: Columns that are not for the model: the target, and those that the user leaves out.
-        categories: Columns that are categories whatever they hold.
+        without: Columns that the model must not see: the target, and those that the user drops.
+        categories: Columns that are categories even if they hold numbers.
+        numeric: Columns that are numbers even if they look like identifiers.
 
-    Returns:
-        ``"number"`` or ``"category"`` by the name of the columns that are used; and why the others are not.
+    Raises:
+        ValueError: A column holds both numbers and texts, or no column is left.
     """
-    used, left_out = {}, {}
+    used, left_out, notes = {}, {}, []
     for name, column in table.columns.items():
         if name in without:
             continue
-        why = column.why_unused or _useless(column, name in categories)
+        is_text = name in categories or (name not in numeric and _mostly_text(column))
+        if is_text and name not in categories:
+            refuse_notation(table, name, column)
+        why = _useless(column, is_text)
+        if not why and not is_text and name not in numeric and _are_distinct(column):
+            why = _identifies(name, column)
+            if not why:
+                what = f"column {name!r} holds a different whole number in every row and is used as a number"
+                notes.append(f"{what}; pass --drop {name!r} if it is an identifier")
         if why:
             left_out[name] = why
-        elif name in categories or _mostly_text(column):
-            used[name] = "category"
-        else:
+            continue
+        if not is_text:
             refuse_text(table, name, column)
-            used[name] = "number"
+        used[name] = "category" if is_text else "number"
     if not used:
-        reasons = "; ".join(f"{name!r}: {why}" for name, why in left_out.items())
-        raise ValueError(f"{table.name}: has no column to predict from ({reasons or 'there is only the target'})")
-    return used, left_out
+        reasons = [f"{name!r} {why}" for name, why in left_out.items()]
+        shown = "; ".join(reasons[:5]) + ("; ..." if len(reasons) > 5 else "")
+        raise ValueError(f"{table.name}: has no column to predict from ({shown or 'none is left'})")
+    return Choice(used, left_out, tuple(notes))
 
 
-def learn(table: Table, used: dict[str, str], left_out: dict[str, str]) -> Encoding:
-    """Return how to encode columns, from the rows to train on; the first two are what :func:`choose` returned."""
-    columns = [KINDS[kind].learn(name, table.columns[name]) for name, kind in used.items()]
-    return Encoding(tuple(columns), left_out)
+def learn(table: Table, choice: Choice) -> Encoding:
+    """Return the encoding of the chosen columns, learned from the training rows."""
+    columns = [KINDS[kind].learn(table, name) for name, kind in choice.used.items()]
+    return Encoding(tuple(columns), choice.left_out)
 
 
-def _useless(column: Column, is_category: bool) -> str:
-    """Why a column says nothing, or nothing that a model can be given; empty if it does."""
+def scale_of(table: str, column: str, numbers: Array) -> tuple[float, float]:
+    """Return mean and standard deviation of numbers, 1 in place of a deviation of 0.
+
+    Raises:
+        ValueError: They are not finite. The message names the table and the column.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, deviation = float(numbers.mean()), float(numbers.std())
+    if not np.isfinite([mean, deviation]).all():
+        what = f"holds numbers up to {np.abs(numbers).max():.3g}, too large to be scaled"
+        raise ValueError(f"{table}, column {column!r}: {what}; divide them by a constant")
+    return mean, deviation if deviation > 0 else 1.0
+
+
+def counted(count: int, what: str) -> str:
+    """Return a count with its noun, such as ``1 row`` or ``2 rows``."""
+    return f"1 {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def _useless(column: Column, is_text: bool) -> str:
+    """Return why models cannot use a column; empty if they can."""
     there = ~column.missing
+    if column.why_unused:
+        return f"holds {column.why_unused}"
     if not there.any():
         return "is empty"
     if column.is_constant:
         return f"is always {column.shown(0)!r}"
     if column.are_dates:
         return "holds dates"
-    if _mostly_text(column) or is_category:
-        names = column.labels[1]
-        if len(names) == there.sum() > 2:
-            return "holds a different text in every row, as names and identifiers do"
-        if len(names) > MOST_CATEGORIES:
-            return f"holds {len(names):,} different texts, more than the {MOST_CATEGORIES} of a category"
+    if not is_text:
         return ""
-    numbers = column.numbers[column.codes == NUMBER]
-    if len(numbers) == len(there) > 2 and bool((np.diff(numbers) == 1).all()):
-        return "counts the rows"
+    names = column.labels[1]
+    if len(names) == there.sum() > 2:
+        return "holds a different text in every row, as names and identifiers do"
+    if len(names) > MOST_CATEGORIES:
+        return f"holds {len(names):,} different texts, more than the {MOST_CATEGORIES} of a category"
     return ""
+
+
+def _are_distinct(column: Column) -> bool:
+    """Whether every row has a whole number of its own."""
+    numbers = column.numbers
+    return (
+        len(numbers) > 2
+        and bool((column.codes == NUMBER).all())
+        and bool((numbers == np.round(numbers)).all())
+        and len(np.unique(numbers)) == len(numbers)
+    )
+
+
+def _identifies(name: str, column: Column) -> str:
+    """Return why a column of distinct whole numbers is an identifier; empty if it may be a measurement."""
+    keep = "; pass --numeric to use it"
+    if np.ptp(column.numbers) == len(column.numbers) - 1:
+        return f"numbers the rows{keep}"
+    named = LIKE_IDENTIFIER.fullmatch(name) is not None
+    return f"holds a different whole number in every row, as its name suggests{keep}" if named else ""
 
 
 def _mostly_text(column: Column) -> bool:
@@ -223,18 +297,36 @@ def _mostly_text(column: Column) -> bool:
     return 2 * int((there == NUMBER).sum()) < len(there)
 
 
+def refuse_notation(
+    table: Table, name: str, column: Column, otherwise: str = "pass --category {!r} if these are categories"
+) -> None:
+    """Raise ``ValueError`` about a column of texts that are all numbers in another notation, such as ``1,234.5``.
+
+    Args:
+        table: The table.
+        name: Name of the column.
+        column: The column.
+        otherwise: What to do if these are not numbers; ``{!r}`` stands for the name of the column.
+    """
+    if column.texts and not column.is_constant and all(LIKE_NUMBER.fullmatch(text) for text in column.texts):
+        row = int(np.flatnonzero(column.codes >= 0)[0])
+        what = f"takes a number such as 1234.5, got {column.shown(row)!r}"
+        how = f"write all of them like that, or {otherwise.format(name)}"
+        raise ValueError(f"{table.where(row)}, column {name!r}: {what}; {how}")
+
+
 def refuse_text(table: Table, name: str, column: Column, otherwise: str = "train with --category {!r}") -> None:
     """Raise ``ValueError`` about the first text in a column of numbers.
 
     Args:
         table: The table.
-        name: The column's name.
+        name: Name of the column.
         column: The column.
-        otherwise: What to do if the column is not meant as numbers, with a place for its name.
+        otherwise: What to do if the column does not hold numbers; ``{!r}`` stands for its name.
     """
     rows = np.flatnonzero(column.codes >= 0).tolist()
     if len(rows):
-        rest = "" if _mostly_text(column) else ", as the rest of the column"
+        rest = "" if _mostly_text(column) else ", like the rest of the column"
         what = f"takes a number{rest}, got {column.shown(rows[0])!r}"
-        how = f"correct it, leave it empty, or {otherwise.format(name)} if the column is not meant as numbers"
+        how = f"correct it, leave it empty, or {otherwise.format(name)} if the column does not hold numbers"
         raise ValueError(f"{table.where(rows[0])}, column {name!r}: {what}; {how}")

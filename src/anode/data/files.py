@@ -1,4 +1,4 @@
-"""Where data lies, and how it gets there: addresses, downloads, checksums."""
+"""Where datasets are stored, how they are downloaded, and their checksums."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     import requests
 
 VARIABLE = "ANODE_DATA"
-"""The environment variable that says where data lies."""
+"""Environment variable that holds the folder of the datasets."""
 CHUNK = 2**16
-"""Bytes downloaded in one go."""
+"""Number of bytes downloaded at once."""
 TIMEOUT = 30
-"""Seconds without an answer after which a download has failed."""
+"""Seconds without an answer after which a download fails."""
 
 
 class MissingDataError(FileNotFoundError, ValueError):
-    """A dataset whose files are not there."""
+    """The files of a dataset are missing."""
 
 
 class DownloadError(OSError):
-    """A download that did not work: no network, or a server that does not have the file."""
+    """A download failed: there is no network, or the server does not have the file."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Download:
 
 
 def data_root(root: str | Path | None = None) -> Path:
-    """The folder in which every dataset has one of its own.
+    """Return the folder that contains one folder per dataset.
 
     Args:
         root: The folder; ``None`` for the environment variable ``ANODE_DATA``, or else ``anode`` in the user's cache
@@ -71,19 +71,19 @@ def data_root(root: str | Path | None = None) -> Path:
 
 
 def md5(path: Path) -> str:
-    """The MD5 checksum of a file, which is what the datasets' authors have published."""
+    """Return the MD5 checksum of a file; the authors of the datasets publish these."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "md5").hexdigest()
 
 
 def obtain(download: Download, folder: Path, tell: Tell, again: bool = False) -> None:
-    """See to it that a file is in a folder, or what it unpacks to: download and unpack whatever is not there.
+    """Download and unpack a file, unless the folder already contains it.
 
     Args:
         download: The file.
         folder: Where it goes.
-        tell: Told of progress.
-        again: Whether to unpack it also if it was unpacked before, because something of it is missing.
+        tell: Called with the progress.
+        again: Whether to unpack it again, because unpacked files are missing.
 
     Raises:
         DownloadError: If it cannot be downloaded.
@@ -138,7 +138,7 @@ def _download(download: Download, path: Path, folder: Path, tell: Tell) -> None:
 
 
 def _receive(response: requests.Response, download: Download, path: Path, tell: Tell) -> None:
-    """Write what a server sends to a file, and end it when that becomes longer than the file should be."""
+    """Write the server's answer to a file; raise an error once it is longer than the official file."""
     done = 0
     with path.open("wb") as file:
         for chunk in response.iter_content(CHUNK):
@@ -150,7 +150,7 @@ def _receive(response: requests.Response, download: Download, path: Path, tell: 
 
 
 def _reason(error: requests.RequestException) -> str:
-    """Why a download failed, in a few words; the library's own are several lines."""
+    """Return in a few words why a download failed. The library's message has several lines."""
     import requests
 
     if isinstance(error, requests.HTTPError) and error.response is not None:

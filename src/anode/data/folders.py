@@ -1,4 +1,4 @@
-"""Pictures in folders: a folder for each class, or such folders in ``train`` and ``test``."""
+"""Folders of pictures: one folder per class, or ``train`` and ``test`` with one folder per class each."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 SPLITS = ("train", "test")
+OTHER_SPLITS = ("val", "valid", "validation", "dev")
+"""Names of folders that are splits elsewhere, and hardly classes."""
 LARGEST = 64
-"""Height and width up to which pictures of one size stay as they are, unless the user asks for a size."""
+"""Largest height and width of pictures of one size that are not resized by default."""
 SMALL = 32
-"""The height and width that others get."""
+"""Height and width that other pictures are resized to by default."""
 MOST_BYTES = 2**31
-"""What all pictures together may take in memory."""
+"""Largest size of all pictures in memory."""
 GREY, COLOUR = ("1", "L", "LA"), ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr")
 """Pillow's names for pictures of 8 bits per value."""
 
 Tell = Callable[[int], None]
-"""Told how many further pictures were read."""
+"""Called with the number of pictures read since the last call."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,11 @@ class Pictures:
     """The pictures of a folder.
 
     Attributes:
-        train: Those to train on.
-        test: Those of the folder ``test``; ``None`` if there is none.
-        classes: The names of the classes.
-        sha256: A checksum of all of them, as they are given to a model.
-        notes: What was done with them, in lines.
+        train: Pictures to train on.
+        test: Pictures of the folder ``test``; ``None`` if there is no such folder.
+        classes: Names of the classes.
+        sha256: Checksum of all pixels and labels.
+        notes: Lines for the user about what was done with the pictures.
     """
 
     train: ImageData
@@ -58,13 +60,14 @@ def read_pictures(folder: str | Path, side: int | None = None, tell: Tell | None
     """Read a folder of pictures into memory.
 
     Args:
-        folder: It has a folder for each class with PNG and JPEG files, or folders ``train`` and ``test`` that have.
-        side: Height and width that all get. By default they stay as they are if they have one size of at most 64, and
-            get 32 otherwise.
-        tell: Is told how many further pictures were read.
+        folder: Contains one folder of PNG and JPEG files per class, or ``train`` and ``test`` that do. Hidden files and
+            folders are ignored.
+        side: Height and width to resize to. By default, pictures of one size of at most 64 are not resized, and others
+            are resized to 32.
+        tell: Called with the number of pictures read since the last call.
 
     Raises:
-        ValueError: The folder has something else in it; the message says what to do.
+        ValueError: The folder contains something else. The message says what to do.
     """
     needs("reading pictures", "plots", "pillow")
     root = Path(folder)
@@ -83,33 +86,47 @@ def read_pictures(folder: str | Path, side: int | None = None, tell: Tell | None
         ImageData(root.name, images[mask], labels[mask], len(classes)) for mask in (~is_test, is_test) if mask.any()
     ]
     if ignored:
-        notes.append(f"{ignored} files that are neither PNG nor JPEG are ignored")
+        files = "1 file that is" if ignored == 1 else f"{ignored:,} files that are"
+        notes.append(f"ignored: {files} neither PNG nor JPEG")
     checksum = sha256(images.numpy().tobytes() + labels.numpy().tobytes()).hexdigest()
     return Pictures(parts[0], parts[1] if len(parts) > 1 else None, classes, checksum, tuple(notes))
 
 
 def _by_class(root: Path) -> tuple[list[tuple[Path, str, str]], int]:
-    """The pictures, each with its class and its split, in order; and how many other files there are."""
+    """Return the pictures in order, each with its class and its split; and the number of other files."""
     top = _folders(root)
-    if {path.name for path in top} == set(SPLITS):
-        classes = [(path, path.parent.name) for split in SPLITS for path in _folders(root / split)]
+    names = {path.name for path in top}
+    other = sorted(names & set(OTHER_SPLITS))
+    if "train" in names and other:
+        how = f"rename {other[0]!r} to 'test', or move its pictures to 'train' and let --validation choose some"
+        raise ValueError(f"{root}: takes folders 'train' and 'test', or a folder per class, got {other[0]!r}; {how}")
+    if names in ({"train"}, set(SPLITS)):
+        classes = [(path, split.name) for split in reversed(top) for path in _folders(split)]
     else:
         classes = [(path, "train") for path in top]
     if not classes:
-        direct = [path for path in root.iterdir() if path.suffix.lower() in SUFFIXES]
+        direct = pictures_in(root)
         what = f"has {len(direct)} pictures and no folders" if direct else "has no folders"
-        raise ValueError(f"{root}: takes a folder for each class, with its pictures, but it {what}; put them into some")
+        raise ValueError(f"{root}: takes a folder of pictures per class, but it {what}; sort the pictures into folders")
     found, ignored = [], 0
     for folder, split in classes:
-        files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-        pictures = [path for path in files if path.suffix.lower() in SUFFIXES]
-        ignored += len(files) - len(pictures)
+        pictures = pictures_in(folder)
+        ignored += len(_files(folder)) - len(pictures)
         found += [(path, folder.name, split) for path in pictures]
         if not pictures:
-            raise ValueError(
-                f"{folder}: takes pictures of its class, PNG or JPEG, but it has none; add some or remove it"
-            )
+            raise ValueError(f"{folder}: takes PNG or JPEG pictures of its class, but has none; add some or remove it")
     return found, ignored
+
+
+def pictures_in(folder: Path) -> list[Path]:
+    """Return all PNG and JPEG files below a folder, sorted by path, without hidden files and folders."""
+    return [path for path in _files(folder) if path.suffix.lower() in SUFFIXES]
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return all files below a folder, sorted by path; also broken links, which are errors when they are opened."""
+    paths = (path for path in folder.rglob("*") if not path.is_dir())
+    return sorted(path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts))
 
 
 def _folders(root: Path) -> list[Path]:
@@ -117,7 +134,7 @@ def _folders(root: Path) -> list[Path]:
 
 
 def _check_classes(root: Path, found: Sequence[tuple[Path, str, str]], classes: Sequence[str]) -> None:
-    """Refuse a single class, classes that only the test has, and those with one picture."""
+    """Raise ``ValueError`` about a single class, a class that only the test has, or a class of one picture."""
     require(len(classes) > 1, str(root), classes[0], "folders of at least two classes")
     counts = Counter((split, name) for _, name, split in found)
     has_test = any(split == "test" for split, _ in counts)
@@ -126,42 +143,44 @@ def _check_classes(root: Path, found: Sequence[tuple[Path, str, str]], classes: 
             raise ValueError(f"{root / 'test' / name}: is a class that {root / 'train'} does not have; add it there")
         if counts["train", name] == 1 and not has_test:
             path = next(path for path, each, _ in found if each == name)
-            raise ValueError(f"{path}: is the only picture of class {name!r}, which takes at least 2; add some")
+            raise ValueError(f"{path}: is the only picture of class {name!r}; a class takes at least 2, add some")
 
 
 def _shape(paths: Sequence[Path], side: int | None, count: int) -> tuple[tuple[int, int, int], list[str]]:
-    """Channels, height and width that all pictures get, and what is done to them in words."""
+    """Return the channels, height and width of all pictures, and notes about resizing."""
     looks = [_look(path) for path in paths]
     sizes = {size for size, _ in looks}
     channels = 3 if any(is_colour for _, is_colour in looks) else 1
-    width, height = next(iter(sizes))
-    if side is None and len(sizes) == 1 and max(width, height) <= LARGEST:
-        return (channels, height, width), []
-    new = side or SMALL
-    if sizes == {(new, new)}:
-        return (channels, new, new), []
-    small, large = min(sizes), max(sizes)
-    were = f"{width}x{height}" if len(sizes) == 1 else f"{small[0]}x{small[1]} to {large[0]}x{large[1]}"
-    takes = f"a smaller side: {count} pictures of {channels}x{new}x{new} take more than {MOST_BYTES / 1e9:.0f} GB"
-    require(count * channels * new * new <= MOST_BYTES, "side", new, takes)
-    how = "" if side else "; --side changes that"
-    return (channels, new, new), [f"pictures of {were} are resized to {new}x{new}{how}"]
+    (width, height), notes = min(sizes), []
+    if side is not None or len(sizes) > 1 or max(width, height) > LARGEST:
+        new, large = side or SMALL, max(sizes)
+        were = f"{width}x{height}" if len(sizes) == 1 else f"{width}x{height} to {large[0]}x{large[1]}"
+        if sizes != {(new, new)}:
+            how = "" if side else "; pass --side to change that"
+            notes.append(f"pictures of {were} pixels are resized to {new}x{new}{how}")
+        width = height = new
+    size = f"{count:,} pictures of {channels}x{height}x{width}"
+    takes = f"a smaller size: {size} need more than {MOST_BYTES / 1e9:.0f} GB"
+    require(count * channels * height * width <= MOST_BYTES, "side", height, takes)
+    return (channels, height, width), notes
 
 
 def _look(path: Path) -> tuple[tuple[int, int], bool]:
-    """Width and height of a picture, and whether it has colours; only the beginning of the file is read."""
+    """Return width and height of a picture, and whether it has colours. Pixels are not read."""
     with _opened(path) as picture:
         return picture.size, picture.mode in COLOUR
 
 
 def read_picture(path: Path, shape: Sequence[int]) -> Tensor:
-    """Return a picture as uint8 of shape [channels, height, width], which it is converted and resized to."""
-    from PIL import Image
+    """Read a picture as uint8 of a given shape, [channels, height, width]: turned upright, converted and resized."""
+    from PIL import Image, ImageOps
 
     channels, height, width = shape
     with _opened(path) as picture:
         try:
-            made = picture.convert("RGB" if channels == 3 else "L")
+            upright = ImageOps.exif_transpose(picture)  # cameras store how they were held
+            opaque = upright.convert("RGBA") if upright.mode in ("P", "PA") else upright
+            made = opaque.convert("RGB" if channels == 3 else "L")
         except (OSError, SyntaxError, ValueError) as error:
             raise ValueError(f"{path}: is a damaged picture ({error}); replace or remove it") from None
     if made.size != (width, height):
@@ -170,20 +189,20 @@ def read_picture(path: Path, shape: Sequence[int]) -> Tensor:
 
 
 def _opened(path: Path) -> Image.Image:
-    """A picture whose pixels have not been read yet."""
+    """Open a picture without reading its pixels."""
     from PIL import Image, UnidentifiedImageError
 
     try:
         picture = Image.open(path, formats=("PNG", "JPEG"))
     except UnidentifiedImageError:
-        raise ValueError(
-            f"{path}: is not a picture, PNG or JPEG, whatever its name says; replace or remove it"
-        ) from None
-    except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+        raise ValueError(f"{path}: is not a PNG or JPEG picture, whatever its name says; remove it") from None
+    except Image.DecompressionBombError:
+        raise ValueError(f"{path}: has more pixels than Pillow reads; make it smaller or remove it") from None
+    except (OSError, SyntaxError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # the system cannot open the file
             raise
         raise ValueError(f"{path}: is a damaged picture ({error}); replace or remove it") from None
-    if picture.mode not in GREY + COLOUR:  # which Pillow would cut off at 255
+    if picture.mode not in GREY + COLOUR:  # Pillow would clip other values at 255
         picture.close()
-        raise ValueError(f"{path}: has pixels of type {picture.mode}, not of 8 bits; convert it")
+        raise ValueError(f"{path}: takes 8 bits per value, got pixels of type {picture.mode}; convert it to 8 bits")
     return picture

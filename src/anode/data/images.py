@@ -1,4 +1,4 @@
-"""Image datasets, whole and in memory, read from their official files."""
+"""Image datasets, read from their official files into memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anode.files import DamagedFileError
 __all__ = ["IMAGES", "SPLITS", "ImageData", "Source", "count", "fetch_command", "load", "require_files"]
 
 CHUNK = 4096
-"""Images that are resized in one go: as floats, all of them would take several times their memory."""
+"""Number of images resized at once. All of them as floats would need several times the memory."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,7 +73,7 @@ class ImageData:
         return channels, height, width
 
     def subset(self, size: int, seed: int = 0) -> ImageData:
-        """Some of the images, chosen at random, in the order they were in.
+        """Return a random subset of the images, in their order.
 
         Args:
             size: How many.
@@ -84,7 +84,7 @@ class ImageData:
         return self._chosen(self._order(seed)[:size])
 
     def split(self, fraction: float, seed: int = 0) -> tuple[ImageData, ImageData]:
-        """Split at random: a fraction of the images, and the rest, both in the order they were in.
+        """Split at random into a fraction of the images and the rest, both in their order.
 
         Example:
             >>> train, kept = load("digits").split(0.9)
@@ -98,7 +98,7 @@ class ImageData:
         return self._chosen(order[:size]), self._chosen(order[size:])
 
     def part(self, mask: Tensor) -> ImageData:
-        """The images that a mask of shape [n] is true for, in the order they were in."""
+        """Return the images that a mask of shape [n] selects, in their order."""
         return self._chosen(mask.nonzero()[:, 0])
 
     def _order(self, seed: int) -> Tensor:
@@ -113,7 +113,7 @@ class ImageData:
         return replace(self, images=images, labels=labels)
 
     def resize(self, side: int) -> ImageData:
-        """Smaller images: every new pixel is the mean of the area it covers.
+        """Return smaller images. Every new pixel is the mean of the area that it covers.
 
         Args:
             side: Their height and width, at most the present ones.
@@ -129,7 +129,7 @@ class ImageData:
         return replace(self, images=images)
 
     def scaled(self, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The images as floating point numbers from 0 to 1."""
+        """Return the images as floating-point numbers from 0 to 1."""
         if not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise TypeError(f"dtype: takes a floating point type, got {dtype!r}")
         return self.images.to(dtype).div_(255)

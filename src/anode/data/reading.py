@@ -1,4 +1,4 @@
-"""What the readers of official files share: their limits, and how they complain."""
+"""Limits and errors that the readers of official files share."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Pair = tuple[Tensor, Tensor]
 """Images as uint8 [n, channels, height, width], and their labels as int64 [n]."""
 
 MOST_IMAGES = 1_000_000
-"""No official file holds more; a header that promises more is refused before memory is asked for."""
+"""No official file holds more. A header with a larger number is refused before memory is allocated."""
 
 
 def damaged(where: Path | str, takes: str, got: str) -> DamagedFileError:
-    """An error about a file, in the words of all errors here."""
+    """Return an error about a damaged file."""
     return DamagedFileError(f"{where}: takes {takes}, got {got}")
 
 
 def find(folder: Path, name: str) -> Path | None:
-    """A file of a dataset, or ``None``; one that ends in .gz may also have been decompressed."""
+    """Return a file of a dataset, or ``None``. A file that ends in .gz may also be decompressed."""
     candidates = [folder / name, folder / name.removesuffix(".gz")]
     return next((path for path in candidates if path.is_file() or path.is_dir()), None)
 
 
 def located(folder: Path, name: str) -> Path:
-    """A file of a dataset, by the name it would have if it is not there."""
+    """Return a file of a dataset, or the path that it should have."""
     return find(folder, name) or folder / name
 
 
@@ -48,5 +48,5 @@ def check_counts(images: Path, labels: Path, pair: Pair) -> None:
 
 
 def joined(pairs: list[Pair]) -> Pair:
-    """The contents of several files as one."""
+    """Return the contents of several files as one."""
     return torch.cat([images for images, _ in pairs]), torch.cat([labels for _, labels in pairs])

@@ -1,4 +1,4 @@
-"""The image datasets: their official files, as data, one entry a dataset."""
+"""The official files of the image datasets, one entry per dataset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPLITS = ("train", "test")
 
 @dataclass(frozen=True)
 class Source:
-    """Where a dataset comes from, and what it is.
+    """The source of a dataset, and its contents.
 
     Attributes:
         read: Reads one split from the dataset's folder.
@@ -37,7 +37,7 @@ class Source:
 
     @property
     def size(self) -> int:
-        """Bytes to be downloaded."""
+        """Size of all downloads in bytes."""
         return sum(download.size for download in self.downloads)
 
     @property
@@ -47,7 +47,7 @@ class Source:
         return {**as_they_are, **self.unpacked}
 
     def missing(self, folder: Path, split: str) -> list[str]:
-        """What a split needs that is not there."""
+        """Return the files of a split that are missing."""
         return [name for name in self.names.get(split, ()) if find(folder, name) is None]
 
 

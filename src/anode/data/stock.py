@@ -1,4 +1,4 @@
-"""What is there of the image datasets: getting them, and looking at what one has."""
+"""The image datasets on this machine: downloading and checking them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from anode.files import locked, make_folder, remove_unfinished
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was found about a file or a split.
+    """Result of checking a file or a split.
 
     Attributes:
-        what: Its name.
+        what: Name of the file or the split.
         usable: Whether it can be read.
-        note: What was found, in a few words.
+        note: The finding in a few words.
     """
 
     what: str
@@ -29,7 +29,7 @@ class Inspection:
 
 
 def presence(name: str, root: str | Path | None = None) -> str:
-    """Whether a dataset is there, in a word.
+    """Return whether a dataset is on this machine: ``yes``, ``partly``, ``no`` or ``built in``.
 
     Example:
         >>> from anode.data.stock import presence
@@ -47,9 +47,9 @@ def presence(name: str, root: str | Path | None = None) -> str:
 
 
 def fetch(name: str, root: str | Path | None = None, tell: Tell = lambda *_: None) -> Path:
-    """Download a dataset from its official address; files that are there are checked and kept.
+    """Download a dataset from its official address. Existing files are checked and kept.
 
-    A folder that was unpacked is kept if no file of it is missing, and else replaced.
+    An unpacked folder is kept if it is complete, and replaced otherwise.
 
     Args:
         name: One of ``IMAGES``.
@@ -77,14 +77,14 @@ def fetch(name: str, root: str | Path | None = None, tell: Tell = lambda *_: Non
 
 
 def check(name: str, root: str | Path | None = None) -> list[Inspection]:
-    """Compare files with the official ones, and read them.
+    """Compare the files of a dataset with the official ones, and read them.
 
     Args:
         name: One of ``IMAGES``.
         root: Where datasets lie, see :func:`anode.data.images.load`.
 
     Returns:
-        What was found: first about every file that has a checksum, then about the two splits.
+        One finding per file that has a checksum, then one per split.
 
     Example:
         >>> from anode.data.stock import check
@@ -119,6 +119,6 @@ def _read(name: str, split: str, root: str | Path | None) -> Inspection:
 
 
 def _split_note(data: ImageData, official: int) -> str:
-    """A split in a few words."""
+    """Return a split in a few words."""
     text = f"{len(data):,} images of {'x'.join(map(str, data.shape))}, {data.classes} classes"
     return text if len(data) == official else f"{text}; not the official split, which has {official:,}"

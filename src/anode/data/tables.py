@@ -1,11 +1,12 @@
-"""Tables: columns of numbers and texts, wherever they come from."""
+"""Tables in memory: columns of numbers and texts."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,10 +17,11 @@ Array = NDArray[Any]
 
 NUMBER, MISSING = -1, -2
 """Codes of values that are not texts."""
-ABSENT = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<NA>", "#N/A", "?"})
+ABSENT = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "NaT", "null", "NULL", "None", "<NA>", "#N/A", "?"})
 """Texts that stand for a missing value."""
 DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}([T ].*)?|\d{1,2}[./]\d{1,2}[./]\d{2,4}([T ].*)?")
-DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+")
+DECIMAL_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+")
+"""Numbers with a decimal comma, such as ``3,5`` and ``1.234,5``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,10 +29,10 @@ class Column:
     """A column as it was read.
 
     Attributes:
-        numbers: Float64 of shape [rows]; NaN where there is no number.
-        codes: Int32 of shape [rows]: which of the texts it is, :data:`NUMBER` or :data:`MISSING`.
-        texts: The different texts, as they occurred.
-        why_unused: What the column holds that no model is given, such as ``"dates"``; empty for most columns.
+        numbers: Float64 of shape [rows]; NaN where the value is not a number.
+        codes: Int32 of shape [rows]: the index of the text in ``texts``, or :data:`NUMBER` or :data:`MISSING`.
+        texts: The distinct texts, in the order in which they occurred.
+        why_unused: What the column holds if models cannot use it, such as ``"dates"``; empty for most columns.
     """
 
     numbers: Array
@@ -40,18 +42,22 @@ class Column:
 
     @classmethod
     def of_numbers(cls, values: Any) -> Column:
-        """Return a column of numbers; NaN is a missing value."""
+        """Return a column of numbers. NaN is a missing value; infinity is a text, as in a CSV file."""
         numbers = np.asarray(values, dtype=np.float64)
-        return cls(numbers, np.where(np.isnan(numbers), MISSING, NUMBER).astype(np.int32))
+        codes = np.where(np.isnan(numbers), MISSING, NUMBER).astype(np.int32)
+        if not np.isinf(numbers).any():
+            return cls(numbers, codes)
+        codes[np.isposinf(numbers)], codes[np.isneginf(numbers)] = 0, 1
+        return cls(np.where(np.isinf(numbers), np.nan, numbers), codes, ("inf", "-inf"))
 
     @classmethod
     def unused(cls, rows: int, why: str) -> Column:
-        """Return a column whose values are not kept."""
+        """Return a column that models cannot use. Its values are not stored."""
         return cls(np.full(rows, np.nan), np.full(rows, MISSING, np.int32), (), why)
 
     @property
     def missing(self) -> Array:
-        """Where there is no value, a mask of shape [rows]."""
+        """Mask of the missing values, of shape [rows]."""
         return self.codes == MISSING
 
     @property
@@ -68,9 +74,9 @@ class Column:
 
     @cached_property
     def labels(self) -> tuple[Array, tuple[str, ...]]:
-        """Every value as the number of a label, -1 where it is missing, and the labels, in order."""
+        """The index of each value's label, -1 if the value is missing; and the sorted labels."""
         known, places = np.unique(self.numbers[self.codes == NUMBER], return_inverse=True)
-        names = [*(f"{value:.15g}" for value in known), *self.texts]
+        names = [*map(number_text, known), *self.texts]
         found = np.where(self.codes >= 0, self.codes + len(known), -1)
         found[self.codes == NUMBER] = places
         used = [number for number in np.unique(found) if number >= 0]
@@ -83,15 +89,20 @@ class Column:
     def shown(self, row: int) -> str:
         """Return the value of a row as text."""
         code = int(self.codes[row])
-        return self.texts[code] if code >= 0 else "" if code == MISSING else f"{self.numbers[row]:.15g}"
+        return self.texts[code] if code >= 0 else "" if code == MISSING else number_text(self.numbers[row])
 
     def take(self, rows: Array) -> Column:
-        """Return some of the rows, by a mask or by indices."""
+        """Return the rows that a mask or indices select."""
         return replace(self, numbers=self.numbers[rows], codes=self.codes[rows])
 
 
+def number_text(value: float) -> str:
+    """Return the shortest text of a number that no other number has: ``7``, ``0.1``, ``1e+16``."""
+    return repr(float(value)).removesuffix(".0")
+
+
 class Builder:
-    """Makes a column of texts that are read some at a time.
+    """Builds a column from texts that are read in chunks.
 
     Args:
         decimal_comma: Whether ``3,5`` is a number.
@@ -100,17 +111,17 @@ class Builder:
     def __init__(self, decimal_comma: bool = False) -> None:
         self.decimal_comma = decimal_comma
         self.known: dict[str, int] = {}
-        self.seen: dict[str, tuple[float, int]] = {}  # what was made of texts that are no numbers, as most occur often
+        self.seen: dict[str, tuple[float, int]] = {}  # results for texts that are not numbers: most occur often
         self.numbers: list[Array] = []
         self.codes: list[Array] = []
 
     def add(self, texts: Sequence[str]) -> None:
         """Add the texts of the next rows."""
-        try:
-            numbers = np.array(texts, dtype=object).astype(np.float64)
+        try:  # fast, and enough for most columns of numbers; Python reads 1_000 as a number, which is none elsewhere
+            numbers = None if "_" in "".join(texts) else np.array(texts, dtype=object).astype(np.float64)
         except ValueError:
             numbers = None
-        if numbers is not None and np.isfinite(numbers).all():  # most columns of numbers, and quick
+        if numbers is not None and np.isfinite(numbers).all():
             codes = np.full(len(numbers), NUMBER, np.int32)
         else:
             both = [self.seen.get(text) or self._read(text) for text in texts]
@@ -119,12 +130,13 @@ class Builder:
         self.codes.append(codes)
 
     def _read(self, text: str) -> tuple[float, int]:
-        """A number and a code."""
+        """Return the number and the code of a text."""
         bare = text.strip()
         if bare not in ABSENT:
             try:
                 comma = self.decimal_comma and DECIMAL_COMMA.fullmatch(bare)
-                number = float(bare.replace(",", ".") if comma else bare)
+                plain = bare.replace(".", "").replace(",", ".") if comma else bare
+                number = math.nan if "_" in plain else float(plain)
             except ValueError:
                 number = math.nan
             if math.isfinite(number):
@@ -144,11 +156,12 @@ class Table:
     """Rows and columns.
 
     Attributes:
-        name: The file, as errors call it.
-        columns: By name, all of the same length.
-        lines: Where each row is, such as the line of the file that it begins in.
-        unit: What these are called: ``"line"`` or ``"row"``.
-        sha256: The checksum of the file; empty if it has none.
+        name: The file's name, for error messages.
+        columns: The columns by name, all of the same length.
+        lines: Position of each row, such as the line of the file on which it starts.
+        unit: What ``lines`` counts: ``"line"`` or ``"row"``.
+        sha256: Checksum of the file; empty if there is no file.
+        kept: Columns that were asked for as they are written, by name.
     """
 
     name: str
@@ -156,49 +169,66 @@ class Table:
     lines: Array
     unit: str = "line"
     sha256: str = ""
+    kept: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.lines)
 
     def where(self, row: int) -> str:
-        """Return where a row is, for errors: file and line."""
+        """Return the file and line of a row, for error messages."""
         return f"{self.name}, {self.unit} {self.lines[row]}"
 
     def take(self, rows: Array) -> Table:
-        """Return some of the rows, by a mask or by indices."""
+        """Return the rows that a mask or indices select, without ``kept``."""
         columns = {name: column.take(rows) for name, column in self.columns.items()}
-        return replace(self, columns=columns, lines=self.lines[rows])
+        return replace(self, columns=columns, lines=self.lines[rows], kept={})
 
 
 def table_of(name: str, columns: Mapping[str, Any]) -> Table:
-    """Return a table of columns that are in memory.
+    """Return a table of columns in memory.
 
     Args:
-        name: What errors call it.
+        name: What error messages call it.
         columns: A pandas data frame, or arrays or lists by name.
+
+    Raises:
+        ValueError: Two columns have the same name, or their lengths differ.
     """
-    found = {str(each): column_of(columns[each]) for each in columns}
-    return of_columns(name, found)
+    names = [str(each) for each in columns]
+    check_names(name, names)
+    found = [column_of(columns[each]) for each in columns]
+    for each, column in zip(names, found, strict=True):
+        if len(column.codes) != len(found[0].codes):
+            takes = f"{len(found[0].codes):,} values, as many as column {names[0]!r}"
+            raise ValueError(f"{name}, column {each!r}: takes {takes}, got {len(column.codes):,}")
+    return of_columns(name, dict(zip(names, found, strict=True)))
+
+
+def check_names(where: str, names: Sequence[str]) -> None:
+    """Raise ``ValueError`` if two columns have the same name."""
+    twice = next((each for each, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise ValueError(f"{where}: has two columns {twice!r}; rename one of them")
 
 
 def of_columns(name: str, columns: dict[str, Column], sha256: str = "") -> Table:
-    """Return a table of columns, whose rows are counted from 1."""
+    """Return a table of columns. Rows are counted from 1."""
     rows = len(next(iter(columns.values())).codes) if columns else 0
     return Table(name, columns, np.arange(1, rows + 1), "row", sha256)
 
 
 def column_of(values: Any) -> Column:
-    """Return a column of an array, a list or a series of pandas."""
+    """Return the column of an array, a list or a pandas series."""
     found = np.asarray(values)
     if found.dtype.kind in "iuf":
         return Column.of_numbers(found)
     if found.dtype.kind in "mM":
-        return Column.unused(len(found), "dates")
+        return Column.unused(len(found), "dates" if found.dtype.kind == "M" else "durations")
     builder = Builder()
-    builder.add(_texts(found.tolist()))
+    builder.add(as_texts(found.tolist()))
     return builder.done()
 
 
-def _texts(values: Iterable[Any]) -> list[str]:
-    """Values as texts; empty where there is none."""
-    return ["" if value is None or value != value else str(value) for value in values]
+def as_texts(values: Iterable[Any]) -> list[str]:
+    """Return values as texts; a missing value has one of the texts in :data:`ABSENT`."""
+    return ["" if value is None else str(value) for value in values]

@@ -1,4 +1,4 @@
-"""The column to predict: classes, or numbers."""
+"""The target: the column to predict, which holds classes or numbers."""
 
 from __future__ import annotations
 
@@ -10,25 +10,28 @@ from typing import Any
 import numpy as np
 
 from anode.checks import lookup, nearest
-from anode.data.encoding import refuse_text
+from anode.data.encoding import refuse_notation, refuse_text, scale_of
 from anode.data.tables import NUMBER, Array, Column, Table
 
 TASKS = ("classification", "regression")
 MOST_CLASSES = 20
-"""Whole numbers that are different from each other, up to which they are classes unless the user says otherwise."""
+"""Number of distinct whole numbers up to which they are classes, unless the user chooses a task."""
 MOST_TEXTS = 1000
+"""Number of distinct values up to which they can be classes."""
+EXACT = 2**53
+"""Whole numbers up to here have a floating-point number of their own."""
 CLASSES_INSTEAD = "pass --task classification"
 _NUMBER = re.compile(r"[+-]?\d+[.,]\d+")  # with decimals: a whole number may be a name, such as a year
 
 
 @dataclass(frozen=True)
 class Target:
-    """What is predicted.
+    """The column to predict.
 
     Attributes:
-        name: The column.
-        classes: Their names, of a classification; empty for a regression.
-        mean, scale: What is subtracted from numbers, and what they are then divided by.
+        name: Name of the column.
+        classes: Names of the classes; empty for a regression.
+        mean, scale: Mean and standard deviation that the numbers of a regression are scaled with.
     """
 
     name: str
@@ -42,7 +45,7 @@ class Target:
         return TASKS[0] if self.classes else TASKS[1]
 
     def values(self, table: Table) -> Array:
-        """Return class numbers as int64, or numbers as float64, of shape [rows]."""
+        """Return class indices as int64, or numbers as float64, of shape [rows]."""
         column = table.columns[self.name]
         if not self.classes:
             return column.numbers
@@ -50,18 +53,18 @@ class Target:
         known = {name: number for number, name in enumerate(self.classes)}
         return np.array([known[name] for name in names], np.int64)[codes]
 
-    def scaled(self, numbers: Array) -> Target:
-        """Return the target with the scale of the numbers to train on."""
-        deviation = float(np.std(numbers))
-        return replace(self, mean=float(np.mean(numbers)), scale=deviation if deviation > 0 else 1.0)
+    def scaled(self, table: Table) -> Target:
+        """Return the target with mean and scale of the training rows."""
+        mean, scale = scale_of(table.name, self.name, table.columns[self.name].numbers)
+        return replace(self, mean=mean, scale=scale)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the description as JSON has it."""
+        """Return the target as a JSON object."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Target:
-        """Return the target that :meth:`to_json` described; ``ValueError`` if that is none."""
+        """Return the target that :meth:`to_json` described; raise ``ValueError`` if it is damaged."""
         made = cls(**{**content, "classes": tuple(map(str, content["classes"]))})
         if not (np.isfinite([made.mean, made.scale]).all() and made.scale > 0):
             raise ValueError("its target has no scale")
@@ -69,7 +72,7 @@ class Target:
 
 
 def find_column(table: Table, option: str, name: str | None) -> str:
-    """Return the name of a column, or raise ``ValueError`` that says which there are."""
+    """Return the name of a column if the table has it; otherwise raise ``ValueError`` with the names that it has."""
     if name is not None and name in table.columns:
         return name
     shown = ", ".join(list(table.columns)[:20]) + (", ..." if len(table.columns) > 20 else "")
@@ -80,18 +83,21 @@ def find_column(table: Table, option: str, name: str | None) -> str:
 
 
 def with_target(table: Table, name: str) -> tuple[Table, int]:
-    """Return the rows that have a target, and how many have none."""
+    """Return the rows that have a target, and the number of those without."""
     missing = table.columns[name].missing
     return (table.take(~missing), int(missing.sum())) if missing.any() else (table, 0)
 
 
 def choose_target(table: Table, name: str, task: str | None) -> Target:
-    """Decide whether a column holds classes or numbers; all of its values are there.
+    """Decide whether the target holds classes or numbers.
 
     Args:
-        table: The table.
-        name: The column.
-        task: One of :data:`TASKS`, or ``None``: texts, and few different whole numbers, are classes.
+        table: The table, in which every row has a target.
+        name: Name of the column.
+        task: One of :data:`TASKS`. By default, texts and few distinct whole numbers are classes.
+
+    Raises:
+        ValueError: The column can be neither.
     """
     if task is not None:
         lookup("task", task, dict.fromkeys(TASKS))
@@ -109,9 +115,10 @@ def choose_target(table: Table, name: str, task: str | None) -> Target:
 
 
 def _are_numbers(table: Table, name: str, column: Column) -> bool:
-    """Whether a column holds numbers to predict, and not classes."""
+    """Whether a column holds numbers to predict instead of classes."""
     numbers = column.numbers[column.codes == NUMBER]
     if 2 * len(numbers) < len(column.codes):
+        refuse_notation(table, name, column, f"{CLASSES_INSTEAD} if these are classes")
         return False
     refuse_text(table, name, column, CLASSES_INSTEAD)
     different = np.unique(numbers)
@@ -119,8 +126,12 @@ def _are_numbers(table: Table, name: str, column: Column) -> bool:
 
 
 def _classes(table: Table, name: str, column: Column) -> tuple[str, ...]:
-    """The names of the classes, of which each has rows to learn from and to judge by."""
+    """Return the names of the classes. Each has at least two rows: to learn from and to judge by."""
     codes, names = column.labels
+    inexact = np.flatnonzero(np.abs(np.nan_to_num(column.numbers)) >= EXACT)
+    if len(inexact):
+        what = f"takes classes that are texts or whole numbers below 2**53, got {column.shown(inexact[0])}"
+        raise ValueError(f"{table.where(inexact[0])}, column {name!r}: {what}; put a letter before each")
     counts = np.bincount(codes, minlength=len(names))
     if len(names) < 2:
         raise ValueError(f"target: column {name!r} is always {names[0]!r}, so there is nothing to learn")
@@ -137,11 +148,11 @@ def _classes(table: Table, name: str, column: Column) -> tuple[str, ...]:
 
 
 def held_out(groups: Array, fraction: float, seed: int) -> Array:
-    """Return which rows to hold out, a mask of shape [rows]: of every group the same share, as far as it goes.
+    """Return a mask of the rows to hold out, of shape [rows], with about the same share of every group.
 
     Args:
-        groups: The class of each row; all the same for a regression.
-        fraction: Which part of the rows.
+        groups: Class of each row; all the same for a regression.
+        fraction: Fraction of the rows to hold out.
         seed: Random seed.
 
     Example:
@@ -149,7 +160,7 @@ def held_out(groups: Array, fraction: float, seed: int) -> Array:
         2
     """
     generator = np.random.default_rng(seed)
-    place = np.empty(len(groups))  # of a row within its group, from 0 to 1
+    place = np.empty(len(groups))  # position of a row within its group, from 0 to 1
     for group in np.unique(groups):
         rows = np.flatnonzero(groups == group)
         place[rows] = (generator.permutation(len(rows)) + 0.5) / len(rows)
@@ -160,6 +171,6 @@ def held_out(groups: Array, fraction: float, seed: int) -> Array:
 
 
 def check_columns(table: Table, option: str, names: Collection[str]) -> None:
-    """Raise ``ValueError`` unless an option names columns of a table."""
+    """Raise ``ValueError`` unless a table has all columns that an option names."""
     for name in names:
         find_column(table, option, name)

@@ -92,7 +92,7 @@ class Dataset:
         return self._rows(~inside), self._rows(inside)
 
     def split(self, fraction: float, seed: int = 0) -> tuple[Dataset, Dataset]:
-        """Split at random: a fraction of the points, and the rest, both in random order."""
+        """Split at random into a fraction of the points and the rest, both in random order."""
         size = round(fraction * len(self)) if isinstance(fraction, float) and 0 < fraction < 1 else 0
         takes = f"a number between 0 and 1 that leaves some of the {len(self)} points on either side"
         require(0 < size < len(self), "fraction", fraction, takes)
@@ -101,7 +101,7 @@ class Dataset:
         return self._rows(order[:size]), self._rows(order[size:])
 
     def _rows(self, index: Tensor) -> Dataset:
-        """Some of the points, by a mask or by indices."""
+        """Return the points that a mask or indices select."""
         return Dataset(self.name, self.x[index], self.y[index])
 
 
@@ -313,7 +313,7 @@ def _dataset(name: str, x: Tensor, y: Tensor) -> Dataset:
 
 
 def _generator(seed: int) -> torch.Generator:
-    """A generator of its own for each dataset, on the CPU so that a seed means the same points everywhere."""
+    """Return a generator on the CPU, so that a seed gives the same points on every device."""
     require(_is_whole(seed, 0) and seed < 2**64, "seed", seed, "a whole number from 0 to 2**64 - 1")
     return torch.Generator("cpu").manual_seed(int(seed))
 
@@ -334,12 +334,12 @@ def _signs(negative: int, positive: int) -> Tensor:
 
 
 def _halves(points: int) -> Tensor:
-    """Targets, half of them -1 and half +1; of an odd number, one more is -1."""
+    """Return targets, half -1 and half +1; of an odd number, one more is -1."""
     return _signs(points - points // 2, points // 2)
 
 
 def _choose(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """So many random rows, any of them more than once."""
+    """Return random rows, drawn with replacement."""
     return rows[(len(rows) * _uniform(generator, count)).long()]
 
 

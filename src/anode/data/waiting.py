@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 PATIENCE = 2.0
-"""Seconds of reading before it is shown."""
+"""Seconds after which the bar appears."""
 
 
 @contextmanager
 def patient_bar(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error that appears only where there is a terminal and if the work takes long."""
+    """Show a progress bar on the standard error, if it is a terminal and the work takes long."""
     from rich.console import Console
     from rich.progress import Progress
 

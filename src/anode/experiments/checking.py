@@ -1,4 +1,4 @@
-"""How far the solves of what ``anode train`` saved can be trusted: what ``anode check`` does."""
+"""``anode check``: which tolerance the solves of a saved run need."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from anode.train.points import points_of
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found of a saved run.
+    """The result of a check.
 
     Attributes:
-        certificate: Errors and evaluations for each tolerance.
-        trained: What the tolerance is worth that the run was trained with, in a sentence.
-        picture: The file that was drawn.
+        certificate: Errors and evaluations at each tolerance.
+        trained: A sentence about the tolerance that the run was trained with.
+        picture: The picture that was written.
     """
 
     certificate: Certificate
@@ -37,14 +37,14 @@ class Checked:
 
 
 def check_saved(folder: Path, bound: float, points: int, picture: Path | None, root: Path | None) -> Checked:
-    """Find the loosest tolerance that brings the inputs of a saved run back, and draw what was found.
+    """Find the loosest tolerance at which solving forward and back returns to the inputs, and draw the errors.
 
     Args:
-        folder: Of the run.
-        bound: The largest reconstruction error that passes, as a fraction of the size of the states.
-        points: How many of its points or images to take, at most.
-        picture: The file to write; by default one in the folder.
-        root: Where datasets lie.
+        folder: Folder of the run.
+        bound: Largest reconstruction error that passes, as a fraction of the size of the states.
+        points: Largest number of the run's points or images to solve for.
+        picture: The file to write. Defaults to ``certificate.png`` in the folder.
+        root: Where datasets are stored.
     """
     number("bound", bound, finite=True)
     number("points", points, whole=True)
@@ -69,11 +69,11 @@ def check_saved(folder: Path, bound: float, points: int, picture: Path | None, r
 
 
 def inputs_of(run: Saved, points: int, root: Path | None) -> Tensor:
-    """The first points or images that were kept from the training of a run, or if there are none those it has seen."""
+    """Return the first points or images of the validation or test set; training points if there is neither."""
     single, like = run.single, next(run.repeats.parameters())
     if single.repeats != (run.repeats.members or 1):
         raise DamagedFileError(f"{Path(run.name) / 'run.json'}: its options do not belong to the model beside it")
-    if single.kind in FILES:  # which need no longer be there
+    if single.kind in FILES:  # the files may be gone; the run keeps a sample
         assert run.description is not None
         return as_input(load_result(Path(run.name), run.description)[1].x[:points], like)
     material = material_of(single, root)
@@ -83,7 +83,7 @@ def inputs_of(run: Saved, points: int, root: Path | None) -> Tensor:
 
 
 def in_words(check: Check) -> str:
-    """What a check of the run's own tolerance has found, in a sentence."""
+    """Return a sentence about the check of the run's own tolerance."""
     passed, error = check.passed.flatten(), float(check.overall.median())
     alone = len(passed) == 1
     verdict = (

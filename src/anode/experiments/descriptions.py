@@ -1,4 +1,4 @@
-"""What a run was trained on, as its folder says: the part of the data that predictions need."""
+"""The description of a run's data (``data.json``): everything about the data that predictions need."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ NAME = "data.json"
 
 @dataclass(frozen=True)
 class Description:
-    """What is in the data of a run.
+    """Description of the data of a run.
 
     Attributes:
         kind: The kind of data, see :mod:`anode.experiments.kinds`.
-        sizes: What a model has to know about them.
-        classes: The names of the classes; empty for a regression.
-        counts: How many points or images are for ``training``, ``validation`` and ``test``.
-        frequencies: How many of those to train on each class has.
-        judged_by: What the model is judged by, in words.
-        notes: What was done with the data, in lines.
-        sha256: A checksum of the file or the pictures; empty for built-in data.
+        sizes: The sizes that the model is built from.
+        classes: Names of the classes; empty for a regression.
+        counts: Number of points or images for ``training``, ``validation`` and ``test``.
+        frequencies: Number of training points or images per class.
+        judged_by: The test set in words.
+        notes: Lines for the user about what was done with the data.
+        sha256: Checksum of the file or the pictures; empty for built-in data.
         encoding, target: How the columns of a table are used.
     """
 
@@ -44,7 +44,7 @@ class Description:
     target: Target | None = None
 
     def save(self, folder: Path) -> None:
-        """Write it into the folder of a run."""
+        """Write the description to the folder of a run."""
         content = {
             "format": FORMAT,
             "kind": self.kind,
@@ -63,7 +63,7 @@ class Description:
 
     @classmethod
     def load(cls, folder: Path) -> Description:
-        """Read it, or raise :class:`anode.files.DamagedFileError`."""
+        """Read the description from the folder of a run; raise ``DamagedFileError`` if it is damaged."""
         content = read_json(folder / NAME)
         try:
             if content["format"] != FORMAT:
@@ -99,8 +99,6 @@ def _from_json(content: dict[str, Any]) -> Description:
 
 
 def check_same(folder: Path, now: Description) -> None:
-    """Raise ``ValueError`` if the run in a folder was begun on a file that has changed since."""
+    """Raise ``ValueError`` if the data have changed since the run in a folder was started."""
     if (folder / NAME).exists() and Description.load(folder).sha256 != now.sha256:
-        raise ValueError(
-            f"out: {folder} holds a run that was begun on other data, which has changed; give a new folder"
-        )
+        raise ValueError(f"out: {folder} holds a run on other data, because the data have changed; pass a new folder")

@@ -1,4 +1,4 @@
-"""How good a model is, on data that it was not trained on."""
+"""The score of a model on data that it was not trained on."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from anode.ode.solution import SolveError
 FORMAT = "anode result 1"
 NAME, SAMPLE = "result.json", "held_out.safetensors"
 AT_ONCE, IMAGES_AT_ONCE = 4096, 256
-"""Points and images that are computed together."""
+"""Number of points and of images that are computed at once."""
 KEPT, IMAGES_KEPT = 300, 100
-"""Points and images that are kept to be drawn."""
+"""Number of points and of images that are saved for drawing."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a model is worth.
+    """The score of a model.
 
     Attributes:
         scores: Accuracy or R² of each repeat; empty if a solve failed.
-        baseline: The same of the largest class, or of the mean.
-        errors: Root mean squared error of each repeat, and that of the mean last; empty for classes.
-        confusion: How many of each class, a row, were taken for which, a column; over all repeats.
-        nfe: Evaluations of the field for a point or image, the mean.
+        baseline: Score of always predicting the largest class, or the mean.
+        errors: Root mean squared error of each repeat, followed by that of the baseline; empty for classes.
+        confusion: Confusion matrix over all repeats. Rows are true classes, columns are predicted classes.
+        nfe: Mean number of evaluations of the field per point or image.
         failure: Why there is no score; empty if there is one.
     """
 
@@ -50,12 +50,12 @@ class Result:
 
 @dataclass(frozen=True)
 class Sample:
-    """Some of the data that a model was judged by, to be drawn.
+    """A part of the test data, for drawing.
 
     Attributes:
         x: Inputs.
-        y: Class numbers or targets.
-        predicted: What the model makes of them; empty if a solve failed.
+        y: Class indices or targets.
+        predicted: Predictions; empty if a solve failed.
     """
 
     x: Tensor
@@ -64,12 +64,15 @@ class Sample:
 
 
 def predictions(model: Any, x: Tensor, what: str = "predicting") -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield predictions and evaluations of the field, some points at a time, each with its own step size.
+    """Yield predictions and numbers of evaluations in chunks. Every point has its own step size.
 
     Args:
-        model: The model; :class:`anode.SolveError` if a solve fails.
-        x: Inputs, or images as bytes.
-        what: What the progress bar says, if it takes long.
+        model: The model.
+        x: Inputs, or images as ``uint8``.
+        what: Text of the progress bar, which appears if it takes long.
+
+    Raises:
+        SolveError: A solve failed.
     """
     like = next(model.parameters())
     model.eval()
@@ -82,7 +85,7 @@ def predictions(model: Any, x: Tensor, what: str = "predicting") -> Iterator[tup
 
 
 def in_units(description: Description, prediction: Tensor) -> Tensor:
-    """Predictions as class numbers, or as numbers in the units of the target."""
+    """Return predictions as class indices, or as numbers in the units of the target."""
     if not description.classes:
         assert description.target is not None
         return prediction[:, 0].double() * description.target.scale + description.target.mean
@@ -90,7 +93,7 @@ def in_units(description: Description, prediction: Tensor) -> Tensor:
 
 
 def judge(model: Any, material: Material) -> tuple[Result, Sample]:
-    """Judge a model, or a stack of them, by the data that were held out for that."""
+    """Measure the score of a model, or of a stack of models, on the test data."""
     models = [model] if model.members is None else unstack(model)
     described, found, nfe = material.description, [], []
     x, y = material.tests[0]
@@ -119,7 +122,7 @@ def judge(model: Any, material: Material) -> tuple[Result, Sample]:
 
 
 def _baseline(described: Description, y: Tensor) -> tuple[float, list[float]]:
-    """The score of guessing the largest class, or the mean, and the error of the latter."""
+    """Return the score of always predicting the largest class, or the mean; for the mean also its error."""
     if described.classes:
         return float((y == int(np.argmax(described.frequencies))).double().mean()), []
     assert described.target is not None
@@ -142,16 +145,20 @@ def _rmse(guess: Tensor, truth: Tensor) -> float:
 
 
 def save_result(folder: Path, result: Result, sample: Sample) -> None:
-    """Write what was found into the folder of a run."""
+    """Write score and sample to the folder of a run."""
     content = {"format": FORMAT, **asdict(result)}
     tensors = {"x": sample.x, "y": sample.y, "predicted": sample.predicted}
     write_described(folder / NAME, content, folder / SAMPLE, tensors)
 
 
 def load_result(folder: Path, description: Description) -> tuple[Result, Sample]:
-    """Read what :func:`save_result` wrote, or raise :class:`anode.files.DamagedFileError`."""
+    """Read what :func:`save_result` wrote.
+
+    Raises:
+        DamagedFileError: The files are damaged or belong to other data.
+    """
     if not (folder / NAME).exists():
-        raise ValueError(f"{folder}: has no {NAME}; the command that began the run writes it, run it again")
+        raise ValueError(f"{folder}: has no {NAME}; run the command again that started the run, to write it")
     content, tensors = read_described(folder / NAME, folder / SAMPLE)
     try:
         given = {name: value for name, value in content.items() if name not in ("format", "sha256")}
@@ -166,6 +173,5 @@ def load_result(folder: Path, description: Description) -> tuple[Result, Sample]
             raise ValueError("its classes are others")
         return result, sample
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise DamagedFileError(
-            f"{folder / NAME}: is damaged ({error}); the command that began the run repairs it"
-        ) from None
+        how = "run the command again that started the run, to repair it"
+        raise DamagedFileError(f"{folder / NAME}: is damaged ({error}); {how}") from None

@@ -1,4 +1,4 @@
-"""Which kind of data a name, a file or a folder is: the only place that decides it."""
+"""Kinds of data: built-in points and images, tables, folders of pictures. Only this module tells them apart."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from pathlib import Path
 
 from anode.checks import nearest
 from anode.data.images import IMAGES as IMAGE_SETS
-from anode.data.table_files import BUILT_IN, SUFFIXES
+from anode.data.table_files import BUILT_IN, STANDARD_INPUT, SUFFIXES
 from anode.data.toy import DATASETS
 
 POINTS, IMAGES, TABLE, PICTURES = "points", "images", "table", "pictures"
 FILES = (TABLE, PICTURES)
-"""The kinds of data that have to be read to know what is in them."""
+"""Kinds of data whose sizes are unknown before they are read."""
 
 
 def kind_of(data: str) -> str:
-    """Return the kind of some data: a name has its kind, a file that of its suffix, and the rest are folders."""
+    """Return the kind of data: by name for built-in data, by suffix for tables. Everything else is a folder."""
     if data in DATASETS:
         return POINTS
     if data in IMAGE_SETS:
@@ -24,12 +24,15 @@ def kind_of(data: str) -> str:
 
 
 def check_source(data: str) -> None:
-    """Raise ``ValueError`` unless there is such data, with all that there is and the name that is most like it."""
+    """Raise ``ValueError`` if the data do not exist. The message lists what exists and suggests the closest name."""
     kind, path = kind_of(data), Path(data)
-    if kind != PICTURES or path.is_dir():
+    if data == STANDARD_INPUT:
+        why = "to continue a run, the command reads the data again"
+        raise ValueError(f"data: takes a file or a folder, got the standard input; save it to a file, because {why}")
+    if kind != PICTURES or (data and path.is_dir()):
         return
     names = [*DATASETS, *IMAGE_SETS, *BUILT_IN]
     files = f"a file that ends in {', '.join(SUFFIXES)}; a folder of pictures with a folder for each class"
-    got = f"the file {data!r}" if path.exists() else f"{data!r}"
+    got = f"the file {data!r}" if path.is_file() else f"{data!r}"
     hint = nearest(data, names, 0.65) or ("" if path.exists() else ", and there is no such file or folder")
     raise ValueError(f"data: takes one of {', '.join(names)}; {files}; got {got}{hint}")

@@ -1,8 +1,8 @@
-"""The data of a run: what is trained on, what is looked at on the way, and what the model is judged by."""
+"""The data of a run: training set, validation set and test set."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,10 @@ from anode.experiments.kinds import IMAGES, PICTURES, POINTS, TABLE, kind_of
 from anode.experiments.options import Sizes, TrainOptions
 
 FRESH = 2**40
-"""What is added to the seed of points to train on, to make those that the model is judged by."""
+"""Added to the seed of the training points to make the seed of the test points."""
 FEWEST_ROWS = 10
+MOST_LINES = 10
+"""Columns left out for the same reason, up to which each has a line of its own."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,9 @@ class Material:
     """The data of a run.
 
     Attributes:
-        data, validation: As :func:`anode.fit` takes them.
-        tests: Inputs, and class numbers or targets, that the model is judged by; one pair per repeat.
-        description: What is in them.
+        data, validation: Training set and validation set, as :func:`anode.fit` takes them.
+        tests: Test sets, one per repeat: inputs, and class indices or targets.
+        description: Description of the data.
     """
 
     data: Any
@@ -47,18 +49,21 @@ class Material:
 
 
 def material_of(single: TrainOptions, root: Path | None = None) -> Material:
-    """Read or make the data of a run, and complain about what is wrong with it.
+    """Read or generate the data of a run.
 
     Args:
         single: The options.
-        root: Where image datasets lie.
+        root: Where image datasets are stored.
+
+    Raises:
+        ValueError: Something is wrong with the data. The message says what to do.
     """
     makers = {POINTS: _points, IMAGES: lambda single: _images(single, root), TABLE: _table, PICTURES: _pictures}
     return makers[single.kind](single)
 
 
 def _points(single: TrainOptions) -> Material:
-    """Points that are made from a seed, and new ones to judge by."""
+    """Return points generated from a seed, and new points as the test set."""
     seeds = range(single.seed, single.seed + single.repeats)
     whole = [single.dataset(seed) for seed in seeds]
     fresh = [single.dataset(seed + FRESH) for seed in seeds]
@@ -80,7 +85,7 @@ def _points(single: TrainOptions) -> Material:
 
 
 def targets(data: Sequence[Dataset], single: TrainOptions) -> Any:
-    """The data as training takes it: with classes for cross entropy, and without a list for a single model."""
+    """Return points as :func:`anode.fit` takes them: with classes for cross entropy, as a list for several models."""
     if single.loss_of(classes=True) != "cross_entropy":
         return data[0] if single.repeats == 1 else data
     require(single.repeats == 1, "repeats", single.repeats, "1 beside --loss cross_entropy")
@@ -88,15 +93,15 @@ def targets(data: Sequence[Dataset], single: TrainOptions) -> Any:
 
 
 def checked_share(option: str, share: float | None, size: int) -> float:
-    """The fraction of so many points or images that is kept apart."""
-    takes = f"a fraction that leaves some of {size} on either side"
+    """Return a fraction after checking that it leaves points or images on both sides."""
+    takes = f"a fraction that leaves some of the {size:,} on both sides"
     assert share is not None
     require(0 < round(share * size) < size, option, share, takes)
     return share
 
 
 def _images(single: TrainOptions, root: Path | None) -> Material:
-    """An image set by name; its test images are looked at on the way, unless some are kept from training."""
+    """Return an image set. Without a validation fraction, the test images are the validation set."""
     train, test = (images.load(single.data, split, root) for split in ("train", "test"))
     train, seen = _fewer(train, single), test
     if single.validation:
@@ -108,7 +113,7 @@ def _images(single: TrainOptions, root: Path | None) -> Material:
 
 
 def _pictures(single: TrainOptions) -> Material:
-    """A folder of pictures; without test pictures, some are held out."""
+    """Return a folder of pictures. Some are held out if there is no folder ``test``."""
     count = sum(1 for path in Path(single.data).rglob("*") if path.is_file())
     with patient_bar("reading pictures", count) as advance:
         found = read_pictures(single.data, single.side, advance)
@@ -130,16 +135,16 @@ def _pictures(single: TrainOptions) -> Material:
 
 
 def _fewer(train: ImageData, single: TrainOptions) -> ImageData:
-    """As many images as are to be trained on."""
+    """Return the number of images that the user asked for."""
     if single.train_size is None:
         return train
-    takes = f"at most the {len(train)} images that there are"
+    takes = f"at most {len(train):,}, the number of images"
     require(single.train_size <= len(train), "train_size", single.train_size, takes)
     return train.subset(single.train_size, single.seed)
 
 
 def _apart(data: ImageData, option: str, share: float | None, seed: int) -> tuple[ImageData, ImageData]:
-    """Images with some of every class held out, and these."""
+    """Hold out a share of every class; return the remaining images and those held out."""
     mask = torch.from_numpy(held_out(data.labels.numpy(), checked_share(option, share, len(data)), seed))
     return data.part(~mask), data.part(mask)
 
@@ -156,20 +161,20 @@ def _images_described(single: TrainOptions, train: ImageData, seen: ImageData | 
 
 
 def _table(single: TrainOptions) -> Material:
-    """A table: numbers and categories as numbers, rows to train on, to look at on the way, and to judge by."""
+    """Return a table whose columns are encoded and whose rows are split into three parts."""
     table, target, notes = _read(single)
     without = {target.name, *(single.drop or ())}
-    used, left_out = choose(table, without, single.category or ())
+    choice = choose(table, without, single.category or (), single.numeric or ())
     y = target.values(table)
     is_test, is_seen = _parts(single, table, y if target.classes else np.zeros(len(y)))
     is_train = ~is_test & ~is_seen
     if not target.classes:
-        target = target.scaled(y[is_train])
-    encoding = learn(table.take(is_train), used, left_out)
+        target = target.scaled(table.take(is_train))
+    encoding = learn(table.take(is_train), choice)
     x = torch.from_numpy(encoding.encode(table)[0])
     aim = torch.from_numpy(y) if target.classes else torch.from_numpy((y - target.mean) / target.scale).float()[:, None]
     data, seen = ((x[mask], aim[mask]) for mask in map(torch.from_numpy, (is_train, is_seen)))
-    notes += [f"column {name!r} is left out: it {why}" for name, why in left_out.items()]
+    notes += [*left_out_lines(choice.left_out), *choice.notes]
     described = Description(
         kind=TABLE,
         sizes=Sizes(encoding.width, len(target.classes) or 1),
@@ -186,35 +191,50 @@ def _table(single: TrainOptions) -> Material:
     return Material(data, seen if is_seen.any() else None, [judged_by], described)
 
 
-def read_patiently(source: str, encoding: str | None) -> Table:
-    """Read a table, with a progress bar if that takes long."""
+def left_out_lines(left_out: dict[str, str]) -> list[str]:
+    """Return which columns are left out and why: a line per column, or one for many columns with the same reason."""
+    lines = []
+    for why in dict.fromkeys(left_out.values()):
+        names = [name for name, each in left_out.items() if each == why]
+        if len(names) > MOST_LINES:
+            shown = ", ".join(map(repr, names[:3]))
+            lines.append(f"{len(names):,} columns are left out: each {why} ({shown}, ...)")
+        else:
+            lines += [f"column {name!r} is left out: it {why}" for name in names]
+    return lines
+
+
+def read_patiently(source: str, encoding: str | None, keep: Collection[str] = ()) -> Table:
+    """Read a table, with a progress bar if that takes long; see :func:`anode.data.table_files.read_table`."""
     size = Path(source).stat().st_size if kind_of(source) == TABLE and source not in BUILT_IN else 1
     with patient_bar(f"reading {source}", size) as advance:
-        return read_table(source, encoding=encoding, tell=advance)
+        return read_table(source, encoding=encoding, keep=keep, tell=advance)
 
 
 def _read(single: TrainOptions) -> tuple[Table, Target, list[str]]:
-    """The rows of a table that have a target, the target, and what there is to say."""
+    """Return the rows of a table that have a target, the target, and notes for the user."""
     table = read_patiently(single.data, single.encoding)
     name = find_column(table, "target", single.target)
-    check_columns(table, "drop", single.drop or ())
-    check_columns(table, "category", single.category or ())
+    for option in ("drop", "category", "numeric"):
+        named = getattr(single, option) or ()
+        check_columns(table, option, named)
+        require(name not in named, option, name, "a column to predict from, not the target")
     table, lost = with_target(table, name)
     target = choose_target(table, name, single.task)
     require(len(table) >= FEWEST_ROWS, table.name, f"{len(table)}", f"at least {FEWEST_ROWS} rows with a target")
     other = "regression" if target.classes else "classification"
     what = f"{len(target.classes):,} classes" if target.classes else "numbers"
     changes = single.task is None and not table.columns[name].texts
-    how = f"; --task {other} changes that" if changes else ""
+    how = f"; pass --task {other} to change that" if changes else ""
     notes = [f"column {name!r} is the target, with {what}: {target.task}{how}"]
     if lost:
         rows = "1 row is" if lost == 1 else f"{lost:,} rows are"
-        notes.append(f"{rows} left out, because column {name!r} is empty there")
+        notes.append(f"{rows} left out: column {name!r} is empty there")
     return table, target, notes
 
 
 def _parts(single: TrainOptions, table: Table, groups: Array) -> tuple[Array, Array]:
-    """Which rows to judge by, and which to look at on the way: masks of shape [rows]."""
+    """Return masks of the test rows and of the validation rows, each of shape [rows]."""
     assert single.test is not None
     assert single.validation is not None
     is_test = held_out(groups, checked_share("test", single.test, len(table)), single.seed)

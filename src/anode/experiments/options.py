@@ -1,4 +1,4 @@
-"""What ``anode train`` is asked to do: its options, each described once, and the model that they mean."""
+"""The options of ``anode train``, each described once, and the model that they describe."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("model", "hidden", "layers", "loss"), (POINTS, TABLE)),
     **dict.fromkeys(("dim", "repeats"), (POINTS,)),
     **dict.fromkeys(("filters", "side", "train_size", "head_channels"), (IMAGES, PICTURES)),
-    **dict.fromkeys(("target", "task", "drop", "category", "encoding"), (TABLE,)),
+    **dict.fromkeys(("target", "task", "drop", "category", "numeric", "encoding"), (TABLE,)),
     "test": FILES,
 }
-"""The options that have a meaning for some kinds of data only."""
+"""Options that apply to some kinds of data only."""
 KINDS_OF_DATA = {POINTS: "points", IMAGES: "images", TABLE: "a table", PICTURES: "a folder of pictures"}
 USUAL: dict[str, dict[str, Any]] = {
     "augment": dict.fromkeys(KINDS_OF_DATA, AUGMENT),
@@ -43,22 +43,22 @@ USUAL: dict[str, dict[str, Any]] = {
     "validation": dict.fromkeys(KINDS_OF_DATA, 0.0) | dict.fromkeys(FILES, 0.1),
     "test": dict.fromkeys(KINDS_OF_DATA, 0.0) | dict.fromkeys(FILES, 0.2),
 }
-"""What an option is by default, for each kind of data. Those of tables are the defaults of the estimators."""
+"""Defaults that depend on the kind of data. Those for tables are the defaults of the estimators."""
 PAPERS = "zeros"
-"""The augmentation of the paper, among ``anode.family``."""
+"""The augmentation of the paper, one of ``anode.family``."""
 REGULARISERS = {"kinetic": Kinetic, "jacobian": Jacobian, "steer": Steer, "local_errors": LocalErrors}
-"""The options that are regularisers; 0 leaves one out."""
+"""The options that are regularisers; 0 means none."""
 PATIENCE = 10
-"""The default of ``patience`` for files, if there is a validation set."""
+"""Default of ``patience`` for tables and pictures with a validation set."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a model has to know about data.
+    """The sizes that a model is built from.
 
     Attributes:
-        inputs: Size of a point, or channels, height and width of an image.
-        outputs: Size of a prediction.
+        inputs: Number of features of a point, or channels, height and width of an image.
+        outputs: Number of values of a prediction.
     """
 
     inputs: int | tuple[int, ...]
@@ -66,82 +66,84 @@ class Sizes:
 
 
 def _option(default: Any, what: str, shown: str | bool = True) -> Any:
-    """A field with its help, and what the help shows as its default."""
+    """Return a field with its help text and the default that the help shows."""
     return field(default=default, metadata={"help": what, "show_default": shown})
 
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """What to train: the options of ``anode train``."""
+    """The options of ``anode train``."""
 
     data: str
-    target: str | None = _option(None, "Column to predict, for a table.", "target, for the built-in tables")
-    task: str | None = _option(None, "classification or regression, for a table.", "by what the target holds")
+    target: str | None = _option(None, "Tables: the column to predict.", "target, for the built-in tables")
+    task: str | None = _option(None, "Tables: classification or regression.", "depends on the values of the target")
     drop: list[str] | None = _option(  # noqa: RUF009, which takes it for a list
-        None, "Column to leave out, for a table; may be given several times.", "none"
+        None, "Tables: a column to leave out. Repeat the option for several columns.", "none"
     )
     category: list[str] | None = _option(  # noqa: RUF009
-        None, "Column of numbers that are categories, for a table; may be given several times.", "none"
+        None, "Tables: a column of categories, even if it holds numbers. May be repeated.", "none"
     )
-    encoding: str | None = _option(None, "Encoding of a CSV file, such as latin-1.", "utf-8")
-    test: float | None = _option(None, "Fraction held out to judge the model by, for your own data.", "0.2")
-    model: str = _option("node", "node or resnet.")
+    numeric: list[str] | None = _option(  # noqa: RUF009
+        None, "Tables: a column of numbers, even if it looks like an identifier. May be repeated.", "none"
+    )
+    encoding: str | None = _option(None, "Tables: encoding of a CSV file, such as latin-1.", "utf-8")
+    test: float | None = _option(None, "Your own data: fraction held out to measure the score on.", "0.2")
+    model: str = _option("node", "Points and tables: node or resnet.")
     augment: int | None = _option(
-        None, "Zeros appended to the input; 0 is the plain neural ODE.", f"{AUGMENT}, an augmented neural ODE"
+        None, "Number of zeros appended to the input. 0 is the plain neural ODE.", f"{AUGMENT}, an augmented neural ODE"
     )
     family: str = _option(PAPERS, f"Kind of augmentation or flow: {', '.join(FAMILY)}.")
-    hidden: int = _option(32, "Width of the hidden layers, for points and tables.")
-    layers: int | None = _option(None, "Hidden layers of the field (2), or layers of a ResNet (5).")
-    filters: int | None = _option(
-        None, "Channels of the hidden layers, for images.", "64, and 32 for your own pictures"
-    )
-    head_channels: int | None = _option(None, "Channels of the features the linear layer sees.", "all")
-    activation: str | None = _option(None, "relu, softplus, tanh, silu or gelu.", "relu, and gelu for tables")
+    hidden: int = _option(32, "Points and tables: width of the hidden layers.")
+    layers: int | None = _option(None, "Number of hidden layers of the field, or of layers of a ResNet.", "2, or 5")
+    filters: int | None = _option(None, "Images: channels of the hidden layers.", "64, or 32 for your own pictures")
+    head_channels: int | None = _option(None, "Images: channels of the features that the linear layer reads.", "all")
+    activation: str | None = _option(None, "relu, softplus, tanh, silu or gelu.", "relu, or gelu for tables")
     time: bool = _option(True, "Whether the field depends on time.")
     solver: Solver = PAPER
-    dim: int | None = _option(None, "Dimension of the data, for g and separable.", "2")
+    dim: int | None = _option(None, "g and separable: dimension of the points.", "2")
     side: int | None = _option(
-        None, "Resize images to this height and width.", "as they are; your own if they are one size up to 64, else 32"
+        None,
+        "Images: resize to this height and width.",
+        "no resizing; your own pictures become 32x32 unless they have one size of at most 64",
     )
-    train_size: int | None = _option(None, "Train on so many images.", "all")
-    epochs: int = _option(50, "Passes over the data.")
-    batch_size: int | None = _option(
-        None, "Points in an iteration.", "64, of images 256, of your own data 32, or all if there are fewer"
-    )
-    lr: float | None = _option(None, "Adam's learning rate.", "0.001, and 0.005 for tables")
-    weight_decay: float | None = _option(None, "Adam's L2 penalty.", "0, and 0.002 for tables")
+    train_size: int | None = _option(None, "Images: number of images to train on.", "all")
+    epochs: int = _option(50, "Passes over the training data.")
+    batch_size: int | None = _option(None, "Batch size.", "64; 256 for image sets; 32 for your own data")
+    lr: float | None = _option(None, "Adam's learning rate.", "0.001, or 0.005 for tables")
+    weight_decay: float | None = _option(None, "Adam's L2 penalty.", "0, or 0.002 for tables")
     loss: str | None = _option(
-        None, "huber, mse or cross_entropy.", "cross_entropy for classes, huber for points, mse for other targets"
+        None, "huber, mse or cross_entropy.", "huber for points; cross_entropy for classes; mse for numbers"
     )
     validation: float | None = _option(
         None,
-        "Fraction kept from training for validation; of images in place of the test images.",
-        "0, and 0.1 for your own data",
+        "Fraction of the data to use as a validation set instead of training on it. Image sets without one are "
+        "validated on their test images.",
+        "0, or 0.1 for your own data",
     )
-    evaluate_every: int | None = _option(None, "Iterations between validations.", "one an epoch")
+    evaluate_every: int | None = _option(None, "Iterations between validations.", "one epoch")
     check_every: int | None = _option(
-        None, "Iterations between checks of whether the flow, solved forward and back, comes back.", "never"
+        None, "Iterations between checks of the solver: forward and back must return to the input.", "never"
     )
     patience: int | None = _option(
         None,
-        "End after so many validations without a lower loss, with the best model.",
-        f"never, and {PATIENCE} for your own data",
+        "Stop after this many validations without a lower loss, and return to the best model.",
+        f"never, or {PATIENCE} for your own data",
     )
     kinetic: float = _option(0.0, "Weight of the kinetic energy in the loss.")
     jacobian: float = _option(0.0, "Weight of the norm of the field's Jacobian in the loss.")
     steer: float = _option(0.0, "Train with end times that are random within this distance.")
     local_errors: float = _option(0.0, "Weight of the solver's error estimates in the loss.")
     on_failure: str = _option("stop", "What to do when a solve fails: stop, skip or raise.")
-    repeats: int = _option(1, "Models trained together, from different seeds.")
-    seed: int = _option(0, "Of the data, the weights and the order of the data.")
+    repeats: int = _option(1, "Points: number of models to train together, each from its own seed.")
+    seed: int = _option(0, "Random seed of the data, the weights and the batches.")
 
     def __post_init__(self) -> None:
-        for name in (*USUAL, "patience", "target", "drop", "category"):
+        for name in (*USUAL, "patience", "target", "drop", "category", "numeric"):
             if getattr(self, name) in (None, []):
                 object.__setattr__(self, name, self.usual(name))
 
     def usual(self, name: str) -> Any:
-        """The default of an option, which may depend on the data and on other options."""
+        """Return the default of an option, which may depend on the data and on other options."""
         if name == "patience":
             return PATIENCE if self.kind in FILES and self.validation else None
         if name == "target":
@@ -152,25 +154,25 @@ class TrainOptions:
 
     @property
     def kind(self) -> str:
-        """The kind of data, see :mod:`anode.experiments.kinds`."""
+        """The kind of data; see :mod:`anode.experiments.kinds`."""
         return kind_of(self.data)
 
     @property
     def is_image(self) -> bool:
-        """Whether it is about images."""
+        """Whether the data are images."""
         return self.kind in (IMAGES, PICTURES)
 
     def loss_of(self, classes: bool) -> str:
-        """The loss that was asked for, or the usual one for classes or for other targets."""
+        """Return the chosen loss, or the default for classes or for other targets."""
         return self.loss or ("huber" if self.kind == POINTS else "cross_entropy" if classes else "mse")
 
     def check(self) -> None:
-        """Raise ``ValueError`` about data that is not there, and about what does not go together."""
+        """Raise ``ValueError`` if the data do not exist or options contradict each other."""
         check_source(self.data)
         self.check_options()
 
     def check_options(self) -> None:
-        """Raise ``ValueError`` about what does not go together."""
+        """Raise ``ValueError`` if options contradict each other."""
         number("repeats", self.repeats, whole=True)
         number("seed", self.seed, whole=True, zero=True)
         require(self.seed < 2**40, "seed", self.seed, "a whole number below 2**40")
@@ -182,7 +184,7 @@ class TrainOptions:
             require(math.isfinite(getattr(self, name)), name, getattr(self, name), "a finite number")
         for name, kinds in ONLY_FOR.items():
             if self.kind not in kinds:
-                self.only_default(name, f"{self.data}, which is {KINDS_OF_DATA[self.kind]}")
+                self.only_default(name, f"{KINDS_OF_DATA[self.kind]} ({self.data})")
         if self.loss is not None:
             lookup("loss", self.loss, LOSSES)
         if self.task is not None:
@@ -194,9 +196,11 @@ class TrainOptions:
         if not self.is_image and not lookup("model", self.model, {"node": True, "resnet": False}):
             for name in ("augment", "family", "time", "solver", "check_every", *REGULARISERS):
                 self.only_default(name, "a resnet, which has no flow")
+        twice = [name for name in self.category or () if name in (self.numeric or ())]
+        require(not twice, "numeric", twice, "columns that --category does not name")
 
     def check_parts(self) -> None:
-        """Check into which parts the data are cut."""
+        """Check the fractions that are held out."""
         assert self.validation is not None
         assert self.test is not None
         require(0 <= self.validation < 1, "validation", self.validation, "a fraction from 0 to below 1")
@@ -204,19 +208,18 @@ class TrainOptions:
         if self.kind in FILES:
             require(self.test > 0, "test", self.test, "a fraction between 0 and 1")
             together = self.test + self.validation
-            require(
-                together <= 0.7, "test", f"{together:g} with the validation", "a fraction that leaves more to train on"
-            )
-        takes = "nothing without --validation, as what it looks at has chosen the model and can no longer judge it"
+            takes = "a fraction that leaves more to train on: at most 0.7 together with --validation"
+            require(together <= 0.7, "test", self.test, takes)
+        takes = "no value without --validation: data that choose the model cannot measure its score"
         require(self.patience is None or self.validation > 0, "patience", self.patience, takes)
 
     def only_default(self, name: str, why: str) -> None:
-        """Refuse an option that has no meaning here."""
+        """Raise ``ValueError`` if an option that does not apply is not at its default."""
         if getattr(self, name) != self.usual(name):
-            raise ValueError(f"{name}: has no meaning for {why}; leave it out")
+            raise ValueError(f"{name}: does not apply to {why}; leave it out")
 
     def dataset(self, seed: int) -> Dataset:
-        """The toy data that belongs to a seed."""
+        """Return the points that a seed makes."""
         options = {} if self.dim is None else {"dim": self.dim}
         return toy.load(self.data, **options, seed=seed)
 
@@ -227,7 +230,7 @@ class TrainOptions:
 
     @property
     def name(self) -> str:
-        """The data and the model in a word, which a folder can be called."""
+        """Name of data and model, used as the default name of the folder."""
         path = Path(self.data)
         data = {TABLE: path.stem, PICTURES: path.resolve().name}.get(self.kind, self.data)
         if self.family != PAPERS:
@@ -235,7 +238,7 @@ class TrainOptions:
         return f"{data}-a{self.model}{self.augment}" if self.augment else f"{data}-{self.model}"
 
     def sizes(self) -> Sizes:
-        """What a model has to know about data that need not be read; not for files."""
+        """Return the sizes of built-in data, without reading them."""
         if self.is_image:
             source = images.IMAGES[self.data]
             side = self.side or source.shape[1]
@@ -244,7 +247,7 @@ class TrainOptions:
         return Sizes(inputs, 2 if self.loss_of(classes=True) == "cross_entropy" else 1)
 
     def build(self, sizes: Sizes | None = None) -> NeuralODE | ResNet | ImageNeuralODE:
-        """A new model, for data of given sizes; those of files have to be given."""
+        """Return a new model. Sizes must be given for tables and pictures."""
         sizes = sizes or self.sizes()
         if self.family != PAPERS:
             return build(self.family, sizes.inputs, sizes.outputs, solver=self.solver, **self.network())
@@ -253,7 +256,7 @@ class TrainOptions:
         return kind(**settings) if kind is ResNet else kind(**settings, solver=self.solver)
 
     def fits(self, model: NeuralODE | ResNet | ImageNeuralODE, sizes: Sizes | None = None) -> bool:
-        """Whether a model is what would be built."""
+        """Whether a model is like the one that :meth:`build` returns."""
         if self.family != PAPERS:
             if (self.layers or 0) > len(list(model.parameters())):
                 return False
@@ -276,19 +279,19 @@ class TrainOptions:
         return Regularised(*terms, loss=loss) if terms else loss
 
     def to_json(self) -> dict[str, Any]:
-        """The options as JSON has them, those of the solver among the others."""
+        """Return the options as a JSON object, including those of the solver."""
         options = {name: getattr(self, name) for name in TrainOptions.__dataclass_fields__ if name != "solver"}
         return options | self.solver.to_json(PAPER)
 
     @classmethod
     def from_json(cls, options: dict[str, Any]) -> TrainOptions:
-        """The options that :meth:`to_json` described."""
+        """Return the options that :meth:`to_json` described."""
         solver = {name: value for name, value in options.items() if name in SETTINGS}
         others = {name: value for name, value in options.items() if name not in SETTINGS}
         return cls(**others, solver=Solver.from_json(solver, PAPER))
 
     def settings(self, sizes: Sizes) -> dict[str, Any]:
-        """The arguments of a new model, all that it takes."""
+        """Return all arguments of a new model."""
         common: dict[str, Any] = {"augment": self.augment, "time": self.time, "activation": self.activation, "t1": 1.0}
         if self.is_image:
             assert isinstance(sizes.inputs, tuple)

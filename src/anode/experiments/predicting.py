@@ -1,10 +1,10 @@
-"""Predictions of a saved run for new data: what ``anode predict`` does."""
+"""``anode predict``: predictions of a saved run for new data."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,9 @@ from torch import Tensor
 
 from anode.checks import require
 from anode.data.encoding import refuse_text
-from anode.data.folders import SUFFIXES, read_picture
+from anode.data.folders import pictures_in, read_picture
 from anode.data.tables import Array, Table, table_of
+from anode.data.targets import check_columns
 from anode.data.waiting import patient_bar
 from anode.experiments.descriptions import Description
 from anode.experiments.judging import in_units, predictions
@@ -25,14 +26,17 @@ from anode.experiments.material import read_patiently
 from anode.experiments.single import Saved, load_saved
 from anode.files import write_text
 
+MOST_NAMES = 10
+"""Number of ignored columns whose names are shown."""
+
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model makes of rows or pictures.
+    """Predictions for rows or pictures.
 
     Attributes:
-        values: The class of each, as text, or the number.
-        probabilities: That of each class, [rows, classes]; ``None`` if the model has none.
+        values: Class names or numbers, of shape [rows].
+        probabilities: Probability of each class, [rows, classes]; ``None`` if the model gives none.
     """
 
     values: Array
@@ -41,12 +45,12 @@ class Predictions:
 
 @dataclass(frozen=True)
 class Predictor:
-    """A saved run that predicts; read one with :meth:`load`.
+    """A saved run that predicts. Read one with :meth:`load`.
 
     Attributes:
         model: The model.
-        description: What it was trained on.
-        say: Is told what there is to know about the new data, a line at a time.
+        description: Description of the data that it was trained on.
+        say: Called with each note about the new data, a line of text.
     """
 
     model: Any
@@ -60,16 +64,19 @@ class Predictor:
         return cls(run.model, description_of(run), say)
 
     def predict(self, rows: Any) -> Array:
-        """Return the classes or numbers of new rows.
+        """Return the predicted classes or numbers of new rows.
 
         Args:
-            rows: A pandas data frame, or arrays by the name of their column, with the columns of the table that the
-                model was trained on, in any order.
+            rows: A pandas data frame, or arrays by column name. It needs the columns that the model uses, in any order.
         """
         return self.of_table(table_of("rows", rows)).values
 
     def predict_proba(self, rows: Any) -> Array:
-        """Return the probability of each class, [rows, classes], in the order of ``description.classes``."""
+        """Return the probability of each class, [rows, classes], in the order of ``description.classes``.
+
+        Raises:
+            ValueError: The run was not trained with cross entropy.
+        """
         found = self.of_table(table_of("rows", rows)).probabilities
         if found is None:
             raise ValueError("predict_proba: takes a run whose loss is cross_entropy; this one has no probabilities")
@@ -83,20 +90,21 @@ class Predictor:
             assert encoding is not None
             known = {column.name for column in encoding.columns} | encoding.left_out.keys()
             x, notes = encoding.encode(table)
-            others = [name for name in table.columns if name not in known]
+            others = [name for name in table.columns if name not in known and name not in table.kept]
             if others:
-                self.say(f"{table.name}: ignored, as the model does not use them: {', '.join(map(repr, others))}")
+                shown = ", ".join(map(repr, others[:MOST_NAMES])) + (", ..." if len(others) > MOST_NAMES else "")
+                self.say(f"{table.name}: the model does not use, and ignores: {shown}")
             for line in notes:
                 self.say(f"{table.name}: {line}")
         else:
-            require(isinstance(sizes.inputs, int), "data", table.name, "pictures, as the model was trained on images")
+            require(isinstance(sizes.inputs, int), "data", table.name, "pictures, for a model of pictures")
             x = _plain(table, sizes.inputs)
         return self._of(torch.from_numpy(x))
 
     def of_pictures(self, paths: Sequence[Path]) -> Predictions:
-        """Return predictions for pictures, which are resized to what the model takes."""
+        """Return predictions for pictures. They are resized to the size that the model takes."""
         shape = self.description.sizes.inputs
-        takes = "a table, as the model was trained on one"
+        takes = "a table, like the one that the model was trained on"
         require(isinstance(shape, tuple), "data", str(paths[0]), takes)
         assert isinstance(shape, tuple)
         images = torch.empty((len(paths), *shape), dtype=torch.uint8)
@@ -118,74 +126,80 @@ class Predictor:
 
 
 def description_of(run: Saved) -> Description:
-    """What a run was trained on; ``ValueError`` if an earlier version did not say so."""
+    """Return the description of a run's data; raise ``ValueError`` if an earlier version wrote none."""
     if run.description is None:
-        raise ValueError(f"{run.name}: has no data.json; the command that began the run writes it, run it again")
+        raise ValueError(f"{run.name}: has no data.json; run the command again that started the run, to write it")
     return run.description
 
 
 def _plain(table: Table, width: int | tuple[int, ...]) -> Array:
-    """The columns of a table of points, all of them numbers."""
-    require(len(table.columns) == width, table.name, f"{len(table.columns)}", f"{width} columns of numbers")
-    for name, column in table.columns.items():
+    """Return the columns of a table of points, which must all be numbers."""
+    columns = {name: column for name, column in table.columns.items() if name not in table.kept}
+    require(len(columns) == width, table.name, len(columns), f"{width} columns of numbers")
+    for name, column in columns.items():
         refuse_text(table, name, column)
         rows = np.flatnonzero(column.missing)
         if len(rows):
-            raise ValueError(f"{table.where(rows[0])}, column {name!r}: takes a number, got none; remove the line")
-    return np.stack([column.numbers for column in table.columns.values()], 1).astype(np.float32)
+            raise ValueError(f"{table.where(rows[0])}, column {name!r}: takes a number, got none; remove the row")
+    return np.stack([column.numbers for column in columns.values()], 1).astype(np.float32)
 
 
-def predict_files(folder: Path, sources: Sequence[str], encoding: str | None, say: Callable[[str], None]) -> str:
-    """Return predictions for files as CSV: a line with names, and one for each row or picture.
+def predict_files(
+    folder: Path, sources: Sequence[str], encoding: str | None, keep: Sequence[str], say: Callable[[str], None]
+) -> str:
+    """Return predictions for files as the text of a CSV file with a header.
 
     Args:
-        folder: Of the run.
-        sources: A table, or ``-`` for the standard input; or pictures and folders of them.
-        encoding: That of a CSV file.
-        say: Is told what there is to know, a line at a time.
+        folder: Folder of the run.
+        sources: A table, or ``-`` for the standard input; or pictures and folders of pictures.
+        encoding: Encoding of a CSV file.
+        keep: Columns of the table to write before the predictions, as they are written there.
+        say: Called with each note about the data, a line of text.
     """
     predictor = Predictor.load(folder, say)
-    paths = None
     if isinstance(predictor.description.sizes.inputs, tuple):
-        paths = pictures_in(sources)
-        found = predictor.of_pictures(paths)
-    else:
-        require(len(sources) == 1, "data", ", ".join(sources), "one table")
-        require(not Path(sources[0]).is_dir(), "data", sources[0], "a table, as the model was trained on one")
-        found = predictor.of_table(read_patiently(sources[0], encoding))
-    return as_csv(found, predictor.description, paths)
+        require(not keep, "keep", ", ".join(keep), "no columns for pictures, whose paths are written anyway")
+        paths = given_pictures(sources)
+        return as_csv(predictor.of_pictures(paths), predictor.description, {"file": list(map(str, paths))})
+    require(len(sources) == 1, "data", ", ".join(sources), "one table")
+    require(not Path(sources[0]).is_dir(), "data", sources[0], "a table, like the one that the model was trained on")
+    table = read_patiently(sources[0], encoding, keep)
+    check_columns(table, "keep", keep)
+    kept = {name: table.kept[name] for name in keep}
+    return as_csv(predictor.of_table(table), predictor.description, kept)
 
 
-def pictures_in(sources: Sequence[str]) -> list[Path]:
-    """The pictures that are given, and those in folders that are given, in order."""
+def given_pictures(sources: Sequence[str]) -> list[Path]:
+    """Return the given pictures, and those in given folders, in order."""
     found: list[Path] = []
     for source in sources:
         path = Path(source)
-        require(source != "-", "data", source, "pictures and folders of pictures, as the model was trained on images")
-        inside = (
-            sorted(each for each in path.rglob("*") if each.suffix.lower() in SUFFIXES) if path.is_dir() else [path]
-        )
+        require(source != "-", "data", source, "pictures and folders of them, for a model of pictures")
+        inside = pictures_in(path) if path.is_dir() else [path]
         require(len(inside) > 0, source, "none", "PNG or JPEG pictures in it")
         found += inside
     return found
 
 
-def as_csv(found: Predictions, description: Description, paths: Sequence[Path] | None) -> str:
-    """Predictions as the text of a CSV file."""
+def as_csv(found: Predictions, description: Description, before: Mapping[str, Sequence[str]]) -> str:
+    """Return predictions as the text of a CSV file, with some columns before them."""
     probabilities = found.probabilities
     names = [] if probabilities is None else [f"p({name})" for name in description.classes]
+    header = [*before, "prediction", *names]
+    twice = next((name for name in before if header.count(name) > 1), None)
+    require(twice is None, "keep", twice, "columns that the output does not have already; rename it in the table")
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*([] if paths is None else ["file"]), "prediction", *names])
+    writer.writerow(header)
     for i, value in enumerate(found.values.tolist()):
         row = [] if probabilities is None else [f"{each:.6g}" for each in probabilities[i]]
         shown = value if isinstance(value, str) else f"{value:.9g}"
-        writer.writerow([*([] if paths is None else [paths[i]]), shown, *row])
+        writer.writerow([*(column[i] for column in before.values()), shown, *row])
     return file.getvalue()
 
 
 def write_predictions(text: str, path: Path, sources: Sequence[str]) -> None:
-    """Write predictions to a file, which none of the sources may be."""
+    """Write predictions to a file; raise ``ValueError`` if it is one of the sources."""
     same = any(Path(source).exists() and path.exists() and path.samefile(source) for source in sources)
     require(not same, "out", str(path), "another file than the one that is read")
     write_text(path, text)

@@ -1,4 +1,4 @@
-"""The picture of a saved run: what ``anode show`` draws."""
+"""The picture that ``anode show`` draws of a saved run."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from anode.train.history import STRETCHES
 from anode.train.record import Array
 
 MOMENTS, IMAGE_MOMENTS = 40, 10
-"""Times at which paths are drawn: fewer of images, whose states are large."""
+"""Number of times at which paths are drawn; fewer for images, whose states are large."""
 
 
 def draw_shown(run: Saved, picture: Path | None) -> Path:
-    """Draw loss, evaluations, what is predicted and the flow of a run into one picture.
+    """Draw the loss, the evaluations, the predictions and the flow of a run in one picture.
 
     Args:
-        run: The run, which has been trained.
-        picture: The file to write; by default one in its folder.
+        run: A trained run.
+        picture: The file to write. Defaults to ``show.png`` in the run's folder.
     """
     picture = picture or Path(run.name) / "show.png"
     require(picture.suffix in (".png", ".svg", ".pdf"), "out", str(picture), "a name that ends in .png, .svg or .pdf")
@@ -76,7 +76,7 @@ def _draw_outcome(ax: Any, found: Description, confusion: list[list[int]], sampl
 
 @torch.no_grad()
 def paths_of(run: Saved, sample: Sample) -> Array | None:
-    """States on the way from inputs to features, [times, points, features]; ``None`` if there is no flow."""
+    """Return the states from inputs to features, [times, points, features]; ``None`` if there is no flow."""
     if run.single.model != "node":
         return None
     flow, like = run.model.flow, next(run.model.parameters())

@@ -1,4 +1,4 @@
-"""What is known about a saved run, in words: what ``anode train`` ends with, and ``anode show`` prints."""
+"""A saved run in words: the last lines of ``anode train``, and the text of ``anode show``."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from anode.experiments.single import Saved
 from anode.train.history import History
 
 MOST_CLASSES = 12
-"""Classes up to which the confusion matrix is printed."""
+"""Largest number of classes whose confusion matrix is printed."""
 WIDTH = 12
-"""Characters of the name of a class in it."""
+"""Largest number of characters of a class name in the matrix."""
 
 
 def summary(run: Saved) -> list[str]:
-    """What was trained, how long, and how good it is, in lines."""
+    """Return lines about the model, its training and its score."""
     found = description_of(run)
     result = load_result(Path(run.name), found)[0]
     return [model_line(run.single, run.model), training_line(run.history), score_line(found, result)]
 
 
 def details(run: Saved) -> list[str]:
-    """Everything that is known about a run, in lines."""
+    """Return lines about the data, the model, its training, its cost and its score."""
     found = description_of(run)
     result = load_result(Path(run.name), found)[0]
     return [
@@ -47,7 +47,7 @@ def details(run: Saved) -> list[str]:
 
 
 def model_line(single: TrainOptions, model: Any) -> str:
-    """The model and how many parameters it has."""
+    """Return the model and its number of parameters."""
     count = sum(p.numel() for p in model.parameters())
     name = "ResNet" if single.model == "resnet" else "ANODE" if single.augment else "NODE"
     name = name if single.family == PAPERS else f"{single.family} flow"
@@ -55,13 +55,13 @@ def model_line(single: TrainOptions, model: Any) -> str:
     if not single.is_image:
         return line
     of_time = sum(p.numel() for name, p in model.flow.field.named_parameters() if "time_weights." in name)
-    return f"{line}, {count - of_time:,} without time" if of_time else f"{line}, time not used"
+    return f"{line}, {of_time:,} of which multiply the time t" if of_time else f"{line}; the field does not use time"
 
 
 def training_line(history: History) -> str:
-    """How long it was trained, and where that led."""
+    """Return the length of training and the final loss."""
     if not len(history):
-        return "trained for 0 epochs"
+        return "not trained: 0 epochs"
     losses = history.loss[(history.epochs - 1) * history.batches :]
     loss = f"loss {losses[np.isfinite(losses)].mean():.4g}" if np.isfinite(losses).any() else "loss not finite"
     repeats = "" if history.members is None else f"{history.members} repeats "
@@ -73,7 +73,7 @@ def training_line(history: History) -> str:
 
 
 def _checked(history: History) -> str:
-    """What the last check of the solves found, of repeats the largest error."""
+    """Return the error that the last check of the solver found; of several repeats, the largest."""
     present = history.check[-1:][~np.isnan(history.check[-1:])]
     return f", reconstruction error {present.max():.2%}" if present.size else ""
 
@@ -85,7 +85,7 @@ def _duration(seconds: float) -> str:
 
 
 def score_line(found: Description, result: Result) -> str:
-    """How good it is, beside what a guess would be."""
+    """Return the score and the baseline."""
     if result.failure:
         return f"no score on {found.judged_by}: {result.failure}"
     low, mean, high = (_score(found, float(of(result.scores))) for of in (np.min, np.mean, np.max))
@@ -102,7 +102,7 @@ def _score(found: Description, value: float) -> str:
 
 
 def data_lines(single: TrainOptions, found: Description) -> list[str]:
-    """What it was trained on."""
+    """Return lines about the data."""
     unit = {POINTS: "points", TABLE: "rows"}.get(found.kind, "pictures" if found.kind == PICTURES else "images")
     counts = ", ".join(f"{count:,} for {name}" for name, count in found.counts.items() if count)
     size = found.sizes.inputs
@@ -121,7 +121,7 @@ def data_lines(single: TrainOptions, found: Description) -> list[str]:
 
 
 def cost_lines(run: Saved, result: Result) -> list[str]:
-    """What an iteration and a prediction cost."""
+    """Return the cost of an iteration and of a prediction."""
     history = run.history
     if not len(history) or not history.nfe.any():
         return []
@@ -139,7 +139,7 @@ def cost_lines(run: Saved, result: Result) -> list[str]:
 
 
 def confusion_lines(found: Description, result: Result) -> list[str]:
-    """The confusion matrix as a table, unless it has too many classes."""
+    """Return the confusion matrix as lines; nothing if there are too many classes."""
     if not result.confusion or len(found.classes) > MOST_CLASSES:
         return []
     names = [name[: WIDTH - 1] + "…" if len(name) > WIDTH else name for name in found.classes]

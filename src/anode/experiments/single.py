@@ -1,4 +1,4 @@
-"""One model on one dataset: what ``anode train`` does."""
+"""``anode train``: one model on one dataset."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from anode.train.ranks import Ranks
 
 FORMAT = "anode train 1"
 BATCHES = {POINTS: 64, IMAGES: 256, TABLE: 32, PICTURES: 32}
-"""Points in an iteration, if there are as many and nothing else is asked for."""
+"""Default batch sizes."""
 UNFINISHED = ("interrupted", "time is up")
-"""Why training may have stopped so that the same command goes on."""
+"""Reasons for stopping after which the same command continues."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that training takes.
+    """Everything that training needs.
 
     Attributes:
-        model: A model, or a stack of them.
+        model: A model, or a stack of models.
         material: The data.
         options: Further arguments of :func:`anode.fit`.
     """
@@ -52,7 +52,7 @@ class Prepared:
 
 
 def prepare(single: TrainOptions, place: Place = HERE) -> Prepared:
-    """Read the data and make a model, and complain about what does not fit together."""
+    """Read the data and build the model; raise ``ValueError`` if they do not fit together."""
     single.check()
     material = material_of(single, place.root)
     sizes = material.description.sizes
@@ -75,7 +75,7 @@ def prepare(single: TrainOptions, place: Place = HERE) -> Prepared:
 
 
 def checked_loss(single: TrainOptions, description: Description) -> str:
-    """The loss, if it fits what a table has as its target."""
+    """Return the loss; raise ``ValueError`` if it does not fit the target of a table."""
     loss, target = single.loss_of(bool(description.classes)), description.target
     if target is not None:
         takes = f"{'cross_entropy' if target.classes else 'mse or huber'} for {target.task}"
@@ -90,19 +90,19 @@ def train_single(
     place: Place = HERE,
     say: Callable[[str], None] | None = None,
 ) -> History:
-    """Train, and save everything into a folder; go on with what was begun there with the same options.
+    """Train and save everything to a folder; continue if the folder holds a run with the same options.
 
     Args:
-        single: What to train. Of the options that a run was begun with, only ``epochs`` may differ.
-        folder: A new or empty folder, or that of an earlier call.
-        minutes: End after so much time.
-        place: Where it is done.
-        say: Is told what was done with the data, a line at a time, and whether there was nothing left to train.
+        single: The options. To continue a run, only ``epochs`` may differ.
+        folder: A new or empty folder, or the folder of an earlier call.
+        minutes: Time limit of this call.
+        place: Where to train.
+        say: Called with lines about the data, and if there was nothing left to train.
     """
     usable_device(place.device)
     first = Ranks(torch.device("cpu")).first  # of several processes, one writes
     if first:
-        earlier(single, folder)  # a mistake is to be found before the data are read
+        earlier(single, folder)  # finds mistakes before the data are read
     prepared = prepare(single, place)
     described = prepared.material.description
     train = partial(
@@ -118,9 +118,9 @@ def train_single(
     if not first:
         return train()
     new = [each for each in (folder, *folder.parents) if not each.exists()]
-    make_folder(folder)  # before the work: if it cannot be made, nothing is lost
+    make_folder(folder)  # before training: if it fails, nothing is lost
     with locked(folder, "out"):
-        begun = earlier(single, folder)  # by another process meanwhile, perhaps
+        begun = earlier(single, folder)  # another process may have started it meanwhile
         if begun:
             check_same(folder, described)
         else:
@@ -147,7 +147,7 @@ def train_single(
 
 
 def iterations_in(folder: Path) -> int:
-    """How many iterations the saved history of a run has; 0 if there is none that can be read."""
+    """Return the number of iterations of a saved history; 0 if it cannot be read."""
     try:
         return len(History.load(folder / "history.json"))
     except (OSError, DamagedFileError):
@@ -155,58 +155,58 @@ def iterations_in(folder: Path) -> int:
 
 
 def remove_begun(folder: Path, new: Sequence[Path]) -> None:
-    """Remove what was written before training, and the folders that were made for it."""
+    """Remove the files written before training, and the new folders."""
     for name in ("run.json", DESCRIBED):
         (folder / name).unlink()
     rmtree(folder / "checkpoint", ignore_errors=True)
-    with suppress(OSError):  # somebody else may have put something there
+    with suppress(OSError):  # the folder may hold files of others
         for each in new:
             each.rmdir()
 
 
 def earlier(single: TrainOptions, folder: Path) -> bool:
-    """Whether a folder holds a run that was begun with the same options; ``ValueError`` if it holds something else."""
+    """Whether a folder holds a run with the same options; raise ``ValueError`` if it holds anything else."""
     if not folder.exists() or (folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir())):
         return False
     if not (folder / "run.json").is_file():
-        raise ValueError(f"out: {folder} exists and is not an empty folder; give a new one")
+        raise ValueError(f"out: {folder} exists and is not an empty folder; pass a new one")
     theirs, ours = options_in(folder).to_json(), single.to_json()
     names = [name for name in {**ours, **theirs} if name != "epochs"]
     found = {name: theirs.get(name, getattr(PAPER, name, None)) for name in names}
     other = [f"{name} {found[name]!r}" for name in names if found[name] != ours.get(name, getattr(PAPER, name, None))]
     if ours.get("target") is None and theirs.get("target") is not None:
-        go_on = f"pass --target {theirs['target']} to go on with the run in {folder}"
+        go_on = f"pass --target {theirs['target']} to continue the run in {folder}"
         raise ValueError(f"target: takes a column of {single.data}; {go_on}")
     if other:
-        raise ValueError(f"out: {folder} holds a run with {', '.join(other)}; give a new folder, or the same options")
+        raise ValueError(f"out: {folder} holds a run with {', '.join(other)}; pass a new folder, or the same options")
     return True
 
 
 def options_in(folder: Path) -> TrainOptions:
-    """The options that a run in a folder was begun with."""
+    """Return the options of the run in a folder."""
     if not (folder / "run.json").is_file():
         why = "it has no run.json" if folder.exists() else "it does not exist"
-        raise ValueError(f"{folder}: is not a folder of anode train, {why}")
+        raise ValueError(f"{folder}: is not a folder that anode train wrote: {why}")
     content = read_json(folder / "run.json")
     try:
         if content["format"] != FORMAT:
             raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
         return TrainOptions.from_json(content["options"])
     except (KeyError, TypeError, ValueError) as error:
-        raise DamagedFileError(f"{folder / 'run.json'}: is damaged ({error})") from None
+        raise DamagedFileError(f"{folder / 'run.json'}: is damaged ({error}); restore it, or train again") from None
 
 
 @dataclass(frozen=True)
 class Saved:
-    """What ``anode train`` saved.
+    """A saved run.
 
     Attributes:
         name: The folder.
         single: The options.
         model: The model, or the first of several repeats.
-        history: What happened.
+        history: The course of training.
         repeats: The model again, or the stack of all repeats.
-        description: What it was trained on; ``None`` for built-in data in a folder of an earlier version.
+        description: Description of the data; ``None`` if an earlier version trained on built-in data.
     """
 
     name: str
@@ -218,16 +218,21 @@ class Saved:
 
 
 def load_saved(folder: Path) -> Saved:
-    """Read a folder of ``anode train``."""
+    """Read a run from its folder.
+
+    Raises:
+        ValueError: The folder holds no run, or one that was not finished.
+        DamagedFileError: A file is damaged.
+    """
     single = options_in(folder)
     if (folder / "checkpoint").is_dir() and not (folder / "model.json").exists():
-        raise ValueError(f"{folder}: holds a run that was broken off; the command that began it goes on with it")
+        raise ValueError(f"{folder}: holds an unfinished run; run the command again that started it, to continue")
     repeats, history = saving.load(folder / "model"), History.load(folder / "history.json")
     model = repeats if repeats.members is None else unstack(repeats)[0]
     described = Description.load(folder) if single.kind in FILES or (folder / DESCRIBED).exists() else None
     try:
         single.check_options()
-        # No model is built to compare with: the options are anybody's, and may ask for one of any size.
+        # Compare settings instead of building a model: damaged options may describe one of any size.
         fits = single.fits(model, described.sizes if described is not None and single.kind in FILES else None)
         fits = fits and (described is None or described.kind == single.kind)
     except (ValueError, TypeError):

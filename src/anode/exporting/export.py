@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import singledispatch
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ class Graph:
         inputs: Inputs of the module around it: two or more.
         outputs: What the module's outputs are called.
         labels: The names of the classes, where the first output is their number; empty otherwise.
+        notes: Further metadata of the file.
+        about: The file's inputs and outputs in words, as lines.
     """
 
     model: nn.Module
@@ -37,6 +40,8 @@ class Graph:
     inputs: Tensor
     outputs: tuple[str, ...]
     labels: tuple[str, ...] = ()
+    notes: Mapping[str, str] = field(default_factory=dict)
+    about: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,20 +53,20 @@ class Exported:
         steps: The steps that take the place of the adaptive solve.
         tolerance: The error that was allowed.
         inputs: On how many inputs the error was measured.
+        about: The file's inputs and outputs in words, as lines; empty for a plain module.
     """
 
     path: Path
     steps: Steps
     tolerance: float
     inputs: int
+    about: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         steps = self.steps
-        if not steps.count:
-            return f"{self.path}: no solve in it, error {steps.error:.1e} on {self.inputs} inputs"
         taken = f"{steps.count} {'step' if steps.count == 1 else 'steps'} of {steps.method}"
-        cost = f"{steps.evaluations} evaluations of the field"
-        return f"{self.path}: {taken} ({cost}), error {steps.error:.1e} on {self.inputs} inputs"
+        cost = f"{taken} ({steps.evaluations} evaluations of the field)" if steps.count else "no solve in it"
+        return "\n".join([f"{self.path}: {cost}, error {steps.error:.1e} on {self.inputs} inputs", *self.about])
 
 
 @singledispatch
@@ -130,7 +135,8 @@ def export(model: Any, path: str | Path, x: Any, *, tolerance: float = 1e-3) -> 
         "error": steps.error,
         "tolerance": tolerance,
         "inputs": len(graph.data),
+        **graph.notes,
     }
     told = {f"anode.{name}": str(value) for name, value in notes.items()}
     write_bytes(path, writer.content(module.eval(), graph.inputs, graph.outputs, graph.labels, told))
-    return Exported(path, steps, tolerance, len(graph.data))
+    return Exported(path, steps, tolerance, len(graph.data), graph.about)

@@ -72,7 +72,8 @@ function tell({ article, find, plane, features }, model) {
     ? "No tolerance brings the points back: the counts of evaluations mean nothing here."
     : `At this tolerance the points come back; it takes ${nfe.toFixed(0)} evaluations.`;
   const [, caption] = article.querySelectorAll("figcaption");
-  caption.textContent = `The features at t, and the cut${model.p ? ": drag to turn" : ""}`;
+  caption.textContent = ["The features at t, and the cut", "The features at t in 3-d, and the cut: drag to turn"][model.p]
+    ?? `3 of ${2 + model.p} dimensions of the features at t: x₁, x₂ and the added direction that the cut uses. Drag to turn`;
   find(".zoom").hidden = !model.p;
   find(".ended").hidden = !model.ended;
   text(".ended", model.ended ? `Training ended: ${model.ended}` : "");
