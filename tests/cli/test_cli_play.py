@@ -24,7 +24,7 @@ def test_the_page_is_served_until_ctrl_c():
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
         try:
             page = re.fullmatch(
-                r"anode play: (http://127\.0\.0\.1:\d+/)   \(Ctrl-C ends it\)\n", started.stdout.readline()
+                r"anode play: (http://127\.0\.0\.1:\d+/)   \(press Ctrl-C to stop\)\n", started.stdout.readline()
             )
             with urllib.request.urlopen(page[1], timeout=30) as answer:
                 assert answer.status == 200

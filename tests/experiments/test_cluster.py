@@ -197,7 +197,7 @@ def test_ctrl_c_says_one_line_and_leaves_the_cluster_clean(tmp_path, laboratory)
     wait_until((tmp_path / "out" / "runs" / "map-identity.json").exists)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
-    line = "interrupted; what was finished is kept in out, and the same command goes on from there\n"
+    line = "interrupted; finished work is saved in out; run the same command again to continue\n"
     assert (tmp_path / "log").read_text() == line
     assert laboratory.tasks() == []
     kept = sorted(path.name for path in (tmp_path / "out" / "runs").iterdir())
