@@ -399,7 +399,7 @@ def test_a_report_of_interrupted_results_is_refused(invoke, small, tmp_path, mon
     assert result.stderr.splitlines() == [
         f"interrupted; finished work is saved in {tmp_path}; run the same command again to continue"
     ]
-    refused(invoke("report", tmp_path), "anode-results.json", "not finished", "goes on from there")
+    refused(invoke("report", tmp_path), "anode-results.json", "unfinished", "run the same command again to continue")
 
 
 def test_every_figure_can_be_asked_for_by_its_name(invoke, tmp_path, monkeypatch):
