@@ -1,8 +1,8 @@
-"""The Python core side by side with torchdiffeq: a right-hand side of the user's own, in one process, interleaved.
+"""Times the Python core against torchdiffeq on a user's own right-hand side, in one process.
 
-Run ``python benchmarks/core.py`` (about two minutes). Every row solves the same problem with the same tolerances on
-one thread; the two sides take turns, and the median of all turns counts. ``ratio`` is how many times faster anode is.
-``anode bench speed`` compares what the compiled engine does, and with other libraries too.
+Run ``python benchmarks/core.py`` (about two minutes). Every row solves the same problem with the same tolerances on one
+thread. The two libraries take turns, and the table shows the median over the turns. ``ratio`` is how many times faster
+anode is. ``anode bench speed`` compares the compiled engine, also with other libraries.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def toy_rows(seconds: float) -> list[Row]:
         return run
 
     def without_solver() -> Callable[[], int]:
-        """The field as often as a solve evaluates it, one evaluation of the last: what no solver can save."""
+        """Call the field as often as a solve does, each on the last result: the time that no solver can save."""
         field = fresh()
 
         def chain(f: nn.Module, y: Tensor) -> Tensor:
@@ -179,7 +179,7 @@ def small_rows(seconds: float) -> list[Row]:
 
 
 def cheap_row(seconds: float) -> Row:
-    """F costs one multiplication, so that this times the loop itself."""
+    """Time the solver loop itself, with an f of one multiplication."""
     y0, span, calls = torch.ones(2), torch.tensor([0.0, 10.0]), [0]
 
     def f(t: Tensor, y: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
-"""Training iterations on images side by side with torchdiffeq: the same model, weights and batch, in turns.
+"""Times training iterations on images against torchdiffeq, with the same model, weights and batch.
 
-Run ``python benchmarks/images.py`` (half an hour on two cores). The rival is the model as it is usually written: time
-concatenated as a channel before each convolution, solved by torchdiffeq's ``odeint_adjoint``, as the paper's
-authors do, or differentiated through its ``odeint``. The sides take turns and the median of all turns counts. Memory is
-the peak of a process of its own that does two iterations.
+Run ``python benchmarks/images.py`` (half an hour on two cores). The rival is the model as it is usually written. It
+concatenates time as a channel before each convolution. It solves with torchdiffeq's ``odeint_adjoint``, as the paper's
+authors do, or differentiates through its ``odeint``. The sides take turns, and the median over the turns is reported.
+Memory is the peak of a separate process that runs two iterations.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def timed(case: Case, turns: int) -> dict[str, float | int]:
     record: dict[str, list[float]] = {side: [] for side in sides}
     outcomes: dict[str, list[tuple[float, int]]] = {side: [] for side in sides}
     for turn in range(turns + 1):
-        for model in usual:  # the adjoint's gradient is not quite the same, and all are to do the same work
+        for model in usual:  # gradients of the adjoint differ slightly; start every turn from the same weights
             copy_weights(ours, model)
         for side, iterate in sides.items():
             start = time.perf_counter()
@@ -171,7 +171,7 @@ def timed(case: Case, turns: int) -> dict[str, float | int]:
 
 
 def own_peak_megabytes() -> float:
-    """The peak of this process; ``getrusage`` would count what the process that started it had."""
+    """Return the peak memory of this process; ``getrusage`` would include that of its parent."""
     status = Path("/proc/self/status").read_text()
     return float(status.split("VmHWM:")[1].split()[0]) / 1024
 
@@ -199,10 +199,10 @@ def images_per_second(case: Case, turns: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("cases", nargs="*", default=list(CASES), help=f"of {', '.join(CASES)}")
-    parser.add_argument("--turns", type=int, default=3, help="iterations of every side (3)")
-    parser.add_argument("--batch", type=int, default=256, help="images in a batch (256)")
-    parser.add_argument("--threads", type=int, default=2, help="of torch (2)")
+    parser.add_argument("cases", nargs="*", default=list(CASES), help=f"cases to measure: {', '.join(CASES)}")
+    parser.add_argument("--turns", type=int, default=3, help="timed iterations per side (default: 3)")
+    parser.add_argument("--batch", type=int, default=256, help="batch size (default: 256)")
+    parser.add_argument("--threads", type=int, default=2, help="threads of torch (default: 2)")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     parser.add_argument("--memory", nargs=2, metavar=("CASE", "SIDE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -227,7 +227,7 @@ def main() -> None:
             ratio = row[side] / row["anode"]  # type: ignore[operator]
             share = row["peak MB"][side] / row["peak MB"]["anode"]  # type: ignore[index]
             memory = f"{row['peak MB'][side]:7.0f} MB ({share:.2f}x)"  # type: ignore[index]
-            print(f"  {side:16}{row[side]:7.2f} s an iteration ({ratio:.2f}x) {memory}")
+            print(f"  {side:16}{row[side]:7.2f} s per iteration ({ratio:.2f}x) {memory}")
         rates = row["images/s"]
         print(f"  inference: anode {rates['anode']:.0f} images/s, odeint {rates['odeint']:.0f}")  # type: ignore[index]
     if arguments.json:

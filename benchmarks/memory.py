@@ -1,8 +1,8 @@
 """Peak memory of a training step as the number of solver steps grows, for each gradient and for torchdiffeq.
 
-Run ``python benchmarks/memory.py``. Each number is the peak resident memory of a process of its own, less that of one
-that takes a single step; the field is a 4-2048-4 network on a batch of 256, so a state is 4 KiB and the activations
-of one evaluation are 4 MiB.
+Run ``python benchmarks/memory.py``. Each number is the peak resident memory of its own process, minus that of a process
+that takes a single step. The field is a 4-2048-4 network with batch size 256. A state takes 4 KiB, and the activations
+of one evaluation take 4 MiB.
 """
 
 from __future__ import annotations

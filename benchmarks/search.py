@@ -1,8 +1,8 @@
-"""The hyperparameter search side by side: settings trained together, and scikit-learn's GridSearchCV over skorch.
+"""Times the hyperparameter search of anode against scikit-learn's GridSearchCV with skorch.
 
-The grid is the paper's for ANODEs on g in two dimensions: 36 settings in 3 folds. The other side is the paper's own
-way: GridSearchCV, skorch, and a model of torch's layers on torchdiffeq. It does a fifth of the grid, chosen at random,
-and its time for all of it is extrapolated from that. Both sides use two processes of one thread each.
+The grid is the paper's for ANODEs on g in two dimensions: 36 settings in 3 folds. The rival is the paper's own way:
+GridSearchCV, skorch, and a model of torch layers solved by torchdiffeq. It runs a random fifth of the grid, and the
+time for the whole grid is extrapolated. Both sides use two processes with one thread each.
 
 Run ``python benchmarks/search.py``; it takes some minutes.
 """
@@ -35,7 +35,7 @@ from anode.train.progress import Bars
 
 
 class Module(nn.Module):
-    """An ANODE in the plane out of torch's layers, solved by torchdiffeq, as skorch makes it."""
+    """An ANODE for points in the plane, made of torch layers and solved by torchdiffeq, for skorch."""
 
     def __init__(self, hidden: int = 32, augment: int = 5) -> None:
         torch.set_num_threads(1)
@@ -86,9 +86,9 @@ def theirs(some: list[Setting], epochs: int, jobs: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=3, help="passes over the data (default: %(default)s)")
-    parser.add_argument("--jobs", type=int, default=2, help="processes of each side (default: %(default)s)")
-    parser.add_argument("--turns", type=int, default=3, help="how often each side has its turn (default: %(default)s)")
+    parser.add_argument("--epochs", type=int, default=3, help="epochs per model (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes per side (default: %(default)s)")
+    parser.add_argument("--turns", type=int, default=3, help="turns per side (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     options = parser.parse_args()
     torch.set_num_threads(1)

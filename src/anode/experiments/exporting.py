@@ -1,4 +1,4 @@
-"""A saved run as a file that runs without anode: what ``anode export`` does."""
+"""``anode export``: write a saved model to a file that runs without anode."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from anode.exporting.formats import WRITERS
 
 
 def export_saved(folder: Path, path: Path, tolerance: float, points: int, root: Path | None) -> Exported:
-    """Export the model of a run; of several repeats, the first.
+    """Export the model of a run; if it has several repeats, the first one.
 
     Args:
-        folder: Of the run.
+        folder: The folder of the run.
         path: The file to write.
-        tolerance: The largest error of a prediction, as a fraction of the largest prediction.
-        points: On how many of the run's points or images the error is measured, at most.
-        root: Where datasets lie.
+        tolerance: Largest prediction error, as a fraction of the largest prediction.
+        points: Maximum number of points or images to measure the error on.
+        root: The folder of the datasets.
     """
     number("points", points, whole=True)
     require(path.suffix in WRITERS, "out", str(path), f"a file that ends in one of {', '.join(WRITERS)}")

@@ -1,4 +1,4 @@
-"""Pictures of what ``anode train`` saved: what ``anode plot`` draws."""
+"""``anode plot``: figures of saved runs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from anode.plots import flows, series, style
 from anode.train.record import Array
 
 POINTS = 40
-"""Means of stretches that are drawn of a series, unless there are more epochs."""
+"""Number of points per curve, unless there are more epochs."""
 
 
 SERIES = {"loss": "training loss", "nfe": "function evaluations", "accuracy": "accuracy, %"}
 
 
 def draw_saved(folders: Sequence[Path], picture: Path | None, reference: float | None = None) -> Path:
-    """Draw saved runs into one picture: losses, evaluations, accuracies if there are classes, and the flow of each.
+    """Draw saved runs into one figure: losses, evaluations, accuracies if there are classes, and the flow of each.
 
     Args:
-        folders: Of the runs.
-        picture: The file to write; by default one in the first of the folders.
+        folders: The folders of the runs.
+        picture: The file to write; defaults to ``plot.png`` in the first folder.
         reference: An accuracy to compare with, in percent.
     """
     runs = [load_saved(folder) for folder in folders]
@@ -62,7 +62,7 @@ def draw_saved(folders: Sequence[Path], picture: Path | None, reference: float |
 
 
 def _draw_series(ax: Any, runs: Sequence[Saved], name: str) -> None:
-    """Draw a series of all runs that have it; of accuracies also those on data kept from training, as dots."""
+    """Draw a series of all runs that have it. For accuracies, dots show the accuracy on held-out data."""
     scale = 100.0 if name == "accuracy" else 1.0
     dots = []
     for run, color in zip(runs, cycle(series.OTHER_COLORS), strict=False):
@@ -77,7 +77,7 @@ def _draw_series(ax: Any, runs: Sequence[Saved], name: str) -> None:
             ax.plot(at, tested, "o", color=color, markersize=5)
             tests = run.single.kind == kinds.IMAGES and not run.single.validation
             dots.append("test images" if tests else "validation")
-    for label in dict.fromkeys(dots):  # once for the dots of all runs, and therefore in the colour of none
+    for label in dict.fromkeys(dots):  # one legend entry for all runs, so in a neutral colour
         ax.plot([], [], "o", color=style.MUTED, markersize=5, label=label)
     if dots:
         style.legend(ax)
@@ -86,13 +86,13 @@ def _draw_series(ax: Any, runs: Sequence[Saved], name: str) -> None:
 
 
 def _label(run: Saved) -> str:
-    """The name of a run, of a long one its end, so that there is room for the picture."""
+    """Return the name of a run, shortened to its end if it is long."""
     return run.name if len(run.name) <= 30 else f"…{run.name[-29:]}"
 
 
 @torch.no_grad()
 def _paths(run: Saved) -> tuple[Array, Array] | None:
-    """Trajectories of some of the points that a run was trained on, and their labels; ``None`` if there is no flow."""
+    """Return trajectories of some training points and their labels; ``None`` if there is no flow."""
     if run.single.kind != kinds.POINTS or run.single.model != "node":
         return None
     data = run.single.dataset(run.single.seed)
@@ -101,7 +101,7 @@ def _paths(run: Saved) -> tuple[Array, Array] | None:
     try:
         return run.model.flow.trajectory(data.x, 40).numpy(force=True), data.labels.numpy(force=True)
     except SolveError:
-        return None  # training ended because of that
+        return None  # training stopped for the same reason
 
 
 def _draw_flow(ax: Any, run: Saved, paths: Array, labels: Array) -> None:

@@ -1,4 +1,4 @@
-"""How far the image half's runs have come: what ``anode report`` shows of results that are not complete."""
+"""Progress of the image half: what ``anode report`` shows of unfinished results."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def report_so_far(folder: Path, begun: dict[str, Any]) -> Path:
     if not results:
         raise ValueError(f"{folder}: has no training state yet; run the same anode reproduce command again to continue")
     finished = tuple(name for name in results if name not in unfinished)
-    title = f"Progress: {len(finished)} of {len(results)} started runs are finished"
+    title = f"{len(finished)} of {len(results)} started runs are finished"
     study = Study(PROGRESS, title, CAPTION, finished, partial(draw_progress, unfinished=unfinished))
     draw(study, results, folder / "figures")
     content = {

@@ -132,8 +132,8 @@ SCALES: dict[str, Scale] = {
         ),
         Scale(
             "paper",
-            "As in the paper, as far as it gives the details. It does not give the number of epochs. Ours are "
-            f"{EPOCHS['mnist']} for MNIST, {EPOCHS['cifar10']} for CIFAR-10, {EPOCHS['svhn']} for SVHN and "
+            "The protocol is the paper's, as far as the paper describes it. It does not give the number of epochs. "
+            f"Ours are {EPOCHS['mnist']} for MNIST, {EPOCHS['cifar10']} for CIFAR-10, {EPOCHS['svhn']} for SVHN and "
             f"{EPOCHS['tiny_imagenet']} for Tiny ImageNet. It does not give the weight decay (ours: "
             f"{WEIGHT_DECAY:g}), or how models were made to overfit (ours: 1,024 images of MNIST for 500 epochs). Its "
             "parameter counts leave out the time channels, which are used here.",
