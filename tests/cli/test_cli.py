@@ -362,7 +362,7 @@ def test_a_figure_without_its_zero_is_understood(invoke, tmp_path):
 
 def test_a_folder_that_is_not_for_results_is_refused(invoke, tmp_path):
     (tmp_path / "notes.txt").write_text("keep me")
-    refused(invoke("reproduce", "fig04", "--out", tmp_path), f"{tmp_path} holds something else")
+    refused(invoke("reproduce", "fig04", "--out", tmp_path), f"{tmp_path} has other files")
     refused(invoke("reproduce", "fig04", "--out", tmp_path / "notes.txt"), "takes a folder, got the file")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     assert (tmp_path / "notes.txt").read_text() == "keep me"

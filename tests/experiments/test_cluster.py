@@ -257,7 +257,7 @@ def test_if_the_scheduler_dies_one_line_says_so(tmp_path):
         with at_work(made.address, 1) as cluster:
             real = cluster.usable
             cluster.usable = lambda place: (made.scheduler.kill(), real(place))[1]
-            with pytest.raises(WorkerDiedError, match="is gone; finished runs and checkpoints are kept"):
+            with pytest.raises(WorkerDiedError, match="no longer answers; finished runs and checkpoints are kept"):
                 cluster.do([tiny("map-g", epochs=LONG)], tmp_path / "runs", quiet())
     finally:
         made.close()
@@ -290,7 +290,7 @@ def test_jobs_and_optuna_have_no_cluster(tmp_path):
         planned(Settings(("fig03",), tmp_path, jobs=2, cluster="tcp://x:1"))
     with pytest.raises(ValueError, match="jobs: takes no value with --cluster"):
         run_search(Search(dims=(1,), jobs=2, cluster="tcp://x:1", folder=tmp_path), quiet())
-    with pytest.raises(ValueError, match="cluster: takes nothing beside --sampler tpe"):
+    with pytest.raises(ValueError, match="cluster: takes no value with --sampler tpe"):
         run_search(Search(dims=(1,), sampler="tpe", cluster="tcp://x:1", folder=tmp_path), quiet())
     assert list(tmp_path.iterdir()) == []
 

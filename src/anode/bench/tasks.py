@@ -109,7 +109,7 @@ class Task:
         return made
 
     def gates(self) -> list[Array]:
-        """Return for each layer of ``squash`` [3, outputs]: slope and offset of its gate, and the slope of its shift."""
+        """Return [3, outputs] per layer of ``squash``: slope and offset of its gate, and the slope of its shift."""
         random = np.random.default_rng(500)
         return [random.uniform(-1, 1, (3, outputs)).astype(self.dtype) for outputs in self.sizes[1:]]
 

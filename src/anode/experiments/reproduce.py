@@ -220,8 +220,8 @@ def earlier(work: Work) -> dict[str, Any] | None:
 def described(identity: dict[str, Any]) -> str:
     """Return an identity in words."""
     half, scale, repeats, seed, epochs = identity.values()
-    longer = "" if epochs is None else f", {epochs} epochs"
-    return f"{half} at scale {scale} ({repeats} repeats, seed {seed}{longer})"
+    longer = "" if epochs is None else f", epochs {epochs}"
+    return f"{half} at scale {scale} (repeats {repeats}, seed {seed}{longer})"
 
 
 def check_earlier(content: dict[str, Any], marker: Path, half: Half) -> None:

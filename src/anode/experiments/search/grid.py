@@ -94,7 +94,7 @@ def _refuse_to_lose(path: Path, every: Sequence[Setting], crosses: Sequence[Cros
         return
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise DamagedFileError(f"{path}: was not written by this version; give another folder, or remove it")
+        raise DamagedFileError(f"{path}: is not a results file of this version; give another folder, or remove it")
     asked = {(cross.dim, setting.model, *setting.searched.values()) for cross in crosses for setting in every}
     try:
         listed = content["settings"]
