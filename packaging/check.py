@@ -1,7 +1,6 @@
-"""Installs what ``python -m build`` made into new environments and uses it there: ``make package`` runs this.
+"""Installs the packages of ``python -m build`` into new environments and tests them; ``make package`` runs this.
 
-The wheel brings a compiled engine. The source distribution is installed once more as if there were no compiler, where
-the Python core has to serve.
+The wheel has a compiled engine. The source distribution is installed without a compiler, so it uses the Python core.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ try:
 except ImportError as error:
     assert 'pip install "anode[sklearn]"' in str(error), error
 else:
-    raise AssertionError("scikit-learn is here, and should not be")
+    raise AssertionError("scikit-learn is installed, but should not be")
 print(f"anode {anode.__version__}: works, engine {solution.engine.name}")
 """
 
 
 def check(file: Path, engine: str, **environment: str) -> None:
-    """Install a file into a new environment and use it there."""
+    """Install a file into a new environment and test it there."""
     print(f"{file.name}, expecting the engine {engine!r}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
@@ -52,7 +51,7 @@ def check(file: Path, engine: str, **environment: str) -> None:
 
 
 def main() -> None:
-    """Check the newest of both kinds in a folder."""
+    """Check the newest wheel and source distribution in a folder."""
     folder = Path(sys.argv[1])
     wheel, source = (max(folder.glob(kind), key=os.path.getmtime) for kind in ("*.whl", "*.tar.gz"))
     check(wheel, "native")

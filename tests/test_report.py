@@ -142,7 +142,10 @@ def test_the_page_lies_in_the_folder(folder):
 
 def test_the_summary_counts_the_verdicts(folder):
     page = Page(report(folder))
-    assert "1 of 3 claims held, 1 not held, 1 inconclusive; 20 repeats; seed 0; runs of 6 min 40 s in all." in page.text
+    assert (
+        "1 of 3 claims held, 1 not held, 1 inconclusive; 20 repeats; seed 0; total training time 6 min 40 s."
+        in page.text
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,7 @@ CERTIFIED = {"test": "true in 1 of 20 repeats", "criterion": "at its own toleran
         (["not held", "not held"], "The two verdicts differ for claim 7."),
         (["not held", "held"], "The two verdicts differ for claims 7 and 2."),
         (["not certified", "held"], "The two verdicts differ for claim 2."),
-        (["not certified", "not certified"], "The results hold no certificates."),
+        (["not certified", "not certified"], "These results contain no certificates."),
     ],
 )
 def test_claims_judged_at_a_certified_tolerance_have_two_verdicts(tmp_path, second, says):
@@ -189,9 +192,9 @@ def test_claims_judged_at_a_certified_tolerance_have_two_verdicts(tmp_path, seco
     for claim, verdict in zip(content["claims"], second, strict=False):
         claim["certified"] = CERTIFIED | {"verdict": verdict}
     page = Page(report(store(tmp_path, content, studies())))
-    assert "claims 7 and 2 are judged twice" in page.text
+    assert "this report judges claims 7 and 2 twice" in page.text
     assert says in page.text
-    assert page.text.count("The same at a certified tolerance.") == 2
+    assert page.text.count("The same claim at a certified tolerance.") == 2
     at_figure = second[0] if second[0] == "not certified" else f"{second[0]} at a certified tolerance"
     assert f"Claim 7 {at_figure}" in page.text
     assert "2 of 3" not in page.text  # a second verdict is not a claim of its own
@@ -269,7 +272,7 @@ def test_the_numbers_and_the_protocol_are_tables(folder):
 def test_environment_and_timings_are_told(folder):
     page = Page(report(folder))
     assert "processors2revision\N{EN DASH}date2026-11-16" in page.text
-    assert "g, d = 2: NODE1 min 1 sfigures15.3 sAll, added up6 min 40 s" in page.text
+    assert "g, d = 2: NODE1 min 1 sfigures15.3 sTotal6 min 40 s" in page.text
     assert [attributes["style"] for attributes in page.all("span") if attributes.get("class") == "bar"] == [
         "width: 100.0%",
         "width: 25.0%",
@@ -278,7 +281,7 @@ def test_environment_and_timings_are_told(folder):
 
 def test_no_timings_make_no_bars(tmp_path):
     page = Page(report(store(tmp_path, results() | {"timings": [], "seconds": 0}, studies())))
-    assert "All, added up0.0 s" in page.text
+    assert "Total0.0 s" in page.text
 
 
 def test_scenes_carry_their_rounded_paths(folder):
@@ -442,7 +445,7 @@ def test_a_study_without_a_key_is_refused(tmp_path, key):
         ),
         ({"claims": [results()["claims"][0] | {"certified": 3}]}, r"claims\[0\], certified: takes an object, got 3"),
         ({"claims": [results()["claims"][0] | {"figure": "fig99"}]}, "'figure' takes one of the studies, got 'fig99'"),
-        ({"studies": ["fig07", "fig07"]}, "'studies' takes plain names, none twice"),
+        ({"studies": ["fig07", "fig07"]}, "'studies' takes plain names without duplicates"),
         ({"studies": ["../fig07"]}, "'studies' takes plain names"),
         ({"studies": ["_claims"]}, "'studies' takes plain names"),
         ({"studies": ["fig07", "fig01", "fig02"]}, "fig02.json: is missing"),

@@ -1,4 +1,4 @@
-"""The first step of the command ``anode``, outside of the package, whose import takes as long as that of torch."""
+"""Entry point of the command ``anode``, outside of the package because importing that imports torch, which is slow."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ INTERRUPTED = 130
 
 
 def run() -> None:
-    """The command ``anode``. Ctrl-C while it is being imported ends it without a word: there is nothing to say yet."""
-    if sys.argv[1:] == ["--version"]:  # which does not need torch
+    """Run the command ``anode``. Ctrl-C during the import exits silently, because nothing has started yet."""
+    if sys.argv[1:] == ["--version"]:  # needs no torch
         print(f"anode {version('anode')}")
         return
     interrupt_quietly()
@@ -31,11 +31,11 @@ def run() -> None:
 
 
 def interrupt_quietly() -> None:
-    """Let Ctrl-C end the process without a word, until :func:`run` has imported everything."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # and not a process that is to ignore it
+    """Make Ctrl-C exit silently until :func:`run` has imported everything."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not if the process ignores Ctrl-C
         signal.signal(signal.SIGINT, _leave)
 
 
 def _leave(*_: object) -> None:
-    # Not by an exception, which whatever is being imported may take for a failure of its own.
+    # Do not raise: a module that is being imported could take the exception for its own failure.
     os._exit(INTERRUPTED)

@@ -183,7 +183,7 @@ def test_who_comes_to_another_result_has_not_done_the_same_work():
     other = Row("c", "torchode", 1, seconds=[1.0], outcome=[1.0, 3.0])
     peak = Row("d", "peak", 1, seconds=[1.0])
     kept_rows = agreeing([first, close, other, peak])
-    assert [row.failed for row in kept_rows] == ["", "", "came to another result, 33 % apart", ""]
+    assert [row.failed for row in kept_rows] == ["", "", "result differs by 33 %", ""]
     assert [len(row.seconds) for row in kept_rows] == [1, 1, 0, 1]
 
 

@@ -112,14 +112,14 @@ def test_the_help_of_reproduce_has_every_option_with_its_default_and_examples(in
     text = plain(invoke("reproduce", "--help").stdout)
     for part in (
         "--repeats",
-        "[default: (20, and 5 for images)]",
+        "[default: (20; 5 for images, 2 at scale smoke)]",
         "--out",
         "[default: (results/mine/toy or results/mine/images)]",
         "--seed",
         "[default: 0]",
         "--no-resume",
         "--jobs",
-        "one a processor",
+        "one per core",
         "anode reproduce fig07 fig08 --repeats 5 --out quick",
     ):
         assert part in text
@@ -305,7 +305,7 @@ def test_reproduce_lists_the_repeats_that_failed(invoke, small, tmp_path, monkey
     monkeypatch.setattr(ToyRun, "train", hurt)
     result = invoke("reproduce", "fig03", "--repeats", 2, "--jobs", 1, "--out", tmp_path / "out")
     assert result.exit_code == 0
-    assert "failed: map-g, repeat 1, from iteration 3 on, 1 times: MAX_STEPS: too many" in result.stdout
+    assert "failed: map-g, repeat 1 (first in iteration 3, 1 in total): MAX_STEPS: too many" in result.stdout
 
 
 def diverging(monkeypatch, *names: str) -> None:
@@ -325,7 +325,7 @@ def test_reproduce_ends_with_an_error_if_training_failed_in_every_repeat_of_ever
         assert f"failed: {name}, repeat 0" in result.stdout
         assert f"failed: {name}, repeat 1" in result.stdout
     assert (tmp_path / "out" / "report.html").exists()
-    said = "error: training failed in every repeat of every run, for the reasons listed above\n"
+    said = "error: training failed in every repeat of every run; the reasons are listed above\n"
     assert (result.exit_code, result.stderr) == (1, said)
     again = invoke(*arguments)  # nothing is trained again
     assert (again.exit_code, again.stderr) == (1, said)
@@ -362,7 +362,7 @@ def test_a_figure_without_its_zero_is_understood(invoke, tmp_path):
 
 def test_a_folder_that_is_not_for_results_is_refused(invoke, tmp_path):
     (tmp_path / "notes.txt").write_text("keep me")
-    refused(invoke("reproduce", "fig04", "--out", tmp_path), f"{tmp_path} holds something else")
+    refused(invoke("reproduce", "fig04", "--out", tmp_path), f"{tmp_path} has other files")
     refused(invoke("reproduce", "fig04", "--out", tmp_path / "notes.txt"), "takes a folder, got the file")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
     assert (tmp_path / "notes.txt").read_text() == "keep me"
@@ -397,9 +397,9 @@ def test_a_report_of_interrupted_results_is_refused(invoke, small, tmp_path, mon
     result = invoke("reproduce", "fig03", "--jobs", 1, "--out", tmp_path)
     assert result.exit_code == 130
     assert result.stderr.splitlines() == [
-        f"interrupted; what was finished is kept in {tmp_path}, and the same command goes on from there"
+        f"interrupted; finished work is saved in {tmp_path}; run the same command again to continue"
     ]
-    refused(invoke("report", tmp_path), "anode-results.json", "not finished", "goes on from there")
+    refused(invoke("report", tmp_path), "anode-results.json", "unfinished", "run the same command again to continue")
 
 
 def test_every_figure_can_be_asked_for_by_its_name(invoke, tmp_path, monkeypatch):

@@ -191,7 +191,7 @@ def test_ctrl_c_is_one_line_and_leaves_no_file(invoke, monkeypatch, tmp_path):
     result = invoke("fetch", "mnist", "svhn")
     assert (result.exit_code, result.stdout) == (130, "")
     (line,) = result.stderr.splitlines()
-    assert line.startswith("interrupted; files that were complete are kept")
+    assert line.startswith("interrupted; complete files are kept")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 

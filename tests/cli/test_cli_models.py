@@ -272,7 +272,7 @@ def test_when_time_is_up_it_ends_early_and_the_same_command_goes_on_to_the_same_
         out = train(tmp_path / "run", *command, "--minutes", 1e-9)
         assert f" {done} iterations" in out
         assert "stopped: time is up" in out
-        assert "; the same command goes on from there" in out
+        assert "; run the same command again to continue" in out
         assert "already trained" not in out
         assert load_saved(tmp_path / "run").history.validation_at.tolist()[-1] == done
     train(tmp_path / "run", *command)
@@ -329,7 +329,7 @@ def test_too_little_memory_is_one_line(tmp_path, monkeypatch):
     result = run("train", "moons", "--out", tmp_path / "run")
     assert (result.exit_code, result.stdout) == (1, "")
     (line,) = result.stderr.splitlines()
-    assert line.startswith("error: there is not enough memory for this (")
+    assert line.startswith("error: not enough memory (")
 
 
 # Other processes

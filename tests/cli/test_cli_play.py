@@ -24,7 +24,7 @@ def test_the_page_is_served_until_ctrl_c():
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as started:
         try:
             page = re.fullmatch(
-                r"anode play: (http://127\.0\.0\.1:\d+/)   \(Ctrl-C ends it\)\n", started.stdout.readline()
+                r"anode play: (http://127\.0\.0\.1:\d+/)   \(press Ctrl-C to stop\)\n", started.stdout.readline()
             )
             with urllib.request.urlopen(page[1], timeout=30) as answer:
                 assert answer.status == 200
@@ -39,5 +39,5 @@ def test_a_port_in_use_is_one_sentence():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         said = CliRunner().invoke(app, ["play", "--no-browser", "--port", str(port)])
-    line = f"error: port: {port} is used by another program; choose another, or 0 for any that is free\n"
+    line = f"error: port: {port} is used by another program; choose another, or 0 to pick a free one\n"
     assert (said.exit_code, said.stderr) == (2, line)

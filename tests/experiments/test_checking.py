@@ -93,10 +93,10 @@ def test_images_are_checked_on_the_test_images(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model": "resnet", "augment": 0}, "holds a ResNet, which has no solve to check"),
+        ({"model": "resnet", "augment": 0}, "has a ResNet, which has no ODE solve to check"),
         (
             {"solver": PAPER.but(method="rk4", step_size=0.25)},
-            "was trained with step_size 0.25, which no tolerance changes",
+            "was trained with step_size 0.25, so its solves have no tolerance",
         ),
     ],
 )
@@ -148,7 +148,7 @@ def test_options_of_another_number_of_repeats_are_noticed_before_their_data_are_
     (tmp_path / "run.json").write_text(json.dumps(content))
     result = run("check", tmp_path)
     assert result.exit_code == 2
-    assert "its options do not belong to the model beside it" in result.stderr
+    assert "its options do not match the model next to it" in result.stderr
 
 
 def test_training_checks_its_solves_if_it_is_asked_to(tmp_path):

@@ -288,9 +288,9 @@ def test_a_verdict_is_as_the_sign_test_says_and_never_both(repeats):
 @pytest.mark.parametrize(
     ("agreeing", "repeats", "says"),
     [
-        (1, 3, "; a verdict takes at least 5 repeats"),
-        (4, 5, "; a verdict takes 5 of 5 repeats for the claim, or against it or one of its parts"),
-        (10, 20, "; a verdict takes 15 of 20 repeats for the claim, or against it or one of its parts"),
+        (1, 3, "; a verdict needs at least 5 repeats"),
+        (4, 5, "; a verdict needs 5 of 5 repeats for the claim, or against it or one of its parts"),
+        (10, 20, "; a verdict needs 15 of 20 repeats for the claim, or against it or one of its parts"),
         (15, 20, "p = 0.021)"),
     ],
 )

@@ -197,7 +197,7 @@ def test_ctrl_c_says_one_line_and_leaves_the_cluster_clean(tmp_path, laboratory)
     wait_until((tmp_path / "out" / "runs" / "map-identity.json").exists)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
-    line = "interrupted; what was finished is kept in out, and the same command goes on from there\n"
+    line = "interrupted; finished work is saved in out; run the same command again to continue\n"
     assert (tmp_path / "log").read_text() == line
     assert laboratory.tasks() == []
     kept = sorted(path.name for path in (tmp_path / "out" / "runs").iterdir())
@@ -257,7 +257,7 @@ def test_if_the_scheduler_dies_one_line_says_so(tmp_path):
         with at_work(made.address, 1) as cluster:
             real = cluster.usable
             cluster.usable = lambda place: (made.scheduler.kill(), real(place))[1]
-            with pytest.raises(WorkerDiedError, match="is gone; finished runs and checkpoints are kept"):
+            with pytest.raises(WorkerDiedError, match="no longer answers; finished runs and checkpoints are kept"):
                 cluster.do([tiny("map-g", epochs=LONG)], tmp_path / "runs", quiet())
     finally:
         made.close()
@@ -290,7 +290,7 @@ def test_jobs_and_optuna_have_no_cluster(tmp_path):
         planned(Settings(("fig03",), tmp_path, jobs=2, cluster="tcp://x:1"))
     with pytest.raises(ValueError, match="jobs: takes no value with --cluster"):
         run_search(Search(dims=(1,), jobs=2, cluster="tcp://x:1", folder=tmp_path), quiet())
-    with pytest.raises(ValueError, match="cluster: takes nothing beside --sampler tpe"):
+    with pytest.raises(ValueError, match="cluster: takes no value with --sampler tpe"):
         run_search(Search(dims=(1,), sampler="tpe", cluster="tcp://x:1", folder=tmp_path), quiet())
     assert list(tmp_path.iterdir()) == []
 

@@ -47,10 +47,10 @@ def test_runs_side_by_side_take_as_long_as_the_busiest_process():
 def test_the_forecast_is_said_before_anything_is_trained():
     shown = bars()
     Forecast({"mnist-p5": 3060.0, "mnist-node": 7200.0}, 2, shown).announce()
-    assert written(shown)[0] == "about 2.0 h in all, 2 at a time: mnist-p5 51 min, mnist-node 2.0 h"
+    assert written(shown)[0] == "about 2.0 h for all runs with 2 in parallel: mnist-p5 51 min, mnist-node 2.0 h"
     shown = bars()
     Forecast({"mnist-p5": 3060.0, "mnist-node": 7200.0}, 1, shown).announce()
-    assert written(shown)[0] == "about 2.9 h in all: mnist-p5 51 min, mnist-node 2.0 h"
+    assert written(shown)[0] == "about 2.9 h for all runs: mnist-p5 51 min, mnist-node 2.0 h"
 
 
 @pytest.mark.parametrize("seconds", [{}, {"one": None}, {"one": None, "two": 5.0}], ids=str)

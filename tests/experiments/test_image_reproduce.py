@@ -97,7 +97,7 @@ def test_the_results_say_how_they_differ_from_the_paper(made):
 
 def test_the_report_says_how_the_results_differ_from_the_paper(made):
     _, folder = made
-    assert "stand in for every dataset" in (folder / "report.html").read_text()
+    assert "Every dataset is replaced by scikit-learn" in (folder / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_results_of_something_else_are_refused_in_the_same_folder(made, change):
     before = state(folder)
     if "figures" in change:
         change = {**change, "scale": None}
-    with pytest.raises(ValueError, match=r"out: .* holds results of the half 'images' at scale 'smoke' with repeats 1"):
+    with pytest.raises(ValueError, match=r"out: .* has results of images at scale smoke \(repeats 1"):
         again(folder, **{"figures": ["fig13"], "repeats": 1, **change})
     assert state(folder) == before
 
@@ -126,9 +126,15 @@ def test_done_again_nothing_is_trained(made, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("figures", "message"),
     [
-        (["fig13", "fig03"], "figure: takes figures of one half of the paper, as fig13 is of 'images', got 'fig03'"),
-        (["toy", "images"], "figure: takes figures of one half of the paper, as toy is of 'toy', got 'images'"),
-        (["fig07", "table1"], "figure: takes figures of one half of the paper, as fig07 is of 'toy', got 'table1'"),
+        (
+            ["fig13", "fig03"],
+            "figure: takes figures of the same half of the paper as fig13, which is 'images', got 'fig03'",
+        ),
+        (["toy", "images"], "figure: takes figures of the same half of the paper as toy, which is 'toy', got 'images'"),
+        (
+            ["fig07", "table1"],
+            "figure: takes figures of the same half of the paper as fig07, which is 'toy', got 'table1'",
+        ),
     ],
     ids=str,
 )
@@ -256,9 +262,7 @@ def test_a_run_of_another_protocol_is_refused_and_kept(tmp_path):
     path = tmp_path / "runs" / "overfit-node.json"
     path.write_text(path.read_text().replace('"lr": 0.001', '"lr": 0.002'))
     before = path.read_bytes()
-    with pytest.raises(
-        ValueError, match=r"overfit-node\.json is of another protocol than this version's; give another"
-    ):
+    with pytest.raises(ValueError, match=r"overfit-node\.json has another protocol than this version; give another"):
         reproduce(planned(smoke), quiet())
     assert path.read_bytes() == before
     reproduce(planned(replace(smoke, resume=False)), quiet())
@@ -268,7 +272,7 @@ def test_a_run_of_another_protocol_is_refused_and_kept(tmp_path):
 def test_other_epochs_are_another_experiment(made, tmp_path):
     content, folder = made
     assert content["epochs"] is None
-    with pytest.raises(ValueError, match=r"seed 0, not of the half 'images' at .* repeats 1 and seed 0 and 3 epochs; "):
+    with pytest.raises(ValueError, match=r"seed 0\), not of images at .* \(repeats 1, seed 0, epochs 3\); "):
         again(folder, "fig13", repeats=1, epochs=3)
     work = planned(Settings(("table1",), tmp_path, scale="smoke", epochs=3))
     assert {run.epochs for run in work.runs} == {3}
@@ -279,7 +283,7 @@ def test_other_epochs_are_another_experiment(made, tmp_path):
 @pytest.mark.parametrize(
     ("figure", "scale", "epochs", "message"),
     [
-        ("fig03", None, 3, "epochs: takes no value for the toy half, got 3; its own are the paper's"),
+        ("fig03", None, 3, "epochs: takes no value for the toy half, got 3; the toy half uses the paper's epochs"),
         ("fig13", "smoke", 0, "epochs: takes a whole number above 0, got 0"),
     ],
 )
@@ -335,7 +339,7 @@ def test_the_same_command_says_a_forecast_and_a_line_for_every_evaluation(tmp_pa
     settings = Settings(("fig13",), tmp_path / "out", scale="smoke", jobs=1, repeats=1)
     reproduce(planned(settings), bars)
     lines = bars.console.file.getvalue().splitlines()
-    assert re.fullmatch(r"about \d+ s in all: overfit-(a?)node \d+ s, overfit-(a?)node \d+ s", lines[0])
+    assert re.fullmatch(r"about \d+ s for all runs: overfit-(a?)node \d+ s, overfit-(a?)node \d+ s", lines[0])
     looked = [line for line in lines if ": iteration " in line]
     assert len(looked) == 2 * planned(settings).runs[0].evaluations
     assert looked[-1].endswith("about 0 s left, 0 s for all runs")

@@ -121,7 +121,7 @@ def test_the_paper_is_the_papers():
 def test_the_papers_epochs_are_ours_and_said_to_be():
     assert EPOCHS == {"mnist": 8, "cifar10": 10, "svhn": 10, "tiny_imagenet": 2}
     said = SCALES["paper"].reduced
-    assert "does not give its number of epochs. Ours are 8 for MNIST, 10 for CIFAR-10, 10 for SVHN and 2 for" in said
+    assert "does not give the number of epochs. Ours are 8 for MNIST, 10 for CIFAR-10, 10 for SVHN and 2 for" in said
 
 
 @each_scale
@@ -133,7 +133,7 @@ def test_other_epochs_are_those_of_every_dataset_but_not_of_overfitting(scale):
         assert run.evaluations == (SCALES[scale].evaluations or run.epochs)
         assert (run == RUNS[scale][name]) == overfits
     assert longer.reduced.startswith(SCALES[scale].reduced)
-    assert longer.reduced.endswith("Every dataset is trained on for 7 epochs, as asked for with --epochs.")
+    assert longer.reduced.endswith("With --epochs 7, models train for 7 epochs, except those that overfit.")
 
 
 def test_the_papers_table_is_trained_from_the_quickest_run_to_the_longest():
@@ -161,12 +161,12 @@ def test_all_that_is_small_is_said():
     # the name of a field, and the words that say what became of it
     words = {
         "side": ["areas of 4x4 pixels", "8x8 for Tiny ImageNet"],
-        "train_size": ["16,000 training images of each dataset", "8,000 of Tiny ImageNet", "256 images"],
+        "train_size": ["Each dataset has 16,000 training images", "(Tiny ImageNet: 8,000", "256 images"],
         "test_size": ["1,000 test images"],
         "filters": ["16 filters instead of 64"],
-        "batch_size": ["batches of 64 instead of 256"],
+        "batch_size": ["batch size is 64 instead of 256"],
         "lr": ["the learning rate is 2e-3 instead of 1e-3"],
-        "epochs": ["for 10 epochs", "for 20)", "for 600 epochs where models overfit"],
+        "epochs": ["for 10 epochs", "for 20)", "Models that overfit train on 256 images for 600 epochs"],
     }
     assert changed - {"evaluate_every"} == set(words)  # looking more often changes no model
     for parts in words.values():
@@ -185,7 +185,7 @@ def test_smoke_needs_no_download_and_says_so():
     assert {run.data for run in RUNS["smoke"].values()} == {"digits"}
     assert {run.epochs * run.batches for run in RUNS["smoke"].values()} == {6}
     assert {run.batch_size for run in RUNS["smoke"].values()} == {64}
-    for words in ("digits", "8x8", "4 filters", "6 iterations with batches of 64", "nothing about the paper's claims"):
+    for words in ("digits", "8x8", "4 filters", "6 iterations with batch size 64", "nothing about the paper's claims"):
         assert words in SCALES["smoke"].reduced
 
 

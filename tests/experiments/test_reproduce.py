@@ -135,7 +135,7 @@ def test_other_settings_are_refused_in_a_folder_with_results_and_nothing_is_touc
     again(tmp_path, "fig03")
     before = state(tmp_path)
     trained.clear()
-    with pytest.raises(ValueError, match=r"repeats 2 and seed 0.*--no-resume"):
+    with pytest.raises(ValueError, match=r"repeats 2, seed 0.*--no-resume"):
         again(tmp_path, "fig03", **change)
     assert trained == []
     assert state(tmp_path) == before
@@ -186,7 +186,7 @@ def test_without_resuming_old_runs_are_not_taken_up_after_an_interruption(tmp_pa
 def test_a_folder_with_something_else_is_refused_and_left_alone(tmp_path, trained):
     (tmp_path / "thesis.txt").write_text("do not lose me")
     for resume in (True, False):
-        with pytest.raises(ValueError, match="holds something else"):
+        with pytest.raises(ValueError, match="has other files"):
             again(tmp_path, "fig03", resume=resume)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
     assert trained == []

@@ -250,8 +250,8 @@ def test_the_command_searches_a_grid_and_draws_it(tmp_path):
     [
         (["NODES"], "models: takes ResNet, NODE, ANODE, got 'NODES'"),
         (["--folds", 100000], "folds: takes at most the"),
-        (["--trials", 5], "trials: takes nothing beside --sampler grid"),
-        (["--sampler", "tpe", "--jobs", 2], "jobs: takes nothing beside --sampler tpe"),
+        (["--trials", 5], "trials: takes no value with --sampler grid"),
+        (["--sampler", "tpe", "--jobs", 2], "jobs: takes no value with --sampler tpe"),
         (["--sampler", "tpe", "--storage", "sqlite://"], "storage: takes sqlite:///FILE"),
         (["--sampler", "tpe", "--storage", "sqlite:///:memory:"], "storage: takes sqlite:///FILE"),
         (["--data", "moons"], "data: takes one of g, separable, got 'moons'"),
@@ -260,7 +260,7 @@ def test_the_command_searches_a_grid_and_draws_it(tmp_path):
         (["--epochs", 0], "epochs: takes a whole number above 0, got 0"),
         (["--jobs", 0], "jobs: takes a whole number above 0, got 0"),
         (["--sampler", "random"], "sampler: takes one of grid, tpe, got 'random'"),
-        (["--storage", "sqlite:///x.db"], "storage: takes nothing beside --sampler grid"),
+        (["--storage", "sqlite:///x.db"], "storage: takes no value with --sampler grid"),
         (["--sampler", "tpe", "--trials", 0], "trials: takes a whole number above 0, got 0"),
         (["--sampler", "tpe", "--storage", "nonsense"], "storage: takes sqlite:///FILE, journal:FILE"),
         (["--sampler", "tpe", "--storage", "sqlite:////missing/folder/x.db"], "storage: takes sqlite:///FILE"),
@@ -312,7 +312,7 @@ def test_a_study_of_another_space_is_refused(tmp_path):
     storage = storages(tmp_path)["sqlite"]
     opened("NODE", SMALL, QUICK, storage)
     for space, cross in ((PAPER["NODE"], QUICK), (SMALL, replace(QUICK, folds=2))):
-        with pytest.raises(ValueError, match="has a study 'anode-NODE-d2' of another space"):
+        with pytest.raises(ValueError, match="has a study 'anode-NODE-d2' with another grid"):
             opened("NODE", space, cross, storage)
 
 
@@ -440,7 +440,7 @@ def test_results_that_would_be_lost_are_left_alone(tmp_path):
     for others in (["NODE"], ["--folds", "4"], ["--epochs", "2"]):
         result = CliRunner().invoke(app, ["search", *options, *others])
         assert result.exit_code == 2, others
-        assert "which is of another search" in result.output.replace("\n", " ")
+        assert "which belongs to another search" in result.output.replace("\n", " ")
         assert (out / "search.json").read_bytes() == before
 
 
@@ -448,7 +448,7 @@ def test_results_that_would_be_lost_are_left_alone(tmp_path):
 def test_a_file_that_is_no_journal_is_left_alone(tmp_path, text):
     path = tmp_path / "notes.txt"
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"storage: takes .*no journal"):
+    with pytest.raises(ValueError, match=r"storage: takes .*not an Optuna journal"):
         opened("NODE", SMALL, QUICK, f"journal:{path}")
     assert path.read_text() == text
 

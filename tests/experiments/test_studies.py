@@ -157,7 +157,7 @@ def test_it_is_said_if_separable_data_cost_more_than_g(separable, says):
 def test_straight_paths_are_as_long_as_the_way_between_their_ends():
     straight = np.linspace(0, 1, 5)[:, None, None] * np.array([[1.0, 2.0], [3.0, 0.0]])
     corner = np.array([[[0.0, 0.0]], [[3.0, 0.0]], [[3.0, 4.0]]])
-    assert bends({"a": straight, "b": corner, "c": corner * np.nan}).endswith("for a: 1.00; b: 1.40; c: none.")
+    assert bends({"a": straight, "b": corner, "c": corner * np.nan}).endswith("its ends: a 1.00; b 1.40; c none.")
 
 
 def test_a_film_of_training_has_a_frame_for_every_moment(results, tmp_path):

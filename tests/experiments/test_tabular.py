@@ -90,7 +90,7 @@ def test_scores_of_another_seed_are_left_alone(tmp_path):
     before = (tmp_path / "tabular.json").read_bytes()
     result = run("iris", "--seed", 1, "--out", tmp_path)
     assert result.exit_code == 2
-    assert result.stderr.startswith("error: out: takes a folder of the same seed")
+    assert result.stderr.startswith("error: out: takes a new folder, or one measured with seed")
     assert (tmp_path / "tabular.json").read_bytes() == before
 
 

@@ -56,7 +56,14 @@ def test_a_report_says_what_is_unfinished_and_leaves_the_results_file_alone(fold
     before = (folder / MARKER).read_bytes()
     page = report_again(folder).read_text()
     assert (folder / MARKER).read_bytes() == before
-    for words in ("1 of 2 runs", "of 2, unfinished", "2 of 2<", "98.2 ± 0.1 %", "98.05 ± 0.20 %", "not complete"):
+    for words in (
+        "1 of 2 started runs are finished",
+        "of 2, unfinished",
+        "2 of 2<",
+        "98.2 ± 0.1 %",
+        "98.05 ± 0.20 %",
+        "not complete",
+    ):
         assert words in page, words
     numbers = read_json(folder / "figures" / "progress.json")["numbers"]
     assert [row[0] for row in numbers["rows"]] == ["MNIST, NODE", "MNIST, ANODE"]
@@ -88,7 +95,7 @@ def test_the_repeat_that_has_come_furthest_is_shown(tmp_path):
 
 def test_a_folder_in_which_nothing_was_trained_is_refused(tmp_path):
     write_json(tmp_path / MARKER, BEGUN)
-    with pytest.raises(ValueError, match="holds no state of training yet"):
+    with pytest.raises(ValueError, match="has no training state yet"):
         report_again(tmp_path)
 
 

@@ -176,7 +176,7 @@ def ends_well(command: Started) -> None:
     out, err = command.process.communicate(timeout=20)
     assert command.process.returncode == 130
     assert err.splitlines() == [
-        f"interrupted; what was finished is kept in {command.folder}, and the same command goes on from there"
+        f"interrupted; finished work is saved in {command.folder}; run the same command again to continue"
     ]
     assert out == ""
     wait_until(lambda: not alive_with(command.mark), 5)

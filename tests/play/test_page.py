@@ -131,7 +131,7 @@ def test_painted_points_are_trained_on_and_survive_a_reload(open_page):
     page = open_page()
     page.check("[name=data][value=own]", force=True)
     page.click("#clear")
-    assert page.inner_text("#hint") == "Paint points of both colours."
+    assert page.inner_text("#hint") == "Paint points of both colours to train."
     box = page.locator("#model0 .plane").bounding_box()
     x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
     for key, side in (("", -80), ("x", 80)):  # the other brush
@@ -172,11 +172,11 @@ def test_a_file_of_points_is_read_in_the_browser(open_page):
     page = open_page()
     rows = "x,y,class\n" + "".join(f"{i},{100 * (i % 2)},{'ab'[i % 2]}\n" for i in range(100))
     page.set_input_files("#csv", {"name": "points.csv", "mimeType": "text/csv", "buffer": rows.encode()})
-    wait(page, lambda: page.inner_text("#hint") == "100 points of points.csv, scaled to the plane.")
+    wait(page, lambda: page.inner_text("#hint") == "100 points from points.csv, scaled to fit the plane.")
     page.keyboard.press("s")
     wait(page, lambda: iterations(page) == 2)
     page.set_input_files("#csv", {"name": "wrong.csv", "mimeType": "text/csv", "buffer": b"1,2,a\n1,x,b\n"})
-    wait(page, lambda: page.inner_text("#hint").startswith("Row 2 has no two numbers and a class"))
+    wait(page, lambda: page.inner_text("#hint").startswith("Row 2 needs two numbers and a class"))
 
 
 def test_a_lost_connection_is_made_again_and_finds_the_session(open_page):

@@ -181,7 +181,7 @@ def test_training_ends_after_so_many_iterations(monkeypatch):
         session.play()
         head, _ = watcher.picture(lambda head: all(model["ended"] for model in head["models"]))
         assert (iterations(head), head["playing"]) == ([30, 30], False)
-        assert head["models"][0]["ended"] == "30 iterations are made"
+        assert head["models"][0]["ended"] == "reached the limit of 30 iterations"
     finally:
         session.close()
 

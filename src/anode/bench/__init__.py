@@ -1,1 +1,1 @@
-"""Speed side by side with other libraries: what ``anode bench speed`` does."""
+"""``anode bench speed``: times anode against other libraries."""

@@ -1,4 +1,4 @@
-"""Pictures of what was measured."""
+"""Figures of the measurements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COLUMNS = 3
 
 
 def draw(out: Path, found: Sequence[Found]) -> None:
-    """Write the pictures into a folder: ``comparisons``, ``growth`` and ``module``, as far as there is something."""
+    """Write the figures ``comparisons``, ``growth`` and ``module`` into a folder, if there is data for them."""
     points = [one for one in found if not (one.part.values or one.part.works) and rows_of(one)]
     sweeps = [one for one in found if one.part.values]
     if points:
@@ -44,7 +44,7 @@ def draw(out: Path, found: Sequence[Found]) -> None:
 
 
 def comparisons(found: Sequence[Found]) -> Figure:
-    """How long everybody takes, a panel for each comparison, on a logarithmic axis."""
+    """Draw the time of each library on a logarithmic axis, with one panel per comparison."""
     counts = [len(rows_of(one)) for one in found]
     made = style.figure(9.0, sum(0.75 + 0.34 * count for count in counts), len(found), 1, height_ratios=counts)
     for ax, one in zip(made.axes, found, strict=True):
@@ -66,12 +66,12 @@ def comparisons(found: Sequence[Found]) -> Figure:
 
 
 def rows_of(found: Found) -> list[Row]:
-    """What has a time."""
+    """Return the rows that have a time."""
     return [row for row in found.rows[0] if row.seconds and row.side != "peak"]
 
 
 def own(found: Found) -> Figure:
-    """How long everybody takes with what users write: a line of marks for each work, on a logarithmic axis."""
+    """Draw the times on users' own modules on a logarithmic axis, with one line of marks per work."""
     works = found.part.works
     made = style.figure(9.0, 1.2 + 0.34 * len(works), 1, 1)
     (ax,) = made.axes
@@ -91,7 +91,7 @@ def own(found: Found) -> Figure:
 
 
 def growth(found: Sequence[Found]) -> Figure:
-    """Time, or memory, as the work grows: a panel for each sweep."""
+    """Draw time or memory as the work grows, with one panel per sweep."""
     lines = -(-len(found) // COLUMNS)
     made = style.figure(4.3 * COLUMNS, 3.6 * lines, lines, COLUMNS)
     for ax, one in zip(made.axes, found, strict=False):
@@ -103,7 +103,7 @@ def growth(found: Sequence[Found]) -> Figure:
 
 
 def draw_sweep(ax: Axes, found: Found) -> None:
-    """A line for each library; of work and precision, the time against the error."""
+    """Draw one line per library; if errors are known, time against error."""
     part, values = found.part, []
     for label in dict.fromkeys(row.label for rows in found.rows for row in rows):
         cells = [(i, j) for i, rows in enumerate(found.rows) for j, row in enumerate(rows) if row.label == label]

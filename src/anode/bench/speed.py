@@ -1,4 +1,4 @@
-"""What is compared with what, and what is kept of it."""
+"""The parts of the speed benchmark: what they compare, and how results are stored."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ EXACT = replace(NET, kind="solve", double=True, t1=10.0)
 
 @dataclass(frozen=True)
 class Part:
-    """Some entries that belong together.
+    """Entries that are compared with each other.
 
     Attributes:
         title: What is compared.
-        entries: All of them; of a sweep, one after the other for each of its values.
-        values: What changes from point to point of a sweep; none if there is one point.
+        entries: The entries of each point; a sweep has one point per value.
+        values: The values of a sweep; empty if there is one point.
         axis: What these values are.
-        timed: Whether time is of interest, or memory alone.
-        works: Names of the points, where these are different works and no sweep. Then results have to be those of
-            torchdiffeq, and our NFE too.
+        timed: Whether time is measured, or only memory.
+        works: Names of the points, if these are different works instead of a sweep. Results then have to agree with
+            torchdiffeq's, and so does our NFE.
     """
 
     title: str
@@ -55,22 +55,22 @@ class Part:
 
 
 def one(title: str, *entries: Entry) -> Part:
-    """A comparison at one point."""
+    """Return a comparison at one point."""
     return Part(title, (entries,))
 
 
 def everybody(task: Task, *more: Entry, threads: int = 1) -> list[Entry]:
-    """A task for all libraries."""
+    """Return the entries of a task for all libraries."""
     return [Entry(side, side, task, threads) for side in ("anode", *RIVALS)] + list(more)
 
 
 def peak(threads: int) -> Entry:
-    """What the machine can do."""
+    """Return the entry that measures the peak of the machine."""
     return Entry("matrix product", "peak", Task("solve"), threads)
 
 
 def sweep(title: str, axis: str, values: Sequence[float], task: Callable[[Any], Task], timed: bool = True) -> Part:
-    """A task that grows, for three libraries; torchdiffeq trains models one after another, so one tells it all."""
+    """Return a sweep for three libraries. torchdiffeq trains models in sequence, so one model is enough for it."""
 
     def entries(task: Task) -> tuple[Entry, ...]:
         theirs = replace(task, members=1)
@@ -122,12 +122,12 @@ PARTS: dict[str, Part] = {
 
 @dataclass(frozen=True)
 class Found:
-    """What came of a part.
+    """The measurements of a part.
 
     Attributes:
-        rows: Of every point.
-        errors: Of every row, where there are solves whose truth is known; NaN for other solves.
-        when: The day it was measured.
+        rows: The rows of every point.
+        errors: The error of every row, if exact solutions are known; NaN for other solves.
+        when: The date of the measurement.
     """
 
     name: str
@@ -137,17 +137,17 @@ class Found:
 
     @property
     def part(self) -> Part:
-        """What was asked for."""
+        """The part that was measured."""
         return PARTS[self.name]
 
 
 def bench(out: Path, names: Sequence[str], turns: int, bars: Bars) -> list[Found]:
-    """Measure what is named, or else whatever a folder does not hold yet; returns all that it holds then.
+    """Measure the named parts, or all parts that a folder does not hold yet; returns all parts that it then holds.
 
     Args:
         out: The folder.
-        names: Some of :data:`PARTS`.
-        turns: How often each side takes its turn.
+        names: Names from :data:`PARTS`.
+        turns: Number of turns per library.
         bars: Shows the progress.
     """
     for name in names:
@@ -160,7 +160,7 @@ def bench(out: Path, names: Sequence[str], turns: int, bars: Bars) -> list[Found
 
 
 def measured(name: str, turns: int, bars: Bars) -> Found:
-    """Measure a part; libraries that are not there are left out."""
+    """Measure a part; libraries that are not installed are skipped."""
     part = PARTS[name]
     rows, errors = [], []
     for i, entries in enumerate(part.entries):
@@ -178,7 +178,7 @@ def measured(name: str, turns: int, bars: Bars) -> Found:
 
 
 def error_of(entry: Entry, row: Row) -> float:
-    """How far the outcome of :data:`EXACT`, with any tolerance or batch, is from the truth; NaN for other tasks."""
+    """Return the error of :data:`EXACT`, with any tolerance or batch size; NaN for other tasks."""
     known = replace(entry.task, tol=EXACT.tol, batch=EXACT.batch) == EXACT
     if not known or not row.outcome:
         return math.nan
@@ -187,7 +187,7 @@ def error_of(entry: Entry, row: Row) -> float:
 
 @cache
 def truth() -> Any:
-    """The end of the solves of the work-precision diagram, by another method with a tolerance far below all others."""
+    """Return the exact final state for the work-precision diagram, from another method and a far tighter tolerance."""
     net, y0 = Network(EXACT).net, torch.tensor(EXACT.state())
     with torch.no_grad():
         solution = anode.solve(net, y0, (0.0, EXACT.t1), method="dopri8", rtol=1e-13, atol=1e-13).check()
@@ -196,7 +196,7 @@ def truth() -> Any:
 
 
 def keep(out: Path, found: Found) -> None:
-    """Write what was measured."""
+    """Write the measurements of a part."""
     content = {
         "format": FORMAT,
         "environment": environment(),
@@ -212,7 +212,7 @@ def keep(out: Path, found: Found) -> None:
 
 
 def without_nan(content: Any) -> Any:
-    """Lists and dictionaries with nothing in place of numbers that are not finite, for which JSON has no word."""
+    """Replace numbers that are not finite by ``None``, as JSON does not have them."""
     if isinstance(content, list):
         return [without_nan(each) for each in content]
     if isinstance(content, dict):
@@ -221,7 +221,7 @@ def without_nan(content: Any) -> Any:
 
 
 def kept(out: Path, name: str) -> Found:
-    """What was measured before."""
+    """Read the stored measurements of a part."""
     path, part = out / f"{name}.json", PARTS[name]
     content = read_json(path)
     try:
@@ -234,11 +234,11 @@ def kept(out: Path, name: str) -> Found:
             return Found(name, rows, errors, content["environment"]["date"])
     except (KeyError, TypeError, ValueError):
         pass
-    raise DamagedFileError(f"{path}: is damaged or of another version; remove it, and it is measured again")
+    raise DamagedFileError(f"{path}: is damaged or was written by another version; remove it to measure it again")
 
 
 def read_row(content: dict[str, Any]) -> Row:
-    """A row that was kept."""
+    """Read a stored row."""
     made = Row(**content)
     lookup("side", made.side, SIDES)
     outcome = [math.nan if value is None else float(value) for value in made.outcome]

@@ -1,4 +1,4 @@
-"""What was measured, as tables."""
+"""Tables of the measurements."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ TextTable = tuple[str, list[str], list[list[str]]]
 
 
 def tables(found: Sequence[Found]) -> list[TextTable]:
-    """A table for every part."""
+    """Return one table per part."""
     return [table(one) for one in found]
 
 
 def table(found: Found) -> TextTable:
-    """The table of a part."""
+    """Return the table of a part."""
     return growth(found) if found.part.values else own(found) if found.part.works else comparison(found)
 
 
 def comparison(found: Found) -> TextTable:
-    """A part with one point: time, how many times that of the first row, NFE, and the share of the machine's peak.
+    """Return the table of a part with one point: time, ratio to the first row, NFE, and share of the machine's peak.
 
-    NFE is that of the first solve, which all sides do with the same weights; the share is that of all solves.
+    NFE is that of the first solve, for which all libraries have the same weights. The share is over all solves.
     """
     rows = found.rows[0]
     first = rows[0]
@@ -51,7 +51,7 @@ OWN_RIVALS = ("torchdiffeq", "diffrax")
 
 
 def own(found: Found) -> TextTable:
-    """A part with works: a line for each way to use anode, with its rivals and how many times its time they take."""
+    """Return the table of a part with works: one line per way to use anode, with its rivals and their time ratios."""
     shown = []
     for i, (work, rows) in enumerate(zip(found.part.works, found.rows, strict=True)):
         errors = found.errors[i] if found.errors else [nan] * len(rows)
@@ -67,12 +67,12 @@ def own(found: Found) -> TextTable:
 
 
 def own_time(row: Row, error: float) -> str:
-    """A time, and the error where it is known; or why there is none."""
+    """Return a time, with the error if it is known, or why there is no time."""
     return row.failed or seconds(row.typical) + (f", {error:.0e}" if isfinite(error) else "")
 
 
 def ratio(rival: Row, row: Row) -> str:
-    """How many times the time of a row its rival takes, if both have one."""
+    """Return the rival's time divided by ours in words, if both have one."""
     if not (rival.seconds and row.seconds):
         return ""
     times = rival.typical / row.typical
@@ -80,7 +80,7 @@ def ratio(rival: Row, row: Row) -> str:
 
 
 def growth(found: Found) -> TextTable:
-    """A sweep: a line for each of its values."""
+    """Return the table of a sweep: one line per value."""
     labels = list(dict.fromkeys(row.label for rows in found.rows for row in rows))
     shown = []
     for i, (value, rows) in enumerate(zip(found.part.values, found.rows, strict=True)):
@@ -96,7 +96,7 @@ def growth(found: Found) -> TextTable:
 
 
 def cell(found: Found, row: Row) -> str:
-    """The number of interest."""
+    """Return the time or the memory of a row in words."""
     return row.failed or (seconds(row.typical) if found.part.timed else f"{row.megabytes:.0f} MB")
 
 

@@ -1,4 +1,4 @@
-"""What is measured: the same network, data and tolerances for every library, as plain arrays."""
+"""The tasks: the same network, data and tolerances for every library, as plain arrays."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ SPIRAL = ((-0.1, 2.0), (-2.0, -0.1))
 """The matrix of ``cubic``."""
 
 RATES = (1.5, 1.0, 3.0, 1.0)
-"""Of ``lotka-volterra``: births of prey, deaths of prey by predators, deaths of predators, their births by prey."""
+"""The rates of ``lotka-volterra``: births of prey, prey eaten, deaths of predators, births of predators."""
 
 
 @cache
 def points(dim: int, seed: int) -> toy.Dataset:
-    """A dataset, made once, so that nobody's time contains it."""
+    """Return a dataset. It is cached, so that no measured time includes it."""
     return toy.load("g", dim=dim, seed=seed)
 
 
 @dataclass(frozen=True)
 class Task:
-    """A piece of work.
+    """A task to measure.
 
     Attributes:
         kind: ``train``: epochs of the paper's toy protocol. ``gradient``: a solve and the gradient of the sum of its
@@ -87,16 +87,16 @@ class Task:
 
     @property
     def dim(self) -> int:
-        """Of the state."""
+        """Dimension of the state."""
         return self.sizes[0]
 
     @property
     def dtype(self) -> str:
-        """The precision's name in NumPy."""
+        """NumPy's name of the precision."""
         return "float64" if self.double else "float32"
 
     def weights(self, member: int = 0) -> list[tuple[Array, Array]]:
-        """Matrices [outputs, inputs] and biases of all layers; time is the last input of the first."""
+        """Return matrices [outputs, inputs] and biases of all layers; time is the last input of the first layer."""
         if self.kind == "predict":
             return self._fitted_weights
         random = np.random.default_rng(member)
@@ -109,12 +109,12 @@ class Task:
         return made
 
     def gates(self) -> list[Array]:
-        """For each layer of ``squash``, [3, outputs]: slope and offset of its gate, and the slope of its shift."""
+        """Return [3, outputs] per layer of ``squash``: slope and offset of its gate, and the slope of its shift."""
         random = np.random.default_rng(500)
         return [random.uniform(-1, 1, (3, outputs)).astype(self.dtype) for outputs in self.sizes[1:]]
 
     def head(self, member: int = 0) -> tuple[Array, Array]:
-        """The linear layer that predicts."""
+        """Return matrix and bias of the linear layer that predicts."""
         if self.kind == "predict":
             head = self.estimator.model_.head
             return head.weight.detach().numpy(), head.bias.detach().numpy()
@@ -123,7 +123,7 @@ class Task:
         return random.uniform(-bound, bound, (1, self.dim)).astype(self.dtype), np.zeros(1, self.dtype)
 
     def state(self) -> Array:
-        """States to start from, [batch, dim]."""
+        """Return the initial states, [batch, dim]."""
         if self.kind == "predict":
             scaled = (self.rows - self.estimator.offset_) / self.estimator.scale_
             return np.pad(scaled, ((0, 0), (0, self.zeros))).astype(self.dtype)
@@ -134,23 +134,23 @@ class Task:
         return np.pad(rows, ((0, 0), (0, self.zeros))).astype(self.dtype)
 
     def data(self, member: int = 0) -> toy.Dataset:
-        """What is trained on."""
+        """Return the training data."""
         return points(self.dim - self.zeros, member)
 
     def order(self, epoch: int, member: int = 0) -> torch.Tensor:
-        """The points' order in an epoch: that of :func:`anode.fit`."""
+        """Return the order of the points in an epoch, as in :func:`anode.fit`."""
         seeded = torch.Generator().manual_seed(member * 1_000_003 + epoch)
         return torch.randperm(len(self.data(member)), generator=seeded)
 
     @property
     def iterations(self) -> int:
-        """How many times this is done at once: iterations of training, or one solve."""
+        """Iterations per run: those of training, or 1 for a solve."""
         if self.kind != "train":
             return 1
         return self.epochs * -(-len(self.data()) // self.batch)
 
     def operations(self, nfe: float) -> float:
-        """Multiplications and additions of one model, given how often a solve evaluates it on average.
+        """Return the multiplications and additions of one model, for a mean number of evaluations per solve.
 
         Twice as many again for a gradient. What is computed a second time is not counted. Only those of perceptrons
         are known; 0 for other right-hand sides.
@@ -164,7 +164,7 @@ class Task:
     @cached_property
     def estimator(self) -> ANODEClassifier:
         """A fitted classifier, the same in every process."""
-        from anode.estimators.classifier import ANODEClassifier  # scikit-learn takes a while to import
+        from anode.estimators.classifier import ANODEClassifier  # importing scikit-learn is slow
 
         data = toy.load("moons", seed=0)
         model = ANODEClassifier(augment=self.zeros, hidden=self.sizes[1], activation=self.activations[0], epochs=5)
@@ -172,7 +172,7 @@ class Task:
 
     @cached_property
     def rows(self) -> Array:
-        """What it is asked about."""
+        """The rows to predict."""
         return np.random.default_rng(1).uniform(-2, 2, (self.batch, self.dim - self.zeros)).astype(self.dtype)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Measuring in turns: every library in a process of its own, one at a time, so that a slow moment hits all of them."""
+"""Measures libraries in turns, each in its own process, so that slow moments of the machine affect all of them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from anode.bench.sides import machine
 from anode.bench.tasks import Task
 
 TOLERATED = 0.1
-"""How far results may be apart: after hundreds of iterations with other steps, losses are some per cent apart."""
+"""Largest relative difference of results: after hundreds of iterations, losses differ by some percent."""
 
 STRICT = 1e-3
-"""How far results of single solves and of a few iterations may be apart."""
+"""Largest relative difference of results of single solves and of a few iterations."""
 
 SECONDS = 0.3
-"""How long a turn is, if a task does not take longer."""
+"""Minimum length of a turn."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Entry:
     Attributes:
         label: Its name in a table.
         side: One of ``anode.bench.sides.SIDES``.
-        threads: So many processors, and threads where the library has such a setting.
-        processes: How many do the task at the same time, each on processors of its own.
+        threads: Number of cores, and of threads if the library has such a setting.
+        processes: Number of processes that run the task at the same time, each on its own cores.
     """
 
     label: str
@@ -47,23 +47,23 @@ class Entry:
 
     @property
     def library(self) -> str:
-        """What has to be installed."""
+        """The library that has to be installed."""
         return self.side.partition(",")[0]
 
 
 @dataclass(frozen=True)
 class Row:
-    """What came of it.
+    """The measurements of an entry.
 
     Attributes:
-        seconds: Of every turn: for one iteration, or one solve, of one model.
-        nfe: How often the first solve evaluates the network: with the weights and the batch that all begin with.
-        mean_nfe: The mean over all solves of the task; training changes the weights, and with them the steps.
-        megabytes: How far the first time it was done raised the peak of the process's memory, compilation included.
+        seconds: Time per turn, for one iteration or one solve of one model.
+        nfe: Network evaluations of the first solve, for which all libraries have the same weights and batch.
+        mean_nfe: Mean over all solves of the task; training changes the weights, and so the steps.
+        megabytes: Increase of the process's peak memory in the first run, including compilation.
         outcome: The first losses, states or classes.
-        gigaflops: What was computed in a second, that is once and again for gradients.
-        failed: Why there is nothing else.
-        engine: Which of anode's engines worked, and why not the compiled one.
+        gigaflops: Operations per second, including those for gradients.
+        failed: Why the measurement failed; empty if it did not.
+        engine: The engine of anode that was used, and why not the compiled one.
     """
 
     label: str
@@ -85,7 +85,7 @@ class Row:
 
 
 class Worker:
-    """A process that does one entry's task, one of as many as the entry says."""
+    """One process that runs the task of an entry."""
 
     def __init__(self, entry: Entry, number: int) -> None:
         self.entry, first = entry, number * entry.threads
@@ -97,13 +97,13 @@ class Worker:
         )
 
     def send(self, request: dict[str, Any]) -> None:
-        """Ask for something."""
+        """Send a request."""
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # why it ended, its answer says
+        with suppress(BrokenPipeError):  # ``answer`` reports why it ended
             print(json.dumps(request), file=self._process.stdin, flush=True)
 
     def answer(self) -> dict[str, Any]:
-        """Wait for what was asked for."""
+        """Wait for the answer to a request."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -125,23 +125,23 @@ class Worker:
 
 
 class WorkerError(RuntimeError):
-    """What was asked for could not be done."""
+    """A worker process failed."""
 
 
 def ask(workers: Sequence[Worker], **request: Any) -> list[dict[str, Any]]:
-    """The answers of all of them, who work at the same time."""
+    """Send a request to all workers, which run it at the same time, and return their answers."""
     for worker in workers:
         worker.send(request)
     return [worker.answer() for worker in workers]
 
 
 def measure(entries: Sequence[Entry], turns: int, show: Callable[[int, int, str], None]) -> list[Row]:
-    """Do all entries' tasks in turns.
+    """Measure all entries in turns.
 
     Args:
-        entries: What to do.
-        turns: How often; 0 to do everything once, untimed.
-        show: Told how much is done, of how much, and what comes next.
+        entries: The entries.
+        turns: Number of turns; 0 to run each task once, without timing.
+        show: Called with the steps done, their total, and the next label.
     """
     total = len(entries) * (1 + turns)
     found: dict[int, dict[str, Any]] = {}
@@ -171,7 +171,7 @@ def measure(entries: Sequence[Entry], turns: int, show: Callable[[int, int, str]
 
 
 def row(entry: Entry, answer: dict[str, Any]) -> Row:
-    """An entry and what came of it."""
+    """Return the row of an entry."""
     made = Row(entry.label, entry.side, entry.threads * entry.processes, **answer)
     if made.failed or not made.seconds:
         return made
@@ -180,7 +180,7 @@ def row(entry: Entry, answer: dict[str, Any]) -> Row:
 
 
 def difference(one: Row, other: Row) -> float:
-    """How far what came of two entries is apart, on average and relative to the second."""
+    """Return the mean difference of two outcomes, relative to the second."""
     a, b = (np.array(row.outcome, dtype=float) for row in (one, other))
     if a.shape != b.shape or not a.size:
         return float("nan")
@@ -188,19 +188,19 @@ def difference(one: Row, other: Row) -> float:
 
 
 def agreeing(rows: Sequence[Row]) -> list[Row]:
-    """The same rows; those that came to something else than the first count as failed, as that is other work."""
+    """Return the rows, in which those whose outcome differs from the first are marked as failed."""
     checked = []
     for row in rows:
         apart = difference(row, rows[0]) if row.side != "peak" and not (row.failed or rows[0].failed) else 0.0
-        other = "" if apart < TOLERATED else f"came to another result, {100 * apart:.0f} % apart"
+        other = "" if apart < TOLERATED else f"result differs by {100 * apart:.0f} %"
         checked.append(replace(row, failed=row.failed or other, seconds=[] if other else row.seconds))
     return checked
 
 
 def alike(rows: Sequence[Row]) -> list[Row]:
-    """The same rows; those that do not do what torchdiffeq does count as failed.
+    """Return the rows, in which those that disagree with torchdiffeq are marked as failed.
 
-    All have to come to its result, and anode has to evaluate the right-hand side as often: its decisions are the same.
+    All results have to agree with its result. anode has to have the same NFE, as it makes the same step decisions.
     """
     theirs = next((row for row in rows if row.side == "torchdiffeq" and not row.failed), None)
     if theirs is None:
@@ -208,8 +208,8 @@ def alike(rows: Sequence[Row]) -> list[Row]:
     checked = []
     for row in rows:
         apart = difference(row, theirs)
-        other = "" if row.failed or apart <= STRICT else f"came to another result than torchdiffeq, {apart:.1e} apart"
+        other = "" if row.failed or apart <= STRICT else f"result differs from torchdiffeq's by {apart:.1e}"
         if not (row.failed or other) and row.side.startswith("anode") and row.nfe != theirs.nfe:
-            other = f"took {row.nfe:.0f} evaluations in place of torchdiffeq's {theirs.nfe:.0f}"
+            other = f"took {row.nfe:.0f} evaluations, torchdiffeq {theirs.nfe:.0f}"
         checked.append(replace(row, failed=row.failed or other, seconds=[] if other else row.seconds))
     return checked

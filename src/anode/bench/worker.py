@@ -1,4 +1,4 @@
-"""A process that does the tasks of one library when it is told to.
+"""A process that runs the tasks of one library on request.
 
 It is started as ``python -m anode.bench.worker SIDE THREADS FIRST_PROCESSOR``. Every line of its input is a
 request in JSON, every line of its output the answer.
@@ -22,7 +22,7 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         processors = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, processors[first : first + threads] or processors)
-    answers, sys.stdout = sys.stdout, sys.stderr  # whatever a library prints is no answer
+    answers, sys.stdout = sys.stdout, sys.stderr  # keep the output of libraries out of the answers
     import torch
 
     from anode.bench.sides import SIDES, Work
@@ -40,7 +40,7 @@ def main() -> None:
             task = Task(**settings)
             before = peak_megabytes(anew=True)
             work, iterations = module.work(task), task.iterations
-            outcome = work.run()  # which also warms it up, and compiles what has to be compiled
+            outcome = work.run()  # also warms up and compiles
             answer = {"outcome": outcome.ravel()[:200].tolist(), "megabytes": peak_megabytes() - before}
             answer |= {**counted(work.nfe()), "engine": work.engine()}
         else:
@@ -50,12 +50,12 @@ def main() -> None:
 
 
 def counted(nfe: Any) -> dict[str, float]:
-    """Evaluations in the first solve of the first model, where all sides have the same weights, and in all solves."""
+    """Return the NFE of the first solve, where all libraries have the same weights, and the mean over all solves."""
     return {"nfe": float(nfe.flat[0]), "mean_nfe": float(nfe.mean())}
 
 
 def turn(run: Any, seconds: float) -> float:
-    """How long a task takes, done as often as fits into some time and at least once."""
+    """Return the mean time of a task, repeated for some seconds and at least once."""
     count, start = 0, time.perf_counter()
     while count == 0 or time.perf_counter() - start < seconds:
         run()
@@ -64,13 +64,13 @@ def turn(run: Any, seconds: float) -> float:
 
 
 def peak_megabytes(anew: bool = False) -> float:
-    """The most memory this process has had: in all, or, on Linux, since this was asked for ``anew``."""
+    """Return the peak memory of this process; on Linux, ``anew`` resets the peak."""
     status = Path("/proc/self/status")
     if not status.exists():
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1024**2
     if anew:
-        Path("/proc/self/clear_refs").write_text("5")  # from now on the peak is that of what follows
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
 

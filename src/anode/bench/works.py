@@ -1,4 +1,4 @@
-"""What users write themselves: works of the part ``module``, each for anode and for its rivals."""
+"""Works of the part ``module``: what users write themselves, for anode and for its rivals."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ TOLERANCES = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 
 
 def entries(task: Task, *ours: tuple[str, str], rivals: tuple[str, ...] = BOTH) -> tuple[Entry, ...]:
-    """A task for anode, used in some ways, and for its rivals."""
+    """Return the entries of a task for some ways to use anode, and for its rivals."""
     return tuple(Entry(label, side, task) for label, side in (*ours, *((rival, rival) for rival in rivals)))
 
 
 def works(toy: Task, exact: Task) -> dict[str, tuple[Entry, ...]]:
-    """All works by name.
+    """Return all works by name.
 
     Args:
         toy: A training task with a perceptron.
-        exact: A solve in double precision, of which the truth is known.
+        exact: A solve in double precision with a known exact solution.
     """
     fused = replace(toy, fused=True)
     made = {

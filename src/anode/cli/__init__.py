@@ -1,4 +1,4 @@
-"""The command line: parse, call, print."""
+"""The command line: parses arguments, calls the library, prints results."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from anode.cli.paper import report, reproduce, search
 from anode.cli.play import play
 from anode.cli.runs import predict, show
 
-ABOUT = "Augmented neural ODEs: re-run the paper, train models, draw what they learned."
+ABOUT = "Augmented neural ODEs: train models, plot what they learned, reproduce the paper."
 
 REBUILD = (
-    "to build it, install a C++17 compiler (GCC or Clang) and run, in the folder that anode was installed from, "
+    "to build it, install a C++17 compiler (GCC or Clang), then run this in the folder that anode was installed from: "
     "pip install --no-cache-dir --force-reinstall --no-deps ."
 )
-"""How to get a compiled engine; without these options pip takes the wheel it built without one."""
+"""How to build the compiled engine. Without these options, pip reuses a cached wheel that lacks it."""
 
 app = commands(ABOUT, pretty_exceptions_enable=False)
 
 
 def show_version(wanted: bool) -> None:
-    """Print the version and leave."""
+    """Print the version and exit."""
     if wanted:
         out.print(f"anode {anode.__version__}", highlight=False)
         raise typer.Exit
@@ -37,14 +37,14 @@ def show_version(wanted: bool) -> None:
 @app.callback(help=ABOUT)
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Options of the command itself."""
+    """Global options."""
 
 
 def info() -> None:
-    """Say which version this is, on what it runs, and which engine integrates."""
+    """Show the version, the platform and the engine that solves ODEs."""
     import torch
 
     from anode.engine import native
@@ -58,8 +58,8 @@ def info() -> None:
     }
     sets = native.instruction_sets()
     if sets:
-        lines["engine"] = f"native, with {sets[0]} instructions, for fields on a CPU that it can trace; else torch"
-        lines["see"] = "print(anode.explain(f, y0)) in Python says which of them solves f, and shows the program"
+        lines["engine"] = f"native, with {sets[0]} instructions, for CPU fields that it can trace; otherwise torch"
+        lines["see"] = "in Python, print(anode.explain(f, y0)) shows which engine solves f, and its program"
     else:
         lines["engine"] = f"torch: {native.MISSING}; {REBUILD}"
     for name, text in lines.items():

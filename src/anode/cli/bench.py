@@ -10,29 +10,29 @@ from rich.table import Table
 from rich.text import Text
 
 from anode.bench.speed import PARTS
-from anode.cli.console import commands, friendly, out
+from anode.cli.console import commands, friendly, out, resumable
 
-bench_app = commands("Measure, side by side with what others use.")
+bench_app = commands("Benchmark anode against other libraries.")
 
 
 @bench_app.command("tabular")
 def bench_tabular(
     tables: Annotated[
-        list[str] | None, typer.Argument(help="Names such as iris or digits.", show_default="all")
+        list[str] | None, typer.Argument(help="Tables to use, such as iris or digits.", show_default="all")
     ] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Where the results go.")] = Path("results/mine/tabular"),
-    seed: Annotated[int, typer.Option(help="Of the folds and the models.")] = 0,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path("results/mine/tabular"),
+    seed: Annotated[int, typer.Option(help="Random seed of the folds and the models.")] = 0,
 ) -> None:
-    """Cross-validate the estimators beside scikit-learn's on its own tables: scores and seconds.
+    """Cross-validate anode's and scikit-learn's estimators on small tables: scores and fit times.
 
-    Writes `tabular.json`, `tabular.md` and two pictures. What was measured is kept at once, and the same command goes
-    on from there.
+    Writes `tabular.json`, `tabular.md` and two figures. Each measurement is saved at once. If the command is
+    interrupted, run it again to continue.
     """
     from anode.experiments.tabular import TABLES, bench
     from anode.experiments.tabular_figures import draw
     from anode.train.progress import Bars
 
-    with friendly(f"interrupted; what was finished is kept in {folder}, and the same command goes on from there"):
+    with friendly(resumable(folder)):
         with Bars() as bars:
             cells = bench(folder, tables or TABLES, seed, bars)
             draw(folder, cells, seed, bars)
@@ -48,18 +48,18 @@ def bench_speed(
     parts: Annotated[
         list[str] | None,
         typer.Argument(
-            help=f"Of {', '.join(PARTS)}.",
-            show_default="what is missing",
+            help=f"Parts to measure: {', '.join(PARTS)}.",
+            show_default="all that the folder does not hold yet",
         ),
     ] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Where the results go.")] = Path("results/mine/speed"),
-    turns: Annotated[int, typer.Option(min=1, help="How often each library takes its turn.")] = 7,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path("results/mine/speed"),
+    turns: Annotated[int, typer.Option(min=1, help="Number of turns per library.")] = 7,
 ) -> None:
-    """Time anode side by side with torchdiffeq, torchode, torchdyn and diffrax, as far as they are installed.
+    """Time anode against torchdiffeq, torchode, torchdyn and diffrax, where these are installed.
 
-    Each library works in a process of its own, one at a time and in turns; medians count. Writes a JSON file for each
-    part, `speed.md` with all tables, and pictures. Parts that the folder holds are not measured again unless they are
-    named. All of it takes about half an hour, in which the machine should have nothing else to do.
+    Each library runs in its own process. The processes take turns, one at a time, and the tables show the median over
+    the turns. Writes one JSON file per part, `speed.md` with all tables, and figures. A part that the folder already
+    holds is measured again only if you name it. All parts take about half an hour; keep the machine otherwise idle.
 
     **Example:** `anode bench speed toy small`
     """
@@ -70,7 +70,7 @@ def bench_speed(
     from anode.files import write_text
     from anode.train.progress import Bars
 
-    with friendly(f"interrupted; what was finished is kept in {folder}, and the same command goes on from there"):
+    with friendly(resumable(folder)):
         with Bars() as bars:
             found = bench(folder, parts or [], turns, bars)
         write_text(folder / "speed.md", markdown(found))
@@ -82,5 +82,5 @@ def bench_speed(
             out.print(shown)
         missing = [side for side in RIVALS if not version(side)]
         if missing:
-            out.print(f"not installed, and left out: {', '.join(missing)}", soft_wrap=True)
+            out.print(f"not installed, so not measured: {', '.join(missing)}", soft_wrap=True)
         out.print(Text(f"results: {folder / 'speed.md'}"), soft_wrap=True)

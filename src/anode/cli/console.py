@@ -1,4 +1,4 @@
-"""What all commands share: where they print, and how mistakes end."""
+"""Shared by all commands: consoles, common options and error handling."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Root = Annotated[
     Path | None,
     typer.Option(
         "--root",
-        help="Where datasets lie, each in a folder of its name.",
-        show_default="the environment variable ANODE_DATA, or else a cache folder",
+        help="Folder with the datasets, each in a subfolder of its own name.",
+        show_default="the environment variable ANODE_DATA, or a cache folder",
     ),
 ]
 
@@ -32,26 +32,26 @@ Cluster = Annotated[
     str | None,
     typer.Option(
         "--cluster",
-        help="The address of a Dask scheduler whose workers do the runs, such as tcp://HOST:8786.",
-        show_default="processes of this machine",
+        help="Address of a Dask scheduler whose workers train the runs, such as tcp://HOST:8786.",
+        show_default="train on this machine",
     ),
 ]
 
-Device = Annotated[str, typer.Option("--device", help="What computes: cpu, cuda, cuda:1, ...")]
+Device = Annotated[str, typer.Option("--device", help="Torch device to train on: cpu, cuda, cuda:1, ...")]
 
 
 def show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """Print a warning as one line, without the line of the program that it comes from."""
+    """Print a warning as one line, without the source line that raised it."""
     err.print(Text(f"warning: {message}"), soft_wrap=True)
 
 
 def say(line: str) -> None:
-    """Print a line as it is, however long."""
+    """Print a line without wrapping it."""
     out.print(Text(line), soft_wrap=True)
 
 
 def commands(about: str, **settings: Any) -> typer.Typer:
-    """An empty group of commands."""
+    """Return an empty group of commands."""
     return typer.Typer(
         help=about,
         no_args_is_help=True,
@@ -62,17 +62,25 @@ def commands(about: str, **settings: Any) -> typer.Typer:
 
 
 def fail(line: str, code: int = 1) -> NoReturn:
-    """Print a line about an error and end the command with an exit code."""
+    """Print an error and exit with a code."""
     err.print(Text(f"error: {line}"), soft_wrap=True)
     raise typer.Exit(code) from None
 
 
+def resumable(folder: Path) -> str:
+    """Return the line to print after Ctrl-C, for a command that saves its results as it goes."""
+    return f"interrupted; finished work is saved in {folder}; run the same command again to continue"
+
+
 @contextmanager
 def friendly(interrupted: str) -> Iterator[None]:
-    """Turn a user's mistake into one line and exit code 2, and Ctrl-C into a line that says what is left.
+    """Turn errors and Ctrl-C into one line and an exit code.
 
-    A mistake in the program itself may look like one of a user. If the environment variable ``ANODE_DEBUG`` is set, to
-    anything but 0 or nothing, errors pass through with their traceback.
+    A bug in anode may raise the same exception as a user's mistake. To see the traceback, set the environment variable
+    ``ANODE_DEBUG`` to anything but 0 or the empty string.
+
+    Args:
+        interrupted: The line to print after Ctrl-C; it says what was saved.
     """
     try:
         yield
@@ -87,7 +95,7 @@ def friendly(interrupted: str) -> Iterator[None]:
 
 
 def explained(error: Exception) -> tuple[str, int] | None:
-    """A line and an exit code for an error that a user can do something about; ``None`` for any other."""
+    """Return a line and an exit code for an error that the user can fix; ``None`` for any other error."""
     from anode.experiments.workers import WorkerDiedError
 
     if isinstance(error, OSError) and error.filename:
@@ -98,5 +106,5 @@ def explained(error: Exception) -> tuple[str, int] | None:
         return str(error), 1
     if isinstance(error, RuntimeError) and "alloc" in str(error):
         reason = str(error).splitlines()[0]
-        return f"there is not enough memory for this ({reason}); take less of it", 1
+        return f"not enough memory ({reason}); use a smaller model, batch size or dataset", 1
     return None

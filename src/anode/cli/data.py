@@ -14,18 +14,18 @@ from anode.checks import lookup
 from anode.cli.console import INTERRUPTED, Root, commands, friendly, out
 from anode.data.images import IMAGES
 
-Names = Annotated[list[str], typer.Argument(help="Datasets that anode data list names.")]
+Names = Annotated[list[str], typer.Argument(help="Names of datasets, as anode data list shows them.")]
 
-data_app = commands("Get the image datasets, and check what is there.")
+data_app = commands("Download image datasets and check their files.")
 
 
 @data_app.command("list")
 def list_data(root: Root = None) -> None:
-    """List the image datasets, and whether they are there."""
+    """List the image datasets and whether they are installed."""
     from anode.data.files import data_root
     from anode.data.stock import presence
 
-    table = Table("name", "images", "size", "classes", "download", "there")
+    table = Table("name", "images", "size", "classes", "download", "installed")
     with friendly("interrupted"):
         for name, source in IMAGES.items():
             images = " + ".join(f"{count:,}" for count in source.counts.values())
@@ -38,14 +38,14 @@ def list_data(root: Root = None) -> None:
 
 @data_app.command("fetch")
 def fetch_data(names: Names, root: Root = None) -> None:
-    """Download datasets from their official addresses, check and unpack them.
+    """Download datasets from their official addresses, verify their checksums and unpack them.
 
-    If one fails, the others are fetched all the same. The exit code is then that of the failure.
+    If one dataset fails, the command still fetches the others, and then exits with the code of the failure.
 
     **Examples**
 
     - `anode data fetch mnist`
-    - `anode data fetch mnist cifar10 svhn tiny_imagenet` for all that `anode reproduce images` needs
+    - `anode data fetch mnist cifar10 svhn tiny_imagenet` for all datasets that `anode reproduce images` needs
     """
     from anode.data.stock import fetch, presence
     from anode.train.progress import Bars
@@ -56,16 +56,16 @@ def fetch_data(names: Names, root: Root = None) -> None:
         where = "comes with scikit-learn" if presence(name) == "built in" else f"is in {folder}"
         out.print(Text(f"{name}: {where}"), soft_wrap=True)
 
-    kept = "files that were complete are kept, and the same command goes on from there"
+    kept = "complete files are kept; run the same command again to continue"
     for_each(names, root, fetch_one, f"interrupted; {kept}")
 
 
 @data_app.command("check")
 def check_data(names: Names, root: Root = None) -> None:
-    """Compare datasets' files with the official checksums, and read them.
+    """Compare dataset files with the official checksums, and read them.
 
-    Files that differ from the official ones but can be read, such as a part of them, are fine and named as such. The
-    exit code is 1 if something is missing or damaged.
+    Files that differ from the official ones but can be read, such as a subset, are reported and accepted. The exit
+    code is 1 if a file is missing or damaged.
 
     **Examples**
 
@@ -76,7 +76,7 @@ def check_data(names: Names, root: Root = None) -> None:
 
     def check_one(name: str) -> None:
         findings = check(name, root)
-        of = f"{name}: " if len(names) > 1 else ""  # files of two datasets have the same names
+        of = f"{name}: " if len(names) > 1 else ""  # two datasets may have files of the same name
         for finding in findings:
             out.print(Text(f"{of}{finding.what}: {finding.note}"), soft_wrap=True)
         if not all(finding.usable for finding in findings):
@@ -86,10 +86,10 @@ def check_data(names: Names, root: Root = None) -> None:
 
 
 def for_each(names: list[str], root: Path | None, do: Callable[[str], None], interrupted: str) -> None:
-    """Do something with each dataset, also after one failed; end with the highest exit code, if one did."""
+    """Call ``do`` for each dataset, even after one failed; then exit with the highest exit code."""
     from anode.data.files import data_root
 
-    with friendly(interrupted):  # a mistake in what was asked for is found before a long download, and said once
+    with friendly(interrupted):  # find bad arguments once, before a long download
         data_root(root)
         for name in names:
             lookup("name", name, IMAGES)

@@ -1,4 +1,4 @@
-"""One model: ``anode train``, ``anode plot``, ``anode check`` and ``anode export``."""
+"""Commands for one model: ``anode train``, ``anode plot``, ``anode check`` and ``anode export``."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def train(
         str,
         typer.Argument(
             metavar="DATA",
-            help=f"Your own data: a table ({', '.join(SUFFIXES)}) with --target COLUMN, or a folder of pictures with a "
-            f"folder for each class. Or built-in tables: {', '.join(BUILT_IN)}; points: "
-            f"{', '.join(anode.datasets.DATASETS)}; images: {', '.join(IMAGES)}.",
+            help=f"Your own data: a table ({', '.join(SUFFIXES)}) with --target COLUMN, or a folder of images with one "
+            f"subfolder per class. Built-in tables: {', '.join(BUILT_IN)}. Built-in points: "
+            f"{', '.join(anode.datasets.DATASETS)}. Built-in images: {', '.join(IMAGES)}.",
         ),
     ],
     minutes: Annotated[
-        float | None, typer.Option(help="End after so much time; the same command goes on from there.")
+        float | None, typer.Option(help="Stop after this many minutes; run the same command again to continue.")
     ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
             "--out",
-            help="A folder for model and history.",
+            help="Folder for the model and its history.",
             show_default="named after data and model, such as moons-anode5 or moons-node",
         ),
     ] = None,
@@ -48,18 +48,18 @@ def train(
     device: Device = "cpu",
     **options: Any,
 ) -> None:
-    """Train a model on a table, on pictures or on built-in data; save the model and what happened.
+    """Train a model on a table, on images or on built-in data, and save it with its history.
 
-    The model is an augmented neural ODE, unless you pass `--augment 0` or `--model resnet`. It is judged by data that
-    it was not trained on.
+    The model is an augmented neural ODE. Pass `--augment 0` for a plain neural ODE, or `--model resnet` for a ResNet.
+    The command evaluates it on data that it was not trained on.
 
-    A table is a CSV or Parquet file whose first line has the names of its columns. Numbers are scaled, texts become
-    categories, missing values are filled in. Dates, identifiers and columns that never change are left out, and named.
-    Training stops early, when rows kept for validation are no longer predicted better.
+    A table is a CSV file whose first line has the column names, or a Parquet file. Numbers are scaled, text columns
+    become categories, and missing values are filled in. Dates, identifiers and constant columns are dropped, and the
+    command lists them. On tables and on your own images, training stops when the validation loss no longer improves.
 
-    Writes a folder that `anode predict`, `anode show`, `anode plot` and `anode check` read. Ctrl-C ends training early
-    and saves what there is. The same command goes on from there, also after the process was killed, and more `--epochs`
-    may be asked for. The exit code is 1 if a solve failed and training ended there.
+    Writes a folder for `anode predict`, `anode show`, `anode plot`, `anode check` and `anode export`. Ctrl-C stops
+    training early and saves the model. To continue, run the same command again, with more `--epochs` if you like; this
+    also works after the process was killed. The exit code is 1 if training stopped because a solve failed.
 
     **Examples**
 
@@ -68,19 +68,19 @@ def train(
     - `anode train pictures/ --side 32`
     - `anode train g --augment 5 --epochs 20 --out run` and then `anode plot run`
     - `anode train mnist --minutes 60 --out mnist`
-    - `torchrun --nproc-per-node 2 -m anode train mnist --out mnist` for two processes, each half a batch
+    - `torchrun --nproc-per-node 2 -m anode train mnist --out mnist` for two processes, each with half of every batch
     """
     from anode.experiments.runs import Place
     from anode.experiments.show_words import summary
     from anode.experiments.single import UNFINISHED, load_saved, train_single
     from anode.train.ranks import start
 
-    with friendly("interrupted; nothing was begun"):
+    with friendly("interrupted before training started"):
         solver = PAPER.but(**{name: options.pop(name) for name in SETTINGS})
         single = TrainOptions(data, **options, solver=solver)
         single.check()
     folder = Path(single.name) if folder is None else folder
-    with friendly(f"interrupted; what was kept of it, if anything, is in {folder}"), start() as rank:
+    with friendly(f"interrupted; anything saved so far is in {folder}"), start() as rank:
         history = train_single(single, folder, minutes, Place(root, device), say if rank == 0 else None)
         if rank != 0:
             return
@@ -89,23 +89,23 @@ def train(
         for failure in history.failures[:FAILURES_SHOWN]:
             out.print(Text(f"failed: repeat {failure.member}, iteration {failure.iteration}: {failure.reason}"))
         if len(history.failures) > FAILURES_SHOWN:
-            out.print(Text(f"and {len(history.failures) - FAILURES_SHOWN} more failures, see history.json"))
-        say(f"saved: {folder}{'; the same command goes on from there' if history.stopped in UNFINISHED else ''}")
+            out.print(Text(f"and {len(history.failures) - FAILURES_SHOWN} more failures; see history.json"))
+        say(f"saved: {folder}{'; run the same command again to continue' if history.stopped in UNFINISHED else ''}")
     if history.failures and single.on_failure == "stop":
         raise typer.Exit(1)
 
 
 def plot(
-    folders: Annotated[list[Path], typer.Argument(help="Folders that anode train wrote.")],
+    folders: Annotated[list[Path], typer.Argument(help="Folders written by anode train.")],
     picture: Annotated[
         Path | None,
-        typer.Option("--out", help="The picture: .png, .svg or .pdf.", show_default="plot.png, in the first"),
+        typer.Option("--out", help="File to write: .png, .svg or .pdf.", show_default="plot.png in the first folder"),
     ] = None,
     reference: Annotated[
-        float | None, typer.Option(help="An accuracy to compare with, in percent, such as the paper's.")
+        float | None, typer.Option(help="Accuracy in percent to draw for comparison, such as the paper's.")
     ] = None,
 ) -> None:
-    """Draw saved runs: loss, function evaluations and accuracy of all of them, and the flow each has learned."""
+    """Plot saved runs: loss, function evaluations and accuracy together, and the flow that each run learned."""
     from anode.experiments.pictures import draw_saved
 
     with friendly("interrupted; nothing was written"):
@@ -113,20 +113,20 @@ def plot(
 
 
 def check(
-    folder: Annotated[Path, typer.Argument(help="A folder that anode train wrote.")],
-    bound: Annotated[float, typer.Option(help="The largest reconstruction error that passes, as a fraction.")] = BOUND,
-    points: Annotated[int, typer.Option(help="How many points or images to solve for, at most.")] = CHECKED_POINTS,
+    folder: Annotated[Path, typer.Argument(help="A folder written by anode train.")],
+    bound: Annotated[float, typer.Option(help="Largest relative reconstruction error that passes.")] = BOUND,
+    points: Annotated[int, typer.Option(help="Maximum number of points or images to solve for.")] = CHECKED_POINTS,
     picture: Annotated[
         Path | None,
-        typer.Option("--out", help="The picture: .png, .svg or .pdf.", show_default="certificate.png, in the folder"),
+        typer.Option("--out", help="File to write: .png, .svg or .pdf.", show_default="certificate.png in the folder"),
     ] = None,
     root: Root = None,
 ) -> None:
-    """Find the tolerance that a saved model needs.
+    """Find the loosest tolerance at which a saved model is solved accurately enough.
 
-    Solves its flow forward and back, from loose tolerances to tight ones, until the inputs come out again. The inputs
-    are the validation points or test images of the run, or else points it was trained on. Prints a table and draws it.
-    The exit code is 1 if no tolerance passes.
+    Solves the flow forward and back, from loose tolerances to tight ones, until it recovers the inputs. The inputs are
+    the validation points or test images of the run; if it has none, they are training points. Prints a table and plots
+    it. The exit code is 1 if no tolerance passes.
 
     **Example**
 
@@ -142,21 +142,22 @@ def check(
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(help="A folder that anode train wrote.")],
+    folder: Annotated[Path, typer.Argument(help="A folder written by anode train.")],
     file: Annotated[
         Path | None,
-        typer.Option("--out", help="The file: .onnx, or .pt2 for torch.", show_default="model.onnx, in the folder"),
+        typer.Option("--out", help="File to write: .onnx, or .pt2 for torch.", show_default="model.onnx in the folder"),
     ] = None,
     tolerance: Annotated[
-        float, typer.Option(help="The largest error of a prediction, as a fraction of the largest prediction.")
+        float, typer.Option(help="Largest prediction error, as a fraction of the largest prediction.")
     ] = 1e-3,
-    points: Annotated[int, typer.Option(help="On how many points or images to measure the error, at most.")] = 256,
+    points: Annotated[int, typer.Option(help="Maximum number of points or images to measure the error on.")] = 256,
     root: Root = None,
 ) -> None:
-    """Write a saved model as a file that runs without anode.
+    """Export a saved model to a file that runs without anode.
 
-    The adaptive solve becomes a fixed number of equal steps: the fewest that keep the predictions within the tolerance.
-    The file's metadata state the number and the error. `onnxruntime`, or any other program that reads ONNX, runs it.
+    The adaptive solve becomes a fixed number of equal steps: the fewest that keep the prediction error within the
+    tolerance. The file's metadata holds that number and the measured error. `onnxruntime`, or any other program that
+    reads ONNX, can run the file.
 
     The file includes the encoding of a table: it takes one number per column, and gives classes and probabilities, or
     values. The command prints the columns in their order, and the file's metadata hold them too.

@@ -1,4 +1,4 @@
-"""The paper again: ``anode reproduce``, ``anode report`` and ``anode search``."""
+"""Commands for the paper: ``anode reproduce``, ``anode report`` and ``anode search``."""
 
 from __future__ import annotations
 
@@ -9,55 +9,60 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from anode.cli.console import Cluster, Device, Root, fail, friendly, out
+from anode.cli.console import Cluster, Device, Root, fail, friendly, out, resumable
 
 EVERY_SETTING_FAILED = "training failed with every setting; try lower learning rates"
-EVERY_RUN_FAILED = "training failed in every repeat of every run, for the reasons listed above"
+EVERY_RUN_FAILED = "training failed in every repeat of every run; the reasons are listed above"
 COLORS = {"held": "green", "not held": "red", "inconclusive": "yellow"}
 
 
 def reproduce(
     figures: Annotated[
-        list[str] | None, typer.Argument(help="toy or images, for all of a half; or figures such as fig07, or table1.")
+        list[str] | None,
+        typer.Argument(
+            help="toy or images for one half of the paper, or figures of one half, such as fig07 or table1.",
+            show_default="toy",
+        ),
     ] = None,
     scale: Annotated[
-        str | None, typer.Option(help="Of images: smoke (a minute), small (hours) or paper.", show_default="small")
+        str | None,
+        typer.Option(help="Size of the image runs: smoke (a minute), small (hours) or paper.", show_default="small"),
     ] = None,
     repeats: Annotated[
         int | None,
         typer.Option(
-            help="How often every run is done, from different seeds; a claim takes at least 5.",
-            show_default="20, and 5 for images",
+            help="Repeats of every run, each with its own seed; a verdict on a claim takes at least 5.",
+            show_default="20; 5 for images, 2 at scale smoke",
         ),
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--out", help="Where the results go.", show_default="results/mine/toy or results/mine/images"),
+        typer.Option("--out", help="Folder for the results.", show_default="results/mine/toy or results/mine/images"),
     ] = None,
     root: Root = None,
-    seed: Annotated[int, typer.Option(help="The first seed; the repeats take those that follow.")] = 0,
-    resume: Annotated[bool, typer.Option(help="Use runs that are in the folder; or do them again.")] = True,
+    seed: Annotated[int, typer.Option(help="First random seed; the repeats use consecutive seeds.")] = 0,
+    resume: Annotated[bool, typer.Option(help="Reuse the finished runs in the folder, or train them again.")] = True,
     jobs: Annotated[
-        int | None, typer.Option(help="Runs at a time.", show_default="one a processor, or one on a GPU")
+        int | None, typer.Option(help="Runs to train in parallel.", show_default="one per core; 1 on a GPU")
     ] = None,
     device: Device = "cpu",
     epochs: Annotated[
         int | None,
         typer.Option(
-            help="Of images: passes over every dataset; not of the models that are to overfit.",
-            show_default="as the scale says",
+            help="Epochs on each image dataset, except for the models that overfit.",
+            show_default="set by the scale",
         ),
     ] = None,
     cluster: Cluster = None,
 ) -> None:
-    """Re-run the paper: train, draw its figures, check its claims, write a report.
+    """Reproduce the paper: train its models, draw its figures, check its claims and write a report.
 
-    Runs that several figures need are trained once. Started again, it goes on where it was interrupted. The exit code
-    is 1 if training failed in every repeat of every run.
+    A run that several figures need is trained once. If the command is interrupted, run it again to continue. The exit
+    code is 1 if training failed in every repeat of every run.
 
     **Examples**
 
-    - `anode reproduce` for all toy experiments, as often as the paper did them
+    - `anode reproduce` for all toy experiments, with as many repeats as in the paper
     - `anode reproduce fig07 fig08 --repeats 5 --out quick`
     - `anode reproduce images --scale small`, which needs MNIST, CIFAR-10, SVHN and Tiny ImageNet: see `anode data`
     """
@@ -66,24 +71,25 @@ def reproduce(
     from anode.experiments.reproduce import Settings, planned, reproduce
     from anode.train.progress import Bars
 
-    torch.set_num_threads(1)  # the networks are too small to gain from more; runs are done side by side instead
-    with friendly("interrupted; nothing was begun"):
+    torch.set_num_threads(1)  # the networks are too small for more; runs are trained in parallel instead
+    with friendly("interrupted before training started"):
         chosen = figures or ("toy",)
         work = planned(Settings(chosen, folder, repeats, scale, seed, resume, jobs, root, device, epochs, cluster))
-    with friendly(f"interrupted; what was finished is kept in {work.out}, and the same command goes on from there"):
+    with friendly(resumable(work.out)):
         with Bars() as bars:
             content, failed = reproduce(work, bars)
         out.print(claims_table(content["claims"]))
         for failure in content["failures"]:
-            where = f"{failure['run']}, repeat {failure['repeat']}, from iteration {failure['first']} on"
-            out.print(Text(f"failed: {where}, {failure['times']} times: {failure['reason']}"), soft_wrap=True)
+            where = f"{failure['run']}, repeat {failure['repeat']}"
+            when = f"first in iteration {failure['first']}, {failure['times']} in total"
+            out.print(Text(f"failed: {where} ({when}): {failure['reason']}"), soft_wrap=True)
         out.print(Text(f"report: {work.out / 'report.html'}"), soft_wrap=True)
     if failed:
         fail(EVERY_RUN_FAILED)
 
 
 def claims_table(claims: list[dict[str, Any]]) -> Table:
-    """The claims and what was found."""
+    """Return a table of the claims and their verdicts."""
     table = Table("", "claim", "verdict", "test", title="The paper's claims", show_lines=True)
     for claim in claims:
         verdict = Text(claim["verdict"], style=COLORS[claim["verdict"]])
@@ -96,9 +102,9 @@ def claims_table(claims: list[dict[str, Any]]) -> Table:
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="A folder that anode reproduce wrote.")] = Path("results/mine/toy"),
+    folder: Annotated[Path, typer.Argument(help="A folder written by anode reproduce.")] = Path("results/mine/toy"),
 ) -> None:
-    """Write the report of results again; of the image half, also while they are not finished."""
+    """Write the report of a results folder again; for images, also while runs are unfinished."""
     from anode.experiments.unfinished import report_again
 
     with friendly("interrupted"):
@@ -106,39 +112,44 @@ def report(
 
 
 def search(
-    models: Annotated[list[str] | None, typer.Argument(help="ResNet, NODE, ANODE.", show_default="all three")] = None,
-    dims: Annotated[list[int], typer.Option("--dim", help="Dimensions of the data; may be given again.")] = [1, 2],  # noqa: B006
-    data: Annotated[str, typer.Option(help="g or separable.")] = "g",
-    grid: Annotated[
-        Path | None, typer.Option(help="A JSON file of other values to try.", show_default="the paper's grids")
+    models: Annotated[
+        list[str] | None, typer.Argument(help="Models: ResNet, NODE, ANODE.", show_default="all three")
     ] = None,
-    folds: Annotated[int, typer.Option(help="Of the cross-validation.")] = 3,
-    epochs: Annotated[int, typer.Option(help="Passes over the data.")] = 50,
-    repeats: Annotated[int, typer.Option(help="From how many seeds every setting is judged.")] = 1,
-    seed: Annotated[int, typer.Option(help="The first seed; of tpe's choices too, unless it has a --storage.")] = 0,
+    dims: Annotated[list[int], typer.Option("--dim", help="Dimension of the data; can be repeated.")] = [1, 2],  # noqa: B006
+    data: Annotated[str, typer.Option(help="Dataset: g or separable.")] = "g",
+    grid: Annotated[
+        Path | None, typer.Option(help="JSON file with your own values to try.", show_default="the paper's grids")
+    ] = None,
+    folds: Annotated[int, typer.Option(help="Number of cross-validation folds.")] = 3,
+    epochs: Annotated[int, typer.Option(help="Epochs per model.")] = 50,
+    repeats: Annotated[int, typer.Option(help="Random seeds per setting.")] = 1,
+    seed: Annotated[int, typer.Option(help="First random seed; it also seeds tpe, unless --storage is given.")] = 0,
     sampler: Annotated[
-        str, typer.Option(help="grid, for every setting; or tpe, for Optuna to choose within the grid's limits.")
+        str,
+        typer.Option(help="grid tries every setting; with tpe, Optuna chooses settings within the limits of the grid."),
     ] = "grid",
     trials: Annotated[
-        int | None, typer.Option(help="Of tpe: how many a model and dimension, by all processes.", show_default="50")
+        int | None, typer.Option(help="For tpe: trials per model and dimension, over all processes.", show_default="50")
     ] = None,
     storage: Annotated[
         str | None,
         typer.Option(
-            help="Of tpe: sqlite:///FILE, journal:FILE, or a database's address, such as postgresql://HOST/NAME.",
-            show_default="a file in the folder of the results",
+            help="For tpe: sqlite:///FILE, journal:FILE, or a database URL such as postgresql://HOST/NAME.",
+            show_default="a file in the results folder",
         ),
     ] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Where the results go.")] = Path("results/mine/search"),
-    jobs: Annotated[int | None, typer.Option(help="Of grid: runs at a time.", show_default="one a processor")] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path("results/mine/search"),
+    jobs: Annotated[
+        int | None, typer.Option(help="For grid: runs to train in parallel.", show_default="one per core")
+    ] = None,
     cluster: Cluster = None,
 ) -> None:
-    """Search for the best hyperparameters, as the paper did: cross-validation of every setting of a grid.
+    """Search for the best hyperparameters as the paper did: cross-validate every setting of a grid.
 
-    Settings of one shape are trained together as one program. Writes `search.json`, `search.md` and a picture for each
-    dimension (with `--sampler tpe`: `tpe.json` and so on). Started again, it goes on where it was interrupted; with
-    `--sampler tpe`, any number of processes on any number of machines that are given one `--storage` share the work.
-    The exit code is 1 if training failed with every setting.
+    Settings with the same network and batch size are trained together as one program. Writes `search.json`, `search.md`
+    and one figure per dimension (with `--sampler tpe`: `tpe.json` and so on). If the command is interrupted, run it
+    again to continue. With `--sampler tpe`, processes on any number of machines share the work if you give them the
+    same `--storage`. The exit code is 1 if training failed with every setting.
 
     **Examples**
 
@@ -152,12 +163,12 @@ def search(
     from anode.experiments.search.grid import shown
     from anode.train.progress import Bars
 
-    torch.set_num_threads(1)  # the networks are too small to gain from more; runs are done side by side instead
+    torch.set_num_threads(1)  # the networks are too small for more; runs are trained in parallel instead
     arguments = {name: value for name, value in locals().items() if name in Search.__dataclass_fields__}
-    with friendly(f"interrupted; what was finished is kept, and the same command goes on from there ({folder})"):
+    with friendly(resumable(folder)):
         with Bars() as bars:
             found = run_search(Search(**arguments), bars)
-        table = Table("d", "model", "best setting", "loss", title="The best settings")
+        table = Table("d", "model", "best setting", "loss", title="Best settings")
         for each in found:
             table.add_row(str(each.dim), each.setting.model, str(each.setting), shown(each))
         out.print(table)

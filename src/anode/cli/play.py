@@ -11,22 +11,22 @@ from anode.cli.console import friendly, out
 
 
 def play(
-    port: Annotated[int, typer.Option(help="The port that the page is served on; 0 for any that is free.")] = 0,
+    port: Annotated[int, typer.Option(help="Port to serve the page on; 0 picks a free one.")] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
 ) -> None:
-    """Watch a NODE fail and an ANODE succeed, live in the browser.
+    """Watch a NODE fail and an ANODE succeed, live in your browser.
 
-    Serves a page on this machine alone, on which both are trained as you watch: on a disc in a ring, moons, spirals, a
-    checkerboard, or points that you paint. Ctrl-C ends it.
+    Serves a page that only this machine can reach. Both models train as you watch: on a disc in a ring, moons, spirals,
+    a checkerboard, or points that you paint or load from a CSV file. Press Ctrl-C to stop.
 
     **Example**
 
-    - `anode play --port 8000 --no-browser` and then open http://127.0.0.1:8000/
+    - `anode play --port 8000 --no-browser`, then open http://127.0.0.1:8000/
     """
     with friendly("stopped"):
         from anode.play import server
 
         with server.listen(port) as listening:
-            out.print(Text(f"anode play: {server.address(listening)}   (Ctrl-C ends it)"), soft_wrap=True)
+            out.print(Text(f"anode play: {server.address(listening)}   (press Ctrl-C to stop)"), soft_wrap=True)
             server.play(listening, browser)
     out.print("stopped")

@@ -1,4 +1,4 @@
-"""What can be done with a trained model: ``anode predict`` and ``anode show``."""
+"""Commands that use a trained model: ``anode predict`` and ``anode show``."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rich.text import Text
 
 from anode.cli.console import err, friendly, say
 
-Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that anode train wrote.")]
+Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder written by anode train.")]
 
 
 def predict(
     folder: Folder,
     data: Annotated[
         list[str],
-        typer.Argument(metavar="DATA", help="A table, or - for CSV from the standard input; or pictures and folders."),
+        typer.Argument(metavar="DATA", help="A table, - for CSV from standard input, or image files and folders."),
     ],
     target: Annotated[
-        str, typer.Option("--out", help="The CSV file to write, or - for the standard output.", metavar="FILE")
+        str, typer.Option("--out", help="CSV file to write, or - for standard output.", metavar="FILE")
     ] = "-",
     keep: Annotated[
         list[str] | None,
@@ -32,14 +32,14 @@ def predict(
         ),
     ] = None,
     encoding: Annotated[
-        str | None, typer.Option(help="Encoding of a CSV file, such as latin-1.", show_default="utf-8")
+        str | None, typer.Option(help="Text encoding of the CSV file, such as latin-1.", show_default="utf-8")
     ] = None,
 ) -> None:
-    """Predict the classes or numbers of new rows or pictures.
+    """Predict classes or numbers for new rows or images.
 
-    Writes a CSV file with one line per row or picture, in the same order. The column `prediction` holds the class or
-    the number. For classes, a column `p(CLASS)` holds the probability of each. The columns of a table may have any
-    order, and columns that the model does not use are ignored. Notes about the data go to the standard error.
+    Writes a CSV file with one line per row or image, in the same order. The column `prediction` has the class or the
+    number. For classes, a column `p(CLASS)` per class has its probability. The columns of a table may have any order,
+    and columns that the model does not use are ignored. Messages about the data go to standard error.
 
     **Examples**
 
@@ -63,13 +63,13 @@ def show(
     folder: Folder,
     picture: Annotated[
         Path | None,
-        typer.Option("--out", help="The picture: .png, .svg or .pdf.", show_default="show.png, in the folder"),
+        typer.Option("--out", help="File to write: .png, .svg or .pdf.", show_default="show.png in the folder"),
     ] = None,
 ) -> None:
-    """Say what a model was trained on, how good it is and what it costs; draw its curves and its flow.
+    """Show what a model was trained on, how good it is and what it costs, and plot its curves and its flow.
 
-    The picture has the loss, the evaluations of the field, the confusion matrix, or predicted against true numbers, and
-    the flow in the plane of its two principal components.
+    The figure shows the loss, the function evaluations, the flow in the plane of its two principal components, and the
+    confusion matrix. For numbers, it shows predicted against true values instead of the confusion matrix.
 
     **Example**
 

@@ -1,4 +1,4 @@
-"""Options of a command from where they are described: fields of a dataclass, settings of a solver."""
+"""Command-line options made from dataclass fields and from the settings of a solver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def with_options(added: Sequence[inspect.Parameter]) -> Callable[[Command], Command]:
-    """Return a decorator that gives a command options in the place of its ``**options``."""
+    """Return a decorator that replaces the ``**options`` of a command by real options."""
 
     def add(command: Command) -> Command:
         signature = inspect.signature(command, eval_str=True)
@@ -31,7 +31,7 @@ def with_options(added: Sequence[inspect.Parameter]) -> Callable[[Command], Comm
 
 
 def field_options(kind: type[Any]) -> list[inspect.Parameter]:
-    """The fields of a dataclass that have a help as options."""
+    """Return an option for each dataclass field that has a help text."""
     types = get_type_hints(kind)
     return [
         _option(each.name, types[each.name], each.default, **each.metadata)
@@ -41,7 +41,7 @@ def field_options(kind: type[Any]) -> list[inspect.Parameter]:
 
 
 def solver_options() -> list[inspect.Parameter]:
-    """All settings of a solver as options."""
+    """Return an option for each setting of a solver."""
     usual = {name: getattr(PAPER, name) for name in SETTINGS}
     kinds: dict[str, Any] = {name: float | None if value is None else type(value) for name, value in usual.items()}
     return [
@@ -56,12 +56,12 @@ def _option(name: str, kind: Any, default: Any, **described: Any) -> inspect.Par
 
 
 def summaries() -> dict[str, str]:
-    """What each setting is: the first sentence about it in the docstring of :class:`anode.Solver`."""
+    """Return the help text of each setting: its first sentence in the docstring of :class:`anode.Solver`."""
     text = (inspect.getdoc(Solver) or "").replace("one of ``anode.METHODS``", ", ".join(TABLEAUS))
     found: dict[str, str] = {}
     for names, about in re.findall(r"^    ([a-z_, ]+): (.*(?:\n        .*)*)", text, flags=re.MULTILINE):
         sentence = re.split(r"(?<=[.])\s", re.sub(r"\s+", " ", about))[0]
-        # Objects can only be passed in Python; a shell has names.
+        # Objects can only be passed in Python; a shell takes names.
         named = re.split(
             r",? (?:or )?an :class:|; or ", sentence.replace("one of ``anode.METHODS``", ", ".join(TABLEAUS))
         )

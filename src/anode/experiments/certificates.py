@@ -1,4 +1,4 @@
-"""Counts of evaluations at tolerances whose solves can be trusted, for the final models of a run."""
+"""Certified tolerances of trained models, and their evaluations at each tolerance."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOUND = 1e-2
 
 @dataclass(frozen=True)
 class Certificates:
-    """Which tolerance each repeat needs, and what its solves cost.
+    """The certified tolerance of each repeat, and its evaluations.
 
     Attributes:
         tolerances: The values of ``rtol`` that were tried, loosest first; ``atol`` is the same.
@@ -35,7 +35,7 @@ class Certificates:
     nfe: Array
 
     def at(self, tolerance: Array) -> Array:
-        """Return the evaluations of each repeat at a tolerance of its own; NaN if that is NaN or was not tried."""
+        """Return the evaluations of each repeat at its given tolerance; NaN if that is NaN or was not tried."""
         chosen = np.array(self.tolerances)[:, None] == tolerance
         return np.where(chosen.any(0), np.where(chosen, self.nfe, 0.0).sum(0), np.nan)
 
@@ -45,7 +45,7 @@ class Certificates:
         return self.at(self.loosest)
 
     def to_json(self) -> dict[str, Any]:
-        """The content as JSON; :meth:`from_json` reads it."""
+        """Return the content as JSON, which :meth:`from_json` reads."""
         return {"tolerances": list(self.tolerances), "loosest": as_list(self.loosest), "nfe": as_list(self.nfe)}
 
     @classmethod
@@ -67,7 +67,7 @@ def certificates(flows: Iterable[Flow], inputs: Iterable[Tensor], tightest: floa
 
     Args:
         flows: One per repeat.
-        inputs: The inputs of each, a few dozen; their precision is that of the flows.
+        inputs: A few dozen inputs for each, in the precision of the flows.
         tightest: The tightest tolerance to try.
     """
     tolerances = tuple(t for t in TOLERANCES if t >= tightest)
@@ -76,15 +76,17 @@ def certificates(flows: Iterable[Flow], inputs: Iterable[Tensor], tightest: floa
 
 
 def _certified(flow: Flow, x: Tensor, tolerances: Sequence[float]) -> tuple[float, list[float]]:
-    """The loosest certified tolerance of a flow, and its evaluations at every tolerance."""
+    """Return the loosest certified tolerance of a flow, and its evaluations at every tolerance."""
     certificate = flow.certify(x, BOUND, tolerances)
     nfe = [np.nan if check.failure else float(check.nfe) for check in certificate.checks]
-    for tolerance in tolerances[len(nfe) :]:  # tighter than needed, but another model of a comparison may need it
+    for tolerance in tolerances[
+        len(nfe) :
+    ]:  # tighter than this model needs, but a model it is compared with may need it
         solution = flow.solve(x, rtol=tolerance, atol=tolerance)
         nfe.append(float(solution.stats.nfe) if solution.success else np.nan)
     return float(certificate.tolerance), nfe
 
 
 def shared(compared: Iterable[Certificates]) -> Array:
-    """The loosest tolerance of each repeat that is certified for all models of a comparison; NaN if there is none."""
+    """Return each repeat's loosest tolerance that is certified for all models compared; NaN if there is none."""
     return np.min([each.loosest for each in compared], axis=0)

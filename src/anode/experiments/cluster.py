@@ -1,4 +1,4 @@
-"""Doing training runs on several machines: by the workers of a Dask scheduler."""
+"""Trains runs on several machines, with the workers of a Dask scheduler."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 TIMEOUT = 10
-"""Seconds that a scheduler has to answer, and that workers have to stop what nobody wants any more."""
+"""Seconds for the scheduler to answer, and for workers to stop cancelled tasks."""
 BETWEEN = 1.0
-"""Seconds between two looks at which workers there are."""
-KEPT = "finished runs and checkpoints are kept, and the same command goes on from there"
+"""Seconds between two updates of the list of workers."""
+KEPT = "finished runs and checkpoints are kept; run the same command again to continue"
 
 
 @contextmanager
 def at_work(address: str | None, jobs: int) -> Iterator[Workers]:
-    """Yield who does runs.
+    """Yield workers that train runs.
 
     Args:
-        address: The address of a Dask scheduler; ``None`` for processes of this machine.
+        address: The address of a Dask scheduler; ``None`` for processes on this machine.
         jobs: The number of such processes.
 
     Raises:
-        ValueError: The address is none.
-        OSError: No scheduler answers.
-        MissingPackageError: There is an address, and Dask is not installed.
+        ValueError: If the address is malformed.
+        OSError: If no scheduler answers.
+        MissingPackageError: If an address is given and Dask is not installed.
     """
     if address is None:
         yield Processes(jobs)
@@ -55,7 +55,7 @@ def at_work(address: str | None, jobs: int) -> Iterator[Workers]:
     require(_is_address(address), "cluster", address, "the address of a Dask scheduler, such as tcp://host:8786")
     from distributed import Client
 
-    for name in ("distributed", "distributed.client", "distributed.core"):  # what goes wrong is told in one line
+    for name in ("distributed", "distributed.client", "distributed.core"):  # our errors are one line; hide theirs
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         client = Client(address, timeout=TIMEOUT, set_as_default=False, name="anode")
@@ -69,15 +69,15 @@ def at_work(address: str | None, jobs: int) -> Iterator[Workers]:
 
 
 def _is_address(address: str) -> bool:
-    """Whether an address names a protocol, a host and a port: with any other, Dask prints tracebacks of its own."""
-    with suppress(ValueError):  # of a port that is no number, or too large
+    """Return whether an address has protocol, host and port. For any other, Dask prints its own tracebacks."""
+    with suppress(ValueError):  # raised for an invalid port
         parts = urlsplit(address)
         return parts.scheme in ("tcp", "tls", "ws", "wss") and bool(parts.hostname) and parts.port is not None
     return False
 
 
 class Cluster(Workers):
-    """The workers of a Dask scheduler. Each does one task at a time, with one thread.
+    """The workers of a Dask scheduler. Each runs one task at a time, with one thread.
 
     Args:
         client: The connection to the scheduler.
@@ -88,14 +88,14 @@ class Cluster(Workers):
         self.client, self.address = client, address
 
     def check(self, folder: Path, place: Place) -> None:
-        """Raise ``ValueError`` unless every worker is of this version, shares the folder and can use the device."""
+        """Raise ``ValueError`` unless every worker has this version, shares the folder and can use the device."""
         workers = self.usable(place)
         if not workers:
             raise ValueError(f"cluster: the scheduler at {self.address} has no worker; {self.how_to_start(place)}")
         versions: Any = self.client.get_versions(packages=["anode"])
         for worker, found in versions["workers"].items():
             if worker in workers and found["packages"].get("anode") is None:
-                raise ValueError(f"cluster: worker {worker} has no anode; install the version of this machine there")
+                raise ValueError(f"cluster: worker {worker} has no anode; install the same version there")
         with remote.ordered(folder, place) as order:
             answers = self.client.run(remote.trouble, order, workers=workers, on_error="return")
         for worker, answer in answers.items():
@@ -113,28 +113,28 @@ class Cluster(Workers):
                 command.stop()
 
     def usable(self, place: Place) -> list[str]:
-        """The addresses of the workers that runs can be done on."""
-        known: dict[str, Any] = self.client.scheduler_info()["workers"]  # what was known last, if there is no answer
+        """Return the addresses of the workers that can train runs."""
+        known: dict[str, Any] = self.client.scheduler_info()["workers"]  # the last known state, if there is no answer
         if self.client.status != "running":
             raise self.gone()
         return [name for name, each in known.items() if place.device == "cpu" or "GPU" in each["resources"]]
 
     def how_to_start(self, place: Place) -> str:
-        """The command that starts a worker, in words."""
+        """Return in words how to start a worker."""
         gpu = "" if place.device == "cpu" else f" --resources GPU=1, which has the device {place.device}"
         return f"start one with: dask worker {self.address} --nthreads 1{gpu}"
 
     def gone(self) -> WorkerDiedError:
-        """The error to raise if the scheduler does not answer any more."""
-        return WorkerDiedError(f"the scheduler at {self.address} is gone; {KEPT}")
+        """Return the error to raise if the scheduler no longer answers."""
+        return WorkerDiedError(f"the scheduler at {self.address} no longer answers; {KEPT}")
 
 
 @dataclass(frozen=True)
 class Task:
-    """A run or a part of it, as one worker does it.
+    """A run or a part of it, for one worker.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         part: The run itself, or one of its parts.
         whole: The run.
     """
@@ -145,10 +145,10 @@ class Task:
 
 
 class Command:
-    """Some runs, done on a cluster.
+    """Runs that a cluster trains.
 
     Args:
-        cluster: Who does them.
+        cluster: The cluster.
         order: What all tasks have in common.
         bars: Shows the progress.
     """
@@ -160,7 +160,7 @@ class Command:
         self.looked, self.slots = -math.inf, 1
 
     def do(self, runs: Sequence[Run]) -> None:
-        """Do them all; those that are divided are put together once their parts are done."""
+        """Train all runs. A divided run is combined once its parts are finished."""
         self.cluster.client.subscribe_topic(remote.TOPIC, self._hear)
         tasks = {run.name: tasks_of(run) for run in runs}
         listeners = self._listeners(tasks)
@@ -176,9 +176,9 @@ class Command:
                     waiting.appendleft(Task(task.whole.name, task.whole, task.whole))
 
     def stop(self) -> None:
-        """Let workers stop what they still do, and wait until they have, so that others can go on with it."""
+        """Cancel running tasks, and wait until the workers have stopped, so that others can resume the runs."""
         client, end = self.cluster.client, time.monotonic() + TIMEOUT
-        with suppress(OSError):  # there may be no scheduler any more
+        with suppress(OSError):  # the scheduler may be gone
             client.unsubscribe_topic(remote.TOPIC)
             if self.running:
                 client.cancel([future for future, _ in self.running.values()], force=True)
@@ -188,7 +188,7 @@ class Command:
                     time.sleep(0.1)
 
     def _listeners(self, tasks: dict[str, list[Task]]) -> dict[str, Listener]:
-        """Forecast how long it will take; returns whom to tell of each task's progress."""
+        """Print a forecast, and return a listener for each task."""
         whole = [of_run[0].whole for of_run in tasks.values()]
         measured = {run.name: self._submit(remote.forecast, f"forecast {run.name}", run) for run in whole}
         seconds: dict[str, float | None] = {}
@@ -206,7 +206,7 @@ class Command:
         }
 
     def _submit(self, what: Callable[..., Any], name: str, *arguments: Any) -> Future[Any]:
-        """Let a worker call a function, with one thread of its own, and a GPU if that is what computes."""
+        """Submit a function call to a worker, with a GPU if the device needs one."""
         resources = None if self.order.place.device == "cpu" else {"GPU": 1}
         key = f"anode-{self.order.command}-{name}"
         return self.cluster.client.submit(what, *arguments, self.order, key=key, pure=False, resources=resources)
@@ -217,16 +217,16 @@ class Command:
         future.add_done_callback(self.inbox.put)
 
     def _look(self) -> None:
-        """See, now and then, how many workers there are: some may have come, or died."""
+        """Update the number of workers from time to time: some may have joined or died."""
         if time.monotonic() - self.looked < BETWEEN:
             return
         before, self.slots = self.slots, len(self.cluster.usable(self.order.place))
         self.looked = time.monotonic()
         if before and not self.slots:
-            self.bars.say(f"no worker is left: waiting; {self.cluster.how_to_start(self.order.place)}")
+            self.bars.say(f"no worker is left, waiting for one; {self.cluster.how_to_start(self.order.place)}")
 
     def _news(self, listeners: dict[str, Listener]) -> Iterator[Task]:
-        """Pass on a report, or yield a task that is done; wait a while for one of them."""
+        """Forward a report, or yield a finished task; wait a while for either."""
         try:
             news = self.inbox.get(timeout=BETWEEN)
         except Empty:
@@ -247,26 +247,26 @@ class Command:
         try:
             return future.result()
         except KilledWorker:
-            why = "every worker that trained it died, perhaps for want of memory"
+            why = "every worker that trained it died, perhaps because memory ran out"
             raise WorkerDiedError(f"{name}: {why}; {KEPT}") from None
         except CancelledError:
             raise self.cluster.gone() from None
 
     def _hear(self, event: tuple[float, list[Any]]) -> None:
-        """Called by Dask with what a worker of any command says about its progress."""
+        """Receive a progress event from Dask, which may belong to another command."""
         command, name, *values = event[1]
         if command == self.order.command:
             self.inbox.put((name, Report(*values)))
 
 
 def tasks_of(run: Run) -> list[Task]:
-    """The tasks that a run begins with: its parts, or else the run itself."""
+    """Return the tasks that a run starts with: its parts, or the run itself."""
     parts = [Task(f"{run.name}, seed {part.seed}", part, run) for part in run.parts()]
     return parts or [Task(run.name, run, run)]
 
 
 def together(shown: Listener, parts: int) -> Callable[[str], Listener]:
-    """Show all parts of a run as one; returns a function that makes a listener for each."""
+    """Show all parts of a run as one. Returns a function that makes a listener for each part."""
     reports: dict[str, Report] = {}
 
     def listen(name: str) -> Listener:

@@ -1,4 +1,4 @@
-"""With what results were computed."""
+"""The environment in which results were computed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anode.engine import native
 
 
 def environment() -> dict[str, Any]:
-    """Versions, machine and revision."""
+    """Return versions, machine and git revision."""
     return {
         "anode": anode.__version__,
         "torch": torch.__version__,
@@ -33,20 +33,20 @@ def environment() -> dict[str, Any]:
 
 
 def together(environments: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One for results of several runs: where they differ, all that there are."""
+    """Merge the environments of several runs; values that differ are listed."""
     keys = dict.fromkeys(key for each in environments for key in each)
     found = {key: list(dict.fromkeys(each.get(key, "not recorded") for each in environments)) for key in keys}
     return {key: values[0] if len(values) == 1 else "; ".join(map(str, values)) for key, values in found.items()}
 
 
 def engine() -> str:
-    """Which engine computes on a CPU, and with which instruction set."""
+    """Return the engine that computes on a CPU, with its instruction set."""
     sets = native.instruction_sets()
     return f"native, {sets[0]}" if sets else "torch"
 
 
 def revision() -> str:
-    """The git revision of this package's source, marked if it was changed; empty if it is not in its repository."""
+    """Return the git revision of the source, marked if it was modified; empty outside of the repository."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return ""
@@ -56,7 +56,7 @@ def revision() -> str:
         return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
 
     try:
-        # Of the source alone: results are under way to be changed when this is asked.
+        # Only the source: the results may just be changing.
         return git("describe", "--always", "--abbrev=10") + (
             "-dirty" if git("status", "--porcelain", "--", "src", "native") else ""
         )

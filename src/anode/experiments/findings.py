@@ -1,9 +1,11 @@
-"""What a claim is, and when it counts as held.
+"""What a claim is, and how the repeats decide its verdict.
 
-Every claim is turned into a yes or no for each repeat. If the claim were no better than a coin, so many repeats in
-agreement would be as improbable as the sign test says; below 5 % the claim counts as held. It counts as not held if so
-many against it are that improbable; of a claim with several parts, so many against one of them, because several coins
-seldom show heads together. A repeat that failed to train speaks against.
+Each repeat votes on a claim: it agrees or it does not. A sign test gives the probability that at least as many repeats
+agree by chance, as in coin flips. If this is below 5 %, the claim is held. If the same test rejects the claim, the
+claim is not held. Otherwise the verdict is inconclusive.
+
+A repeat agrees with a claim of several parts if all parts are true. By chance, this is rare. Therefore such a claim is
+not held only if the test rejects one of its parts. A repeat that failed to train counts against the claim.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ SIGNIFICANCE = 0.05
 
 @dataclass(frozen=True)
 class Finding:
-    """What a claim was found to be.
+    """The votes on a claim and the numbers behind them.
 
     Attributes:
-        votes: For each repeat, whether it agrees.
+        votes: Whether each repeat agrees.
         numbers: What was measured, as (name, value).
         parts: The votes on each part of the claim, if it has several.
     """
@@ -39,17 +41,17 @@ class Finding:
 
     @classmethod
     def of_parts(cls, parts: Mapping[str, Votes], numbers: list[tuple[str, str]]) -> Finding:
-        """That all parts of a claim are true; in how many repeats each of them is comes before the other numbers."""
+        """Return the finding that all parts are true. Its numbers begin with the repeats that agree with each part."""
         counts = [(name, f"true in {int(votes.sum())} of {len(votes)} repeats") for name, votes in parts.items()]
         return cls(np.all(list(parts.values()), axis=0), [*counts, *numbers], parts)
 
     def among(self, repeats: Votes) -> Finding:
-        """The same, with all but some repeats speaking against."""
+        """Return the same finding, in which all repeats but the given ones count against the claim."""
         return replace(self, votes=self.votes & repeats, parts={n: votes & repeats for n, votes in self.parts.items()})
 
     @property
     def weakest(self) -> tuple[str, Votes]:
-        """The part that the most repeats speak against."""
+        """The part that the fewest repeats agree with."""
         return min((self.parts or {"it": self.votes}).items(), key=lambda part: part[1].sum())
 
     @property
@@ -61,38 +63,38 @@ class Finding:
 
     @property
     def test(self) -> str:
-        """The test in words."""
+        """The outcome of the sign test in words."""
         agreeing, repeats = int(self.votes.sum()), len(self.votes)
         name, votes = self.weakest
         against = 2 * agreeing < repeats
         p = by_chance(~votes if against else self.votes)
         side = f"against {name if name == 'it' else repr(name)}, " if against else ""
-        told = f"true in {agreeing} of {repeats} repeats (sign test, {side}p = {p:.2g})"
-        return f"{told}; {needed(repeats)}" if self.verdict == "inconclusive" else told
+        outcome = f"true in {agreeing} of {repeats} repeats (sign test, {side}p = {p:.2g})"
+        return f"{outcome}; {needed(repeats)}" if self.verdict == "inconclusive" else outcome
 
 
 def by_chance(votes: Votes) -> float:
-    """The probability that of so many coins as many show heads as there are yeses, or more."""
+    """Return the probability that at least as many of the repeats agree by chance."""
     agreeing, repeats = int(votes.sum()), len(votes)
     return sum(comb(repeats, k) for k in range(agreeing, repeats + 1)) / 2**repeats
 
 
 def needed(repeats: int) -> str:
-    """How many repeats have to agree for the sign test to decide, in words."""
+    """Return in words how many repeats must agree for a verdict."""
     enough = [k for k in range(repeats + 1) if by_chance(np.arange(repeats) < k) < SIGNIFICANCE]
     if not enough:
         least = next(n for n in count(1) if 2.0**-n < SIGNIFICANCE)
-        return f"a verdict takes at least {least} repeats"
-    return f"a verdict takes {enough[0]} of {repeats} repeats for the claim, or against it or one of its parts"
+        return f"a verdict needs at least {least} repeats"
+    return f"a verdict needs {enough[0]} of {repeats} repeats for the claim, or against it or one of its parts"
 
 
 @dataclass(frozen=True)
 class Certified:
-    """How a claim about evaluations is judged at the loosest tolerance that is certified for all models compared.
+    """How a claim about evaluations is judged at the loosest tolerance certified for all models compared.
 
     Attributes:
-        criterion: What a repeat has to show to count as agreeing.
-        check: Measures it, from results that have certificates.
+        criterion: When a repeat agrees.
+        check: Returns the finding, from results that have certificates.
     """
 
     criterion: str
@@ -105,11 +107,11 @@ class Claim:
 
     Attributes:
         number: Its number in the specification.
-        figure: The figure it is about.
-        statement: What the paper says.
-        criterion: What a repeat has to show to count as agreeing.
+        figure: The id of its figure.
+        statement: What the paper claims.
+        criterion: When a repeat agrees.
         runs: The runs it needs.
-        check: Measures it.
+        check: Returns the finding.
         failing_is_part_of_it: Whether a repeat that failed to train may agree.
         certified: How it is judged at a certified tolerance; ``None`` if it does not depend on the tolerance.
     """
@@ -124,11 +126,11 @@ class Claim:
     certified: Certified | None = None
 
     def find(self, results: Results) -> Finding:
-        """What comes of it; a repeat that failed to train in any of the runs speaks against, as a rule."""
+        """Return the finding. A repeat that failed in any run counts against it, unless the claim is about failing."""
         return self._counted(self.check(results), results)
 
     def find_certified(self, results: Results) -> Finding | None:
-        """What comes of it at a certified tolerance; ``None`` if a run has no certificates."""
+        """Return the finding at a certified tolerance; ``None`` if a run has no certificates."""
         if self.certified is None or not all(results[name].certificates for name in self.runs):
             return None
         return self._counted(self.certified.check(results), results)

@@ -1,4 +1,4 @@
-"""How long runs will take: a forecast before they begin, corrected by the time that their iterations take."""
+"""Forecasts of how long runs take, corrected while they run."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from anode.train.callbacks import Report
 from anode.train.progress import Bars, Listener, Patient
 
 WINDOW = 256
-"""Reports of a run that its speed is computed from: about an epoch of its evaluation and all."""
+"""Number of latest reports of a run that its speed is computed from: about one epoch with its evaluation."""
 
 ENOUGH = 5
-"""Iterations after which the measured speed replaces the forecast."""
+"""Number of iterations after which the measured speed replaces the forecast."""
 
 PAUSED = 5.0
-"""An iteration that lasts so many times the median was not computed all the time: the process was stopped meanwhile."""
+"""An iteration that takes this many times the median includes a pause of the process, which is not counted."""
 
 
 class Forecast:
-    """The time that some runs will take.
+    """The forecast of the time that some runs take.
 
     Args:
-        seconds: The forecast of each run, by name, in the order in which they begin; ``None`` for one that has none.
-            Unless all have one, nothing is said.
-        jobs: How many are done at a time.
+        seconds: The forecast of each run, by name, in the order in which they start; ``None`` if a run has none.
+            Unless all runs have one, there is no forecast.
+        jobs: Number of parallel runs.
         bars: Shows the progress.
-        clock: Tells the time in seconds.
+        clock: Returns the time in seconds.
     """
 
     def __init__(
@@ -45,29 +45,29 @@ class Forecast:
         self.whole = self.left
 
     def announce(self) -> None:
-        """Say how long it will take, in all and for each run."""
+        """Print the forecast for all runs together and for each."""
         if self.paces:
             each = ", ".join(f"{name} {duration(pace.forecast)}" for name, pace in self.paces.items())
-            side = f", {self.jobs} at a time" if self.jobs > 1 else ""
-            self.bars.say(f"about {duration(self.left)} in all{side}: {each}")
+            side = f" with {self.jobs} in parallel" if self.jobs > 1 else ""
+            self.bars.say(f"about {duration(self.left)} for all runs{side}: {each}")
             self.bars.say(
-                "(measured on a first iteration, or on the last ones of a run that was interrupted; longer if other "
-                "programs use the processors, or if solves come to take more evaluations)"
+                "(estimated from a first iteration, or from the last iterations of an interrupted run; it takes "
+                "longer if other programs use the CPU, or if solves need more evaluations later)"
             )
 
     @property
     def left(self) -> float:
-        """The seconds until all runs are done."""
+        """Seconds until all runs are finished."""
         known = [correction for pace in self.paces.values() if (correction := pace.correction) is not None]
         typical = sum(known) / len(known) if known else 1.0
         return lasting([pace.left(typical) for pace in self.paces.values()], self.jobs)
 
     def listen(self, name: str, shown: Listener | None = None) -> Listener:
-        """A listener for a run.
+        """Return a listener for a run.
 
         Args:
-            name: Of the run.
-            shown: Shows how far it is; by default a bar of its own.
+            name: The name of the run.
+            shown: Shows its progress; defaults to its own bar.
         """
         shown = shown or self.bars.listen(name)
         return Patient(lambda report: self._note(name, report, shown)) if self.paces else shown
@@ -89,21 +89,23 @@ class Forecast:
 
 
 class Pace:
-    """How fast a run goes.
+    """The speed of a run.
 
     Args:
-        forecast: How many seconds it was thought to take.
+        forecast: Its forecast in seconds.
     """
 
     def __init__(self, forecast: float) -> None:
         self.forecast = forecast
-        self.begun_at: int | None = None  # how many iterations had been done before
+        self.begun_at: int | None = None  # number of iterations done before
         self.total = 0
-        self.seen: deque[tuple[float, int, bool]] = deque(maxlen=WINDOW)  # when, how far, and whether it was evaluated
+        self.seen: deque[tuple[float, int, bool]] = deque(
+            maxlen=WINDOW
+        )  # time, iterations done, whether it was evaluated
 
     def note(self, now: float, report: Report) -> None:
-        """The run is so far."""
-        if self.begun_at is None or report.done < self.done:  # begun, or begun again from a checkpoint
+        """Record a report of the run."""
+        if self.begun_at is None or report.done < self.done:  # started, or restarted from a checkpoint
             self.begun_at = report.done - 1
             self.seen.clear()
         self.total = report.total
@@ -111,12 +113,12 @@ class Pace:
 
     @property
     def done(self) -> int:
-        """How many iterations have been made."""
+        """Number of iterations done."""
         return self.seen[-1][1] if self.seen else 0
 
     @property
     def each(self) -> float | None:
-        """The seconds of an iteration, evaluations included; ``None`` as long as there are too few."""
+        """Seconds per iteration, including evaluations; ``None`` while there are too few."""
         steps = [(b[0] - a[0], b[1] - a[1], b[2]) for a, b in pairwise(self.seen) if b[1] > a[1]]
         count = sum(iterations for _, iterations, _ in steps)
         if count < ENOUGH:
@@ -128,16 +130,16 @@ class Pace:
 
     @property
     def correction(self) -> float | None:
-        """How many times the forecast it takes; ``None`` as long as that is not known."""
+        """Actual time divided by forecast; ``None`` while unknown."""
         if self.begun_at is None or self.each is None:
             return None
         return self.each * (self.total - self.begun_at) / self.forecast
 
     def left(self, typical: float) -> float:
-        """The seconds until it is done.
+        """Return the seconds until the run is finished.
 
         Args:
-            typical: How many times their forecasts other runs take.
+            typical: Typical correction of the other runs' forecasts.
         """
         if self.begun_at is None:
             return typical * self.forecast
@@ -148,7 +150,7 @@ class Pace:
 
 
 def lasting(seconds: Sequence[float], jobs: int) -> float:
-    """How long it takes to do some things in this order, so many at a time."""
+    """Return how long some jobs take in this order, with ``jobs`` in parallel."""
     lanes = [0.0] * jobs
     for each in seconds:
         lanes[lanes.index(min(lanes))] += each
@@ -156,7 +158,7 @@ def lasting(seconds: Sequence[float], jobs: int) -> float:
 
 
 def duration(seconds: float) -> str:
-    """A time that is known roughly, in words."""
+    """Return an approximate time in words."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

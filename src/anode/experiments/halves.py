@@ -1,4 +1,4 @@
-"""The two halves of the paper: what each draws and claims, and from which runs."""
+"""The two halves of the paper: their figures, claims and runs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from anode.experiments.toy.studies import STUDIES as TOY_STUDIES
 
 @dataclass(frozen=True)
 class Protocols:
-    """The runs of a half at some scale.
+    """The runs of a half at one scale.
 
     Attributes:
-        repeats: How often every run is done by default.
+        repeats: Default number of repeats of every run.
         note: How this differs from the paper, in words; empty if it does not.
-        run: A run by its name, with so many repeats, from this seed on.
-        first: Names of the runs that are trained before all others, in this order.
-        lasting: The same with another number of epochs; ``None`` where that cannot be changed.
+        run: Returns a run for a name, a number of repeats and a first seed.
+        first: Names of the runs to train before all others, in this order.
+        lasting: Returns the same protocols with another number of epochs; ``None`` if epochs cannot be changed.
     """
 
     repeats: int
@@ -41,11 +41,11 @@ class Half:
     """A half of the paper.
 
     Attributes:
-        name: What it is called on the command line.
-        title: Of its report.
+        name: Its name on the command line.
+        title: The title of its report.
         studies: Its figures and tables, by id.
-        claims: What the paper claims about it.
-        scales: Its runs, by the name of the scale; the first is the default.
+        claims: The paper's claims about it.
+        scales: Its runs by scale; the first scale is the default.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Half:
 
 
 def image_run(scale: scales.Scale, name: str, repeats: int, seed: int) -> Run:
-    """A run of the image half."""
+    """Return a run of the image half."""
     return replace(scales.runs(scale)[name], repeats=repeats, seed=seed)
 
 
 def image_protocols(scale: scales.Scale) -> Protocols:
-    """The runs of the image half at some scale."""
+    """Return the runs of the image half at a scale."""
     run = partial(image_run, scale)
     return Protocols(
         scale.repeats, scale.reduced, run, scale.first, lambda epochs: image_protocols(scale.lasting(epochs))

@@ -1,4 +1,4 @@
-"""What the workers of a cluster do: see whether they can do runs, and do them."""
+"""Functions that the workers of a cluster call: check themselves, and train runs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from distributed import Worker
 
 TOPIC = "anode-progress"
-"""Where Dask passes on progress. All commands share it, because a scheduler keeps the last events of every topic."""
+"""Dask topic of progress events. All commands share it, because a scheduler keeps the last events of every topic."""
 PAUSE = 1.0
-"""Seconds before a task is begun again whose checkpoints another worker still has."""
+"""Seconds to wait before retrying a task whose checkpoints another worker still locks."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Order:
     """What the tasks of a command have in common.
 
     Attributes:
-        command: Which command it is: a name of its own.
-        folder: Where results and checkpoints lie, for all machines.
-        place: Where runs are done.
-        seal: A file in the folder that holds the command's name, by which a worker knows the folder.
-        versions: The versions that every worker is to have.
+        command: A unique name of the command.
+        folder: The folder of results and checkpoints, shared by all machines.
+        place: Where runs are trained.
+        seal: A file in the folder with the command's name, by which a worker recognises the folder.
+        versions: The versions that every worker must have.
     """
 
     command: str
@@ -54,8 +54,8 @@ def ordered(folder: Path, place: Place) -> Iterator[Order]:
     """Yield an order whose seal is in place.
 
     Args:
-        folder: Exists. Both folders are made absolute: a worker has another working directory.
-        place: Where runs are done.
+        folder: An existing folder. Both folders are made absolute, as workers have other working directories.
+        place: Where runs are trained.
     """
     root = None if place.root is None else place.root.absolute()
     command, folder = uuid4().hex, folder.absolute()
@@ -67,18 +67,18 @@ def ordered(folder: Path, place: Place) -> Iterator[Order]:
 
 
 def versions() -> dict[str, str]:
-    """What results depend on, and a worker has to have as well; not for which processors torch was built."""
+    """Return the versions that results depend on, without the build variant of torch."""
     return {"anode": anode.__version__, "torch": torch.__version__.partition("+")[0], "numpy": np.__version__}
 
 
 def trouble(order: Order, dask_worker: Worker) -> str | None:
-    """Say why a worker cannot do runs, as the rest of a sentence about it; ``None`` if it can."""
+    """Return why a worker cannot train runs, as the rest of a sentence about it; ``None`` if it can."""
     for name, found in versions().items():
         if found != order.versions[name]:
             return f"has {name} {found}, but this machine has {order.versions[name]}; install the same version on both"
     threads = dask_worker.state.nthreads
     if threads != 1:
-        # What torch keeps for a whole process, such as its random numbers, cannot be shared by two runs.
+        # Two runs cannot share the global state of torch, such as its random numbers.
         return f"has {threads} threads; start it with --nthreads 1 (--nworkers {threads} starts as many processes)"
     try:
         shared = order.seal.read_text(encoding="utf-8") == order.command
@@ -94,24 +94,24 @@ def trouble(order: Order, dask_worker: Worker) -> str | None:
 
 
 def busy(command: str, dask_worker: Worker) -> bool:
-    """Whether a worker is doing something for a command."""
+    """Return whether a worker runs a task of a command."""
     return any(command in str(key) for key in list(dask_worker.active_keys))
 
 
 def forecast(run: Run, order: Order) -> float | None:
-    """Measure how long a run will take on this worker."""
+    """Return the forecast of a run on this worker."""
     _check(order)
     with one_thread():
         return run.forecast(order.folder, order.place)
 
 
 def work(name: str, part: Run, whole: Run, order: Order) -> None:
-    """Do a run, or train a part of it.
+    """Train a run or a part of it.
 
-    Dask calls it again, on another worker, if a worker dies. So it goes on from what it finds in the folder.
+    If a worker dies, Dask calls this again on another worker, which continues from the checkpoints in the folder.
 
     Args:
-        name: What progress is told of.
+        name: The name for progress reports.
         part: The run itself, or one of its parts.
         whole: The run.
         order: What all tasks have in common.
@@ -119,7 +119,7 @@ def work(name: str, part: Run, whole: Run, order: Order) -> None:
     from distributed import Reschedule
 
     _check(order)
-    if load(whole, order.folder) is not None:  # saved by a worker that died before it could say so
+    if load(whole, order.folder) is not None:  # saved by a worker that died before it could report
         whole.clean(order.folder)
         return
     tell = _telling(name, order)
@@ -129,15 +129,15 @@ def work(name: str, part: Run, whole: Run, order: Order) -> None:
                 do_run(whole, tell, order.folder, order.place)
             else:
                 part.train(tell, order.folder, order.place)
-    except KeyboardInterrupt:  # nobody wants it any more, or somebody else has to do it
+    except KeyboardInterrupt:  # cancelled, or to be moved to another worker
         raise Reschedule from None
-    except BlockingIOError:  # a worker that Dask has lost sight of has the checkpoints, until it ends
+    except BlockingIOError:  # a worker that Dask lost contact with still locks the checkpoints
         time.sleep(PAUSE)
         raise Reschedule from None
 
 
 def _check(order: Order) -> None:
-    """Raise ``ValueError`` if a worker cannot do runs, which may have come after the command began."""
+    """Raise ``ValueError`` if this worker cannot train runs; it may have joined after the command's check."""
     from distributed import get_worker
 
     worker = get_worker()
@@ -146,14 +146,14 @@ def _check(order: Order) -> None:
 
 
 def _telling(name: str, order: Order) -> Listener:
-    """A listener that passes reports on to the command, and stops training if the task is not wanted any more."""
+    """Return a listener that forwards reports to the command, and stops training if the task was cancelled."""
     from distributed import Status, get_worker
 
     worker = get_worker()
     key = worker.get_current_task()
 
     def unwanted() -> bool:
-        # Dask does not interrupt a task. It notes that the task was cancelled, by the command or because that is gone.
+        # Dask does not interrupt a task. It marks the task as cancelled, by the command or because the command is gone.
         task = worker.state.tasks.get(key)
         return task is None or task.state == "cancelled" or worker.status in (Status.closing, Status.closed)
 

@@ -1,4 +1,4 @@
-"""Re-running the paper: train what is missing, draw, check the claims, write the report."""
+"""``anode reproduce``: train missing runs, draw figures, check claims and write the report."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Settings:
     """What to reproduce.
 
     Attributes:
-        figures: Names of studies, all of one half of the paper; or the name of a half for all of it.
-        out: The folder of the results; by default ``results/mine/`` and the name of the half.
-        repeats: How many times every run is done, from different seeds; by default as often as the scale says.
-        scale: How much work it is, see :data:`anode.experiments.images.scales.SCALES`.
+        figures: Names of studies of one half of the paper, or the name of a half for all of its studies.
+        out: The folder for the results; defaults to ``results/mine/`` and the name of the half.
+        repeats: Repeats of every run, each with its own seed; defaults to those of the scale.
+        scale: The size of the runs, see :data:`anode.experiments.images.scales.SCALES`.
         seed: The first seed.
-        resume: Use the runs that are already in the folder.
-        jobs: How many runs at a time; by default one for each processor, and one on a GPU.
-        root: Where image datasets lie, if it is not the usual place.
-        device: What computes the image half: a device of torch.
-        epochs: Passes over each image dataset; by default as many as the scale says.
-        cluster: The address of a Dask scheduler whose workers do the runs; by default processes of this machine do.
+        resume: Whether to reuse finished runs in the folder.
+        jobs: Number of parallel runs; defaults to one per core, or 1 on a GPU.
+        root: The folder of the image datasets, if it is not the default one.
+        device: The torch device to train the image half on.
+        epochs: Epochs on each image dataset; defaults to those of the scale.
+        cluster: The address of a Dask scheduler whose workers train the runs; by default, this machine does.
     """
 
     figures: Sequence[str] = ("toy",)
@@ -60,11 +60,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done: settings, checked and complete.
+    """Settings that are checked and complete.
 
     Attributes:
-        protocols: The runs at this scale, with as many epochs as were asked for.
-        identity: What results must have in common to be put into one folder.
+        protocols: The runs at this scale, with the requested number of epochs.
+        identity: What all results in one folder have in common.
     """
 
     half: Half
@@ -95,7 +95,7 @@ class Work:
 
     @property
     def runs(self) -> list[Run]:
-        """All runs that are needed, each once whoever needs it, on as much data as there is."""
+        """All runs that are needed, without duplicates, on the data that is available."""
         return [run for run, _ in self._runs]
 
     @property
@@ -105,13 +105,13 @@ class Work:
         return " ".join([*([self.protocols.note] if self.protocols.note else []), *lacks])
 
     def in_order(self, runs: Sequence[Run]) -> list[Run]:
-        """The order to do them in: those that the scale wants first, and of the others the longest."""
+        """Return the runs in training order: those that the scale puts first, then the longest."""
         first = {name: i for i, name in enumerate(self.protocols.first)}
         return sorted(runs, key=lambda run: (first.get(run.name, len(first)), -run.cost))
 
 
 def planned(settings: Settings) -> Work:
-    """The work that settings describe, or ``ValueError``."""
+    """Return the work that settings describe; raises ``ValueError`` if they are invalid."""
     number("repeats", settings.repeats, whole=True, optional=True)
     number("seed", settings.seed, whole=True, zero=True)
     number("jobs", settings.jobs, whole=True, optional=True)
@@ -123,17 +123,18 @@ def planned(settings: Settings) -> Work:
     if settings.epochs is not None:
         if protocols.lasting is None:
             raise ValueError(
-                f"epochs: takes no value for the toy half, got {settings.epochs!r}; its own are the paper's"
+                f"epochs: takes no value for the toy half, got {settings.epochs!r}; the toy half uses the paper's "
+                "epochs"
             )
         protocols = protocols.lasting(settings.epochs)
     require(settings.seed + repeats <= 2**40, "seed", settings.seed, "a whole number below 2**40")
     claims = [claim for claim in half.claims if claim.figure in {study.id for study in studies}]
     out = settings.out or Path("results/mine") / half.name
-    takes = "cpu for the toy half, whose models are trained by the compiled engine"
+    takes = "cpu for the toy half, which is trained by the compiled engine"
     require(half.name == "images" or settings.device == "cpu", "device", settings.device, takes)
-    takes = "no value with --cluster, where every worker does one run at a time"
+    takes = "no value with --cluster, where every worker trains one run at a time"
     require(settings.cluster is None or settings.jobs is None, "jobs", settings.jobs, takes)
-    # A cluster's machines may have devices that this one has not; they are asked before anything is trained.
+    # The machines of a cluster may have other devices than this one; they are checked before training starts.
     place = Place(settings.root, usable_device(settings.device) if settings.cluster is None else settings.device)
     jobs = settings.jobs or (os.cpu_count() or 1 if place.device == "cpu" else 1)
     return Work(
@@ -154,13 +155,13 @@ def planned(settings: Settings) -> Work:
 
 
 def chosen(names: Sequence[str]) -> tuple[Half, list[Study]]:
-    """The half of the paper that some figures are of, and these figures."""
+    """Return the half of the paper that some figures belong to, and these figures."""
     names = [re.sub(r"^fig(\d)$", r"fig0\1", name.lower()) for name in names] or ["toy"]
     known = {name: half for half in HALVES.values() for name in (half.name, *half.studies)}
     halves = {name: lookup("figure", name, known) for name in names}
     half = halves[names[0]]
     for name, other in halves.items():
-        takes = f"figures of one half of the paper, as {names[0]} is of {half.name!r}"
+        takes = f"figures of the same half of the paper as {names[0]}, which is {half.name!r}"
         require(other is half, "figure", name, takes)
     if half.name in names:
         return half, list(half.studies.values())
@@ -168,7 +169,7 @@ def chosen(names: Sequence[str]) -> tuple[Half, list[Study]]:
 
 
 def reproduce(work: Work, bars: Bars) -> tuple[dict[str, Any], bool]:
-    """Do it all.
+    """Train, draw, check the claims and write the report.
 
     Returns:
         The content of the results file, and whether training failed in every repeat of every run.
@@ -176,7 +177,7 @@ def reproduce(work: Work, bars: Bars) -> tuple[dict[str, Any], bool]:
     if work.out.exists() and not work.out.is_dir():
         raise ValueError(f"out: takes a folder, got the file {work.out}")
     if not work.out.exists():
-        for run in work.runs:  # before anything is made
+        for run in work.runs:  # before any folder is created
             run.check(work.place.root)
     with at_work(work.cluster, work.jobs) as workers, locked(make_folder(work.out), "out"):
         before = earlier(work)
@@ -195,13 +196,11 @@ def reproduce(work: Work, bars: Bars) -> tuple[dict[str, Any], bool]:
 
 
 def earlier(work: Work) -> dict[str, Any] | None:
-    """What the results file of the folder says; ``None`` if there is none, or another, which is to be replaced."""
+    """Return the content of the folder's results file; ``None`` if there is none, or if it is to be replaced."""
     out, marker = work.out, work.out / MARKER
     if not marker.exists():
         if any(not path.name.startswith(".") for path in out.iterdir()):
-            raise ValueError(
-                f"out: {out} holds something else; give a new folder, or an earlier one of anode reproduce"
-            )
+            raise ValueError(f"out: {out} has other files; give a new folder, or one written by anode reproduce")
         return None
     content = read_json(marker)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
@@ -212,21 +211,21 @@ def earlier(work: Work) -> dict[str, Any] | None:
         return content
     if work.resume:
         raise ValueError(
-            f"out: {out} holds results of {described(theirs)}, not of {described(work.identity)}; give another "
-            "folder, or --no-resume to replace them"
+            f"out: {out} has results of {described(theirs)}, not of {described(work.identity)}; give another "
+            "folder, or pass --no-resume to replace them"
         )
     return None
 
 
 def described(identity: dict[str, Any]) -> str:
-    """In words, what results have in common."""
+    """Return an identity in words."""
     half, scale, repeats, seed, epochs = identity.values()
-    longer = "" if epochs is None else f" and {epochs} epochs"
-    return f"the half {half!r} at scale {scale!r} with repeats {repeats} and seed {seed}{longer}"
+    longer = "" if epochs is None else f", epochs {epochs}"
+    return f"{half} at scale {scale} (repeats {repeats}, seed {seed}{longer})"
 
 
 def check_earlier(content: dict[str, Any], marker: Path, half: Half) -> None:
-    """Complain before the work, not after it, about a results file that cannot be added to."""
+    """Raise an error before training if results cannot be added to the results file."""
     needed = {"claims": ("number", "verdict"), "timings": ("name", "seconds"), "failures": ("run",)}
     lists = all(isinstance(content.get(name, []), list) for name in (*needed, "studies"))
     entries = [(entry, keys) for name, keys in needed.items() for entry in content.get(name, [])] if lists else []
@@ -237,7 +236,7 @@ def check_earlier(content: dict[str, Any], marker: Path, half: Half) -> None:
 
 
 def remove_written(out: Path) -> None:
-    """Remove the results of another command from a folder; what was not written by one is left alone."""
+    """Remove the results of another command from a folder, and no other files."""
     for described in (out / "runs").glob("*.json"):
         with suppress(OSError, DamagedFileError):
             content = read_json(described)
@@ -252,13 +251,13 @@ def remove_written(out: Path) -> None:
 
 
 def trained(work: Work, ours: bool, bars: Bars, workers: Workers) -> Results:
-    """The results of all runs that are needed, each trained once whoever needs it.
+    """Return the results of all runs that are needed, training those that are missing.
 
     Args:
-        work: What is to be done.
-        ours: Whether what is in the folder belongs to it; if not, that is replaced.
+        work: What to do.
+        ours: Whether the results in the folder belong to this work; if not, they are replaced.
         bars: Shows the progress.
-        workers: Who does the runs.
+        workers: Train the runs.
     """
     folder = work.out / "runs"
     results: dict[str, Result] = {}
@@ -268,13 +267,13 @@ def trained(work: Work, ours: bool, bars: Bars, workers: Workers) -> Results:
     for run in missing:
         run.check(work.place.root)  # before anything is removed
         if ours and work.resume and paths(run, folder)[0].exists():
-            what = f"{paths(run, folder)[0]} is of another protocol than this version's"
-            raise ValueError(f"out: {what}; give another folder, or --no-resume to do it again")
+            what = f"{paths(run, folder)[0]} has another protocol than this version"
+            raise ValueError(f"out: {what}; give another folder, or pass --no-resume to train it again")
     if not ours:
         remove_written(work.out)
         write_json(work.out / MARKER, {"format": FORMAT, "title": work.half.title, **work.identity}, indent=1)
     for run in missing:
-        for path in paths(run, folder):  # or, interrupted now, it would be taken for a new one later
+        for path in paths(run, folder):  # or a resumed command would take it for a new result
             path.unlink(missing_ok=True)
     for run in work.runs:
         if run.name in results or not work.resume:
@@ -290,7 +289,7 @@ def trained(work: Work, ours: bool, bars: Bars, workers: Workers) -> Results:
 
 
 def certify_earlier(results: Results, folder: Path, bars: Bars, place: Place) -> None:
-    """Certify the models of results that were written before there were certificates, where that can be done later."""
+    """Certify models of earlier results that have no certificates, if their weights were kept."""
     missing = [result for result in results.values() if result.model is not None and not result.certificates]
     for done, result in enumerate(missing):
         bars.show("certifying", done, len(missing), result.run.name)
@@ -302,7 +301,7 @@ def certify_earlier(results: Results, folder: Path, bars: Bars, place: Place) ->
 
 
 def summary(work: Work, before: dict[str, Any], results: Results) -> dict[str, Any]:
-    """The content of the results file: this time's findings, and those that were there and not looked at again."""
+    """Return the content of the results file: the new findings, and earlier ones that were not checked again."""
     found = {claim.number: checked_claim(claim, results) for claim in work.claims}
     found = {**{claim["number"]: claim for claim in before.get("claims", [])}, **found}
     drawn = {*before.get("studies", []), *(study.id for study in work.studies)}

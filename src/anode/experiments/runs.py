@@ -1,4 +1,4 @@
-"""Training runs: what a protocol is, what comes of it, and results on disk."""
+"""Training runs: protocols, results, and results on disk."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ FORMAT = "anode run 1"
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs are done, which makes no other experiment of them.
+    """Where runs are trained. It does not change their results.
 
     Attributes:
-        root: Where image datasets lie; ``None`` for the usual place.
-        device: What computes: a device of torch.
+        root: The folder of the image datasets; ``None`` for the default folder.
+        device: The torch device to train on.
     """
 
     root: Path | None = None
@@ -39,18 +39,18 @@ class Place:
 
 
 HERE = Place()
-"""The usual place."""
+"""The default place."""
 
 
 class Run(ABC):
     """The protocol of a training run: everything its result depends on. Subclasses are frozen dataclasses.
 
     Attributes:
-        name: What the run is called, here and on disk.
-        augment: How many dimensions, or channels, are added.
-        epochs: Passes over the data.
-        repeats: How many times everything is done, from other seeds: data, weights and order of the data.
-        seed: The first of the seeds.
+        name: The name of the run, also on disk.
+        augment: Number of added dimensions or channels.
+        epochs: Number of epochs.
+        repeats: Number of repeats. Each has its own seed for data, weights and order of the data.
+        seed: The first seed.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Run(ABC):
     seed: int
 
     def protocol(self) -> dict[str, Any]:
-        """All of it as JSON has it."""
+        """Return the protocol as JSON."""
         return asdict(self)  # type: ignore[call-overload]
 
     @property
@@ -71,90 +71,91 @@ class Run(ABC):
     @property
     @abstractmethod
     def label(self) -> str:
-        """The model's name as the paper has it."""
+        """The paper's name of the model."""
 
     @property
     @abstractmethod
     def cost(self) -> float:
-        """Which runs take longer than others: the longest are begun first."""
+        """Relative training time; the longest runs start first."""
 
     @property
     @abstractmethod
     def evaluations(self) -> int:
-        """How often the validation set is evaluated, if training comes to its end; 0 without one."""
+        """Number of evaluations of the validation set in a complete run; 0 without one."""
 
     skips_failures = False
-    """Whether an iteration that fails is left out; a repeat is trained to the end all the same."""
+    """Whether failed iterations are skipped, so that every repeat is trained to the end."""
 
     may_lack_models = False
-    """Whether results of earlier versions, which have no weights, are read all the same."""
+    """Whether results without weights, from earlier versions, are accepted."""
 
     def check(self, root: Path | None) -> None:  # noqa: B027, most runs need nothing
-        """Raise an error if what the run needs is not there.
+        """Raise an error if data that the run needs is missing.
 
         Args:
-            root: Where datasets lie; ``None`` for the usual place.
+            root: The folder of the datasets; ``None`` for the default folder.
         """
 
     def with_data(self, root: Path | None) -> tuple[Run, str]:
-        """Return the run on as much data as there is, and what it lacks in words; nothing if it lacks nothing.
+        """Return the run on the data that is available, and in words what is missing; empty if nothing is.
 
         Args:
-            root: Where datasets lie; ``None`` for the usual place.
+            root: The folder of the datasets; ``None`` for the default folder.
         """
         return self, ""
 
     def forecast(self, folder: Path, place: Place = HERE) -> float | None:
-        """Return about how many seconds it will take from here; ``None`` if so few that nobody needs to know.
+        """Return about how many more seconds the run takes; ``None`` if it is too short for a forecast.
 
         Args:
-            folder: Where it keeps what is not finished.
-            place: Where it is done.
+            folder: The folder of its checkpoints.
+            place: Where it is trained.
         """
         return None
 
     def parts(self) -> Sequence[Run]:
-        """What can be trained apart, in any order, before :meth:`train` puts it together; by default nothing.
+        """Return parts that can be trained separately, in any order, before :meth:`train` combines them.
 
-        A part leaves in the folder what :meth:`train` of the whole run goes on from.
+        A part leaves checkpoints in the folder, from which :meth:`train` of the whole run continues. By default, a run
+        has no parts.
         """
         return ()
 
     @abstractmethod
     def described(self) -> dict[str, Any]:
-        """The protocol in words, for the report."""
+        """Return the protocol in words, for the report."""
 
     @abstractmethod
     def train(self, tell: Listener | None, folder: Path, place: Place = HERE) -> Result:
-        """Do it; ``KeyboardInterrupt`` if that was interrupted. What was not finished may be kept in the folder."""
+        """Train the run; raises ``KeyboardInterrupt`` if interrupted. The folder may keep checkpoints."""
 
     def certify(self, result: Result, place: Place = HERE) -> dict[str, Certificates]:
-        """Certify the models of a result; empty if nothing is said about their evaluations."""
+        """Certify the models of a result; empty if no claim is about their evaluations."""
         return {}
 
     def clean(self, folder: Path) -> None:  # noqa: B027, most runs keep nothing
-        """Remove what :meth:`train` kept of it while it was not finished."""
+        """Remove the checkpoints that :meth:`train` kept."""
 
     @abstractmethod
     def models(self) -> Model | nn.ModuleList | None:
-        """The models before training, stacked or as a list; ``None`` if they are not kept with the results."""
+        """Return the untrained models, stacked or as a list; ``None`` if results do not keep models."""
 
 
 @dataclass
 class Result:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
         run: The protocol.
         model: The trained models, stacked or as a list; ``None`` if they were not kept.
-        history: What happened. Its snapshots are those of one repeat, the typical one.
-        seconds: How long it took.
-        environment: The machine.
-        certificates: Of the models after the last epoch (``"last"``) and, in the toy half, after the first
+        history: The training history. Its snapshots are those of the typical repeat.
+        seconds: Training time.
+        environment: Versions and machine.
+        certificates: Certificates of the models after the last epoch (``"last"``) and, in the toy half, after the first
             (``"first"``); empty if the models were not certified.
     """
 
-    run: Any  # a Run: studies and claims know of which kind
+    run: Any  # a Run; studies and claims know its class
     model: Any
     history: History
     seconds: float
@@ -163,7 +164,7 @@ class Result:
 
     @property
     def final_loss(self) -> Array:
-        """The mean loss of each repeat over the last epoch; NaN for one that failed, or skipped the last tenth."""
+        """Mean loss of each repeat over the last epoch; NaN if it failed or skipped the last tenth of training."""
         loss = self.history.loss
         last = loss[(self.run.epochs - 1) * self.history.batches :]
         if not len(last):
@@ -175,23 +176,23 @@ class Result:
 
     @property
     def validation(self) -> Array:
-        """The validation loss at each evaluation, [evaluations, repeats]; NaN from where a repeat failed."""
+        """Validation loss at each evaluation, [evaluations, repeats]; NaN after a repeat failed."""
         return _padded(self.history.validation, self.run.evaluations)
 
     def per_epoch(self, series: str) -> Array:
-        """The mean of a series over each epoch, [epochs, repeats]; NaN from where a repeat failed."""
+        """Return the mean of a series over each epoch, [epochs, repeats]; NaN after a repeat failed."""
         lost = np.isnan(self.history.per_epoch("loss"))
         return _padded(np.where(lost, np.nan, self.history.per_epoch(series)), self.run.epochs)
 
     @property
     def typical(self) -> int:
-        """The repeat whose final loss is the median: the one to draw."""
+        """The repeat with the median final loss, which figures draw."""
         order = np.argsort(self.final_loss)  # NaN comes last
         return int(order[max(self.trained.sum() - 1, 0) // 2])
 
     @property
     def trained(self) -> NDArray[np.bool_]:
-        """Which repeats were trained to the end."""
+        """Whether each repeat was trained to the end."""
         return np.isfinite(self.final_loss)
 
     @property
@@ -200,12 +201,12 @@ class Result:
         return int(np.argsort(self.final_loss)[0])  # NaN comes last
 
     def member(self, index: int) -> Any:
-        """One of the models."""
+        """Return the model of one repeat."""
         return self.model[index] if isinstance(self.model, nn.ModuleList) else unstack(self.model)[index]
 
 
 def _padded(values: Array, length: int) -> Array:
-    """Values with NaN for what was not begun, because every repeat had failed."""
+    """Pad values with NaN for epochs that never started because every repeat had failed."""
     return np.pad(values, ((0, length - len(values)), (0, 0)), constant_values=np.nan)
 
 
@@ -213,12 +214,12 @@ def _padded(values: Array, length: int) -> Array:
 
 
 def paths(run: Run, folder: Path) -> tuple[Path, Path]:
-    """The two files of a run: what can be read, and arrays."""
+    """Return the two files of a run: a readable description, and arrays."""
     return folder / f"{run.name}.json", folder / f"{run.name}.safetensors"
 
 
 def save(result: Result, folder: Path) -> None:
-    """Write a result. The readable file comes last: where it is, the result is complete."""
+    """Write a result. The JSON file is written last: if it exists, the result is complete."""
     described, arrays = paths(result.run, folder)
     told, series = to_arrays(result.history)
     tensors = {} if result.model is None else {f"model.{name}": p for name, p in result.model.state_dict().items()}
@@ -235,7 +236,7 @@ def save(result: Result, folder: Path) -> None:
 
 
 def load(run: Run, folder: Path) -> Result | None:
-    """Read a result; ``None`` if there is none of exactly this protocol, ``DamagedFileError`` if it is damaged."""
+    """Read a result; ``None`` if there is none of this protocol. Raises ``DamagedFileError`` if it is damaged."""
     described, arrays = paths(run, folder)
     if not described.exists():
         return None
@@ -251,18 +252,18 @@ def load(run: Run, folder: Path) -> Result | None:
         series = {name: tensor.numpy() for name, tensor in tensors.items() if not name.startswith("model.")}
         history = History(**from_arrays(content, series), settings=content["protocol"])
         _check_shapes(run, history)
-        stored = content.get("certificates", {})  # not written before version 0.2
+        stored = content.get("certificates", {})  # absent before version 0.2
         certificates = {name: Certificates.from_json(each, run.repeats) for name, each in stored.items()}
         return Result(run, model, history, content["seconds"], content["environment"], certificates)
     except DamagedFileError:
         raise
     except (KeyError, TypeError, ValueError, RuntimeError, FileNotFoundError) as error:
         what = str(error).splitlines()[0] if str(error) else repr(error)
-        raise DamagedFileError(f"{described}: is damaged ({what}); remove it, and the run is done again") from None
+        raise DamagedFileError(f"{described}: is damaged ({what}); remove it to train the run again") from None
 
 
 def _check_shapes(run: Run, history: History) -> None:
-    """Raise ``ValueError`` unless a history has as many repeats and evaluations as its run."""
+    """Raise ``ValueError`` unless a history has the repeats and evaluations of its run."""
     evaluations = len(history.validation) if history.stopped else run.evaluations
     for name, length in (("loss", len(history)), ("validation", evaluations)):
         found = getattr(history, name).shape

@@ -1,4 +1,4 @@
-"""What a study is: a figure of the paper, the runs it is drawn from, and how it is drawn."""
+"""A study: a figure of the paper, the runs it needs, and the function that draws it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Drawing:
         figure: The figure.
         columns, rows: The numbers it shows, as a table.
         animations: Frames of animations, by name.
-        scenes: Flows in three dimensions, for the report's viewer.
-        remark: Sentences about what these runs show, which the caption ends with.
+        scenes: Flows in three dimensions, for the interactive views of the report.
+        remark: Sentences about the outcome of these runs, appended to the caption.
     """
 
     figure: Figure
@@ -47,10 +47,10 @@ class Study:
     """A figure of the paper.
 
     Attributes:
-        id: As the paper numbers it, such as ``"fig07"``.
+        id: The paper's number, such as ``"fig07"``.
         title: What it shows, in a few words.
-        caption: What is drawn, whatever came out; :attr:`Drawing.remark` says what did.
-        runs: The names of the runs it is drawn from.
+        caption: What the figure shows, independent of the outcome; :attr:`Drawing.remark` describes the outcome.
+        runs: The names of the runs it needs.
         draw: Draws it from their results.
     """
 
@@ -62,7 +62,7 @@ class Study:
 
 
 def draw(study: Study, results: Results, folder: Path) -> None:
-    """Draw a study and write its files: pictures, animations, and what they show as JSON."""
+    """Draw a study and write its files: images, animations, and caption and numbers as JSON."""
     start = time.perf_counter()
     drawing = study.draw(results)
     files = save_figure(drawing.figure, folder / study.id)
@@ -81,12 +81,12 @@ def draw(study: Study, results: Results, folder: Path) -> None:
 
 
 def epochs(result: Result) -> Array:
-    """The numbers of a result's epochs, from 1."""
+    """Return the epoch numbers of a result, from 1."""
     return np.arange(1, result.run.epochs + 1)
 
 
 def mean_std(values: Array, form: str = "{:.3g} ± {:.2g}") -> str:
-    """Mean and, of more than one, standard deviation over repeats; if not all have a value, in how many of them."""
+    """Return mean ± standard deviation over repeats, and how many repeats have a value if not all do."""
     values = np.asarray(values, dtype=float)
     finite = values[np.isfinite(values)]
     if not len(finite):
@@ -97,18 +97,18 @@ def mean_std(values: Array, form: str = "{:.3g} ± {:.2g}") -> str:
 
 
 def median_mean(values: Array) -> str:
-    """The median over repeats, which a few outliers do not move, before mean and standard deviation."""
+    """Return the median over repeats, which is robust to outliers, followed by mean and standard deviation."""
     finite = np.asarray(values, dtype=float)[np.isfinite(values)]
     return f"median {np.median(finite):.3g}; {mean_std(values, '{:.3g} ± {:.3g}')}" if len(finite) else mean_std(values)
 
 
 def tolerance_range(values: Array) -> str:
-    """The median of tolerances over repeats, and their range; if not all have one, in how many of them."""
+    """Return median and range of tolerances over repeats, and how many repeats have one if not all do."""
     finite = np.asarray(values, dtype=float)[np.isfinite(values)]
     if not len(finite):
         return mean_std(values)
     some = "" if len(finite) == len(values) else f" in {len(finite)} of {len(values)} repeats"
-    typical = np.sort(finite)[(len(finite) - 1) // 2]  # one that was tried, not a mean of two
+    typical = np.sort(finite)[(len(finite) - 1) // 2]  # a tolerance that was tried, not the mean of two
     return f"{typical:.0e} ({finite.max():.0e} to {finite.min():.0e}){some}"
 
 
@@ -116,11 +116,11 @@ CERTIFIED_COLUMNS = ["certified tolerance", "NFE there"]
 
 
 def certified_cells(results: Mapping[str, Result], data: Callable[[Result], Hashable]) -> dict[str, list[str]]:
-    """For each row of a table, the tolerance certified for all rows about the same data, and the evaluations there.
+    """Return two cells per row: the tolerance certified for all rows on the same data, and the NFE there.
 
     Args:
         results: By the name of their row.
-        data: Tells the data of a result from others.
+        data: Returns a key for the data of a result.
     """
     return {
         name: _certified(result, [each for each in results.values() if data(each) == data(result)])
@@ -136,7 +136,7 @@ def _certified(result: Result, compared: Sequence[Result]) -> list[str]:
 
 
 def scene(title: str, paths: Array, labels: Array) -> dict[str, Any]:
-    """A flow for the report's viewer, from paths [times, points, 3]; every second time is enough there."""
+    """Return a flow for the interactive view, from paths [times, points, 3]. It keeps every second time."""
     solved = np.isfinite(paths).all((0, 2))
     return {
         "title": title,

@@ -1,4 +1,4 @@
-"""What the results file says of claims and failures."""
+"""The entries of the results file about claims and failures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anode.experiments.study import Results
 
 
 def failures_of(name: str, result: Result) -> list[dict[str, Any]]:
-    """What failed in a run, once for each repeat and reason: when it first did, and how often."""
+    """Return the failures of a run: for each repeat and reason, the first iteration and the count."""
     found: dict[tuple[int, str], dict[str, Any]] = {}
     for failure in result.history.failures:
         first = {
@@ -25,7 +25,7 @@ def failures_of(name: str, result: Result) -> list[dict[str, Any]]:
 
 
 def checked_claim(claim: Claim, results: Results) -> dict[str, Any]:
-    """A claim with what was found, for the results file."""
+    """Return a claim and its verdicts, for the results file."""
     content = {
         "number": claim.number,
         "figure": claim.figure,
@@ -38,7 +38,7 @@ def checked_claim(claim: Claim, results: Results) -> dict[str, Any]:
 
 
 def judged(finding: Finding | None, criterion: str) -> dict[str, Any]:
-    """A verdict and what it rests on; without a finding, that there are no certificates."""
+    """Return a verdict with its test and numbers; "not certified" if there is no finding."""
     if finding is None:
         return {"criterion": criterion, "verdict": "not certified", "test": "no certificates are stored", "numbers": []}
     return {

@@ -1,4 +1,4 @@
-"""The estimators beside scikit-learn's own on small tables: what ``anode bench tabular`` does."""
+"""``anode bench tabular``: anode's estimators and scikit-learn's on small tables."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ Builder = Callable[[int], Any]
 
 
 def plane(name: str, **options: Any) -> tuple[Array, Array]:
-    """Points of the plane and their classes."""
+    """Return points of the plane and their classes."""
     data = toy.load(name, **options, seed=0)
     return data.x.double().numpy(), data.labels.numpy()
 
 
 def with_scaled_targets(estimator: Any) -> Any:
-    """An estimator that needs it, with targets of mean 0 and variance 1, as ours has them without asking."""
+    """Return an estimator that standardises its targets, as anode's regressor always does."""
     return TransformedTargetRegressor(estimator, transformer=StandardScaler())
 
 
@@ -91,13 +91,13 @@ MODELS = tuple(CLASSIFIERS)
 
 @dataclass(frozen=True)
 class Cell:
-    """How a model did on a table.
+    """The scores of a model on a table.
 
     Attributes:
         table, model: Their names.
-        settings: The model's, in full.
-        scores: Accuracies, or R² of a regression, one a fold.
-        seconds: What fitting took.
+        settings: All settings of the model.
+        scores: Accuracy, or R² for regression, per fold.
+        seconds: Fit time per fold.
     """
 
     table: str
@@ -113,7 +113,7 @@ class Cell:
 
     @property
     def mean_seconds(self) -> float:
-        """What fitting took on average."""
+        """Mean fit time."""
         return float(np.mean(self.seconds))
 
 
@@ -127,7 +127,7 @@ def measured(table: str, model: str, seed: int) -> Cell:
     torch.set_num_threads(1)
     try:
         with threadpool_limits(1), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # everybody is measured with his own defaults
+            warnings.simplefilter("ignore", ConvergenceWarning)  # every estimator keeps its default settings
             found = cross_validate(estimator, rows, targets, cv=folds, error_score="raise")
     finally:
         torch.set_num_threads(threads)
@@ -136,23 +136,23 @@ def measured(table: str, model: str, seed: int) -> Cell:
 
 
 def build(table: str, model: str, seed: int) -> Any:
-    """A new estimator."""
+    """Return a new estimator."""
     return (CLASSIFIERS if table in CLASSIFICATION else REGRESSORS)[model](seed)
 
 
 def settings_of(estimator: Any) -> str:
-    """All settings of an estimator in a line; those that are estimators themselves have settings of their own."""
+    """Return all settings of an estimator in one line, without nested estimators, whose own settings are listed."""
     settings = estimator.get_params()
     return ", ".join(f"{name}={value!r}" for name, value in sorted(settings.items()) if not hasattr(value, "fit"))
 
 
 def bench(out: Path, tables: Sequence[str], seed: int, bars: Bars) -> list[Cell]:
-    """Measure all models on some tables; what a folder holds of the same measurement already is taken from there.
+    """Measure all models on some tables. Measurements that the folder already has are reused.
 
     Args:
         out: The folder.
-        tables: Their names.
-        seed: Of the folds and the models.
+        tables: Names of tables.
+        seed: Random seed of the folds and the models.
         bars: Shows the progress.
     """
     for name in tables:
@@ -176,7 +176,7 @@ def bench(out: Path, tables: Sequence[str], seed: int, bars: Bars) -> list[Cell]
 
 
 def earlier(out: Path, seed: int) -> dict[tuple[str, str], Cell]:
-    """What was measured before."""
+    """Return earlier measurements."""
     path = out / "tabular.json"
     if not path.exists():
         return {}
@@ -187,13 +187,13 @@ def earlier(out: Path, seed: int) -> dict[tuple[str, str], Cell]:
     except (KeyError, TypeError):
         raise DamagedFileError(f"{path}: is damaged; remove it or restore it") from None
     ours = [FORMAT, seed, sklearn.__version__]
-    takes = f"a folder of the same seed and version of scikit-learn, {seed} and {sklearn.__version__}, or a new one"
-    require(theirs == ours, "out", f"{out}, of {theirs[1]} and {theirs[2]}", takes)
+    takes = f"a new folder, or one measured with seed {seed} and scikit-learn {sklearn.__version__}"
+    require(theirs == ours, "out", f"{out}, with seed {theirs[1]} and scikit-learn {theirs[2]}", takes)
     return {(cell.table, cell.model): cell for cell in cells}
 
 
 def keep(out: Path, seed: int, cells: Sequence[Cell]) -> None:
-    """Write what was measured."""
+    """Write the measurements."""
     content = {
         "format": FORMAT,
         "seed": seed,
@@ -205,18 +205,18 @@ def keep(out: Path, seed: int, cells: Sequence[Cell]) -> None:
 
 
 def markdown(cells: Sequence[Cell]) -> str:
-    """Two tables: scores, and seconds."""
+    """Return two tables: scores and fit times."""
     parts = [
-        "Accuracy, of diabetes R²: mean ± standard deviation over 5 folds.",
+        "Accuracy (R² for diabetes): mean ± standard deviation over 5 folds.",
         table_of(cells, lambda cell: cell.score),
-        "Seconds to fit a fold, one thread.",
+        "Seconds to fit one fold, with one thread.",
         table_of(cells, lambda cell: f"{cell.mean_seconds:.2f}"),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def table_of(cells: Sequence[Cell], show: Callable[[Cell], str]) -> str:
-    """A table in Markdown, a row for each dataset and a column for each model."""
+    """Return a Markdown table with one row per dataset and one column per model."""
     found = {(cell.table, cell.model): show(cell) for cell in cells}
     tables = dict.fromkeys(cell.table for cell in cells)
     rows = [[table, *(found.get((table, model), "") for model in MODELS)] for table in tables]

@@ -1,4 +1,4 @@
-"""Pictures of the estimators on small tables."""
+"""Figures of the estimators on small tables."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from anode.train.progress import Bars
 
 COLUMNS = 4
 FINE = 120
-"""Points of the plane along a side that are looked at."""
+"""Points per side of the grid on the plane."""
 
 
 def draw(out: Path, cells: Sequence[Cell], seed: int, bars: Bars) -> None:
-    """Write the pictures of what was measured into a folder."""
+    """Write the figures of the measurements into a folder."""
     bars.show("drawing", 0, 2, "scores")
     style.save(scores(cells), out / "scores")
     bars.show("drawing", 1, 2, "circles and spirals")
@@ -29,7 +29,7 @@ def draw(out: Path, cells: Sequence[Cell], seed: int, bars: Bars) -> None:
 
 
 def scores(cells: Sequence[Cell]) -> Figure:
-    """The scores of all models, a panel for each table: every fold as a dot, and the mean as a line."""
+    """Draw the scores of all models, one panel per table. Dots are folds, lines are means."""
     tables = list(dict.fromkeys(cell.table for cell in cells))
     rows = -(-len(tables) // COLUMNS)
     made = style.figure(13.0, 3.1 * rows, rows, COLUMNS)
@@ -51,7 +51,7 @@ def scores(cells: Sequence[Cell]) -> Figure:
 
 
 def planes(seed: int) -> Figure:
-    """What a NODE and an ANODE make of circles and of spirals."""
+    """Draw the predictions of a NODE and an ANODE for circles and spirals."""
     made = style.figure(8.6, 8.2, 2, 2)
     for row, table in enumerate(("circles", "spirals")):
         points, labels = CLASSIFICATION[table]()

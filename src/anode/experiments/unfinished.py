@@ -1,4 +1,4 @@
-"""How far the image half's runs have come: what ``anode report`` shows of results that are not complete."""
+"""Progress of the image half: what ``anode report`` shows of unfinished results."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from anode.report.page import MARKER, write_report
 from anode.train.checkpoint.folder import last_history
 
 PAIR = ("NODE", "ANODE")
-"""The models whose accuracies others report, in their order."""
+"""The models of the reported accuracies, in their order."""
 PROGRESS = "progress"
 """The id of the study."""
 SO_FAR = "anode-so-far.json"
-"""The results file of what there is."""
+"""The results file of unfinished results."""
 COLUMNS = [
     "",
     "parameters",
@@ -41,9 +41,9 @@ COLUMNS = [
     "independent reproduction",
 ]
 CAPTION = (
-    "Accuracy on the test images and training loss of every run that was begun, up to where it is. Dashed lines are "
-    "the paper's accuracies at the end of training, dotted ones those of an independent reproduction, after "
-    "8 epochs on MNIST and 10 on CIFAR-10."
+    "Test accuracy and training loss of every run that has started, up to its current state. Dashed lines are the "
+    "paper's accuracies at the end of training. Dotted lines are those of an independent reproduction, after 8 "
+    "epochs on MNIST and 10 on CIFAR-10."
 )
 
 
@@ -55,32 +55,32 @@ def report_again(folder: Path) -> Path:
         return write_report(folder)
     try:
         return report_so_far(folder, begun)
-    except (KeyError, TypeError) as error:  # of something that the file says, or does not say
+    except (KeyError, TypeError) as error:  # raised by missing or malformed content
         raise DamagedFileError(f"{marker}: is damaged ({error!r}); restore it") from None
 
 
 def report_so_far(folder: Path, begun: dict[str, Any]) -> Path:
-    """Write a report of runs that are not all finished; the results file stays as it is, for the run that goes on.
+    """Write a report of results that are not finished. The results file stays unchanged, so that training can resume.
 
     Args:
-        folder: That of the results.
-        begun: What the results file says: half, scale, repeats, seed and epochs.
+        folder: The folder of the results.
+        begun: The content of the results file: half, scale, repeats, seed and epochs.
 
     Raises:
-        ValueError: Nothing has been trained there yet.
+        ValueError: If the folder has no training state yet.
     """
     results, unfinished = results_so_far(folder / "runs", begun)
     if not results:
-        raise ValueError(f"{folder}: holds no state of training yet; the command that began it goes on from there")
+        raise ValueError(f"{folder}: has no training state yet; run the same anode reproduce command again to continue")
     finished = tuple(name for name in results if name not in unfinished)
-    title = f"How far training is: {len(finished)} of {len(results)} runs that were begun are finished"
+    title = f"{len(finished)} of {len(results)} started runs are finished"
     study = Study(PROGRESS, title, CAPTION, finished, partial(draw_progress, unfinished=unfinished))
     draw(study, results, folder / "figures")
     content = {
         **begun,
         "studies": [PROGRESS],
         "claims": [],
-        "note": f"these results are not complete; {protocols_of(begun).note}",
+        "note": f"These results are not complete. {protocols_of(begun).note}",
         "environment": together([each.environment for each in results.values() if each.environment]),
         "timings": [{"name": name, "seconds": round(each.seconds, 1)} for name, each in results.items()],
         "seconds": round(sum(each.seconds for each in results.values()), 1),
@@ -90,7 +90,7 @@ def report_so_far(folder: Path, begun: dict[str, Any]) -> Path:
 
 
 def protocols_of(begun: dict[str, Any]) -> Protocols:
-    """The runs that a results file is about."""
+    """Return the protocols of a results file."""
     protocols = HALVES[begun["half"]].scales[begun["scale"]]
     if begun["epochs"] is None:
         return protocols
@@ -99,7 +99,7 @@ def protocols_of(begun: dict[str, Any]) -> Protocols:
 
 
 def results_so_far(folder: Path, begun: dict[str, Any]) -> tuple[dict[str, Result], set[str]]:
-    """What there is of every run that was begun, and the names of those that are not finished."""
+    """Return the results so far of every started run, and the names of the unfinished ones."""
     protocols = protocols_of(begun)
     order = {name: i for i, name in enumerate(protocols.first)}
     there = {path.stem for path in folder.glob("*") if path.suffix in (".json", ".part")} & runs_of(begun)
@@ -115,12 +115,12 @@ def results_so_far(folder: Path, begun: dict[str, Any]) -> tuple[dict[str, Resul
 
 
 def runs_of(begun: dict[str, Any]) -> set[str]:
-    """The names of all runs of a half; a folder may hold other files."""
+    """Return the names of all runs of a half, to ignore other files in the folder."""
     return {name for study in HALVES[begun["half"]].studies.values() for name in study.runs}
 
 
 def as_trained(run: Any, folder: Path) -> Any:
-    """A run; if it is finished, on as much data as it had."""
+    """Return a run; if it is finished, with the data sizes it was trained on."""
     described = paths(run, folder)[0]
     if not described.exists():
         return run
@@ -128,11 +128,11 @@ def as_trained(run: Any, folder: Path) -> Any:
         protocol = read_json(described)["protocol"]
         return replace(run, train_size=protocol["train_size"], test_size=protocol["test_size"])
     except (KeyError, TypeError):
-        raise DamagedFileError(f"{described}: is damaged; remove it, and the run is done again") from None
+        raise DamagedFileError(f"{described}: is damaged; remove it to train the run again") from None
 
 
 def furthest(run: Any, folder: Path) -> Result | None:
-    """What there is of the repeat that has come furthest; nothing if none was begun."""
+    """Return the result so far of the repeat with the most iterations; ``None`` if none has started."""
     histories = [last_history(run.unfinished(folder, seed)) for seed in run.seeds]
     begun = [history for history in histories if history is not None and len(history)]
     if not begun:
@@ -142,7 +142,7 @@ def furthest(run: Any, folder: Path) -> Result | None:
 
 
 def draw_progress(results: Results, unfinished: set[str]) -> Drawing:
-    """Curves of all runs, and a table beside what others report."""
+    """Draw curves of all runs, with a table that compares them with reported accuracies."""
     groups = dict(grouped(results))
     made = figure(4.2 * len(groups), 6.0, rows=2, columns=len(groups))
     for column, (data, models) in enumerate(groups.items()):
@@ -167,7 +167,7 @@ def draw_progress(results: Results, unfinished: set[str]) -> Drawing:
 
 
 def grouped(results: Results) -> Iterator[tuple[str, dict[str, Result]]]:
-    """The runs on each dataset, by what they are called there."""
+    """Yield the runs on each dataset, by label."""
     for data in CHOSEN:
         labels = {f"{data}-node": "NODE", f"{data}-p{CHOSEN[data]}": "ANODE", f"{data}-head": HEAD}
         models = {labels.get(name, name): each for name, each in results.items() if name.startswith(f"{data}-")}
@@ -176,12 +176,12 @@ def grouped(results: Results) -> Iterator[tuple[str, dict[str, Result]]]:
 
 
 def colors() -> dict[str, str]:
-    """The models' own, and grey for the model that the paper does not have."""
+    """Return the colours of the models, with grey for the model that the paper does not have."""
     return {**MODEL_COLORS, HEAD: MUTED}
 
 
 def table(groups: dict[str, dict[str, Result]], unfinished: set[str]) -> list[list[str]]:
-    """A row for each run."""
+    """Return one row per run."""
     rows = []
     for data, models in groups.items():
         certified = certified_cells(models, lambda result: result.run.data)

@@ -1,4 +1,4 @@
-"""Doing training runs, several at a time, each saved as soon as it is done."""
+"""Trains runs in parallel processes; each run is saved when it is finished."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ from anode.train.progress import Bars, Listener, Patient
 
 Message = tuple[str, Report]
 BETWEEN = 0.2
-"""Seconds between two reports that a process passes on."""
+"""Seconds between two progress reports of a process."""
 _progress: Any = None
 _stop: Any = None
 
 
 class WorkerDiedError(RuntimeError):
-    """A process that was training was killed."""
+    """A training process was killed."""
 
 
 class Workers(ABC):
-    """Who does runs: processes of this machine, or a cluster."""
+    """Trains runs: processes on this machine, or a cluster."""
 
     def check(self, folder: Path, place: Place) -> None:  # noqa: B027, processes of this machine need nothing
-        """Raise an error unless runs can be done and saved.
+        """Raise an error unless runs can be trained and saved.
 
         Args:
-            folder: Where results are to be saved. It exists.
-            place: Where runs are to be done.
+            folder: An existing folder for the results.
+            place: Where runs are trained.
         """
 
     @abstractmethod
     def do(self, runs: Sequence[Run], folder: Path, bars: Bars, place: Place = HERE) -> None:
-        """Do some runs and save each; see :func:`do_runs`."""
+        """Train runs and save each; see :func:`do_runs`."""
 
 
 @dataclass(frozen=True)
 class Processes(Workers):
-    """Processes of this machine.
+    """Processes on this machine.
 
     Attributes:
-        jobs: How many runs at a time.
+        jobs: Number of parallel runs.
     """
 
     jobs: int
@@ -66,14 +66,14 @@ class Processes(Workers):
 
 
 def do_runs(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars, place: Place = HERE) -> None:
-    """Do some runs and save each; those saved before a failure or Ctrl-C stay.
+    """Train runs and save each. Runs that were saved before a failure or Ctrl-C are kept.
 
     Args:
-        runs: What to do; begun in this order, so the longest should come first.
-        folder: Where to save them.
-        jobs: How many at a time.
+        runs: The runs, which start in this order; the longest should come first.
+        folder: The folder to save them to.
+        jobs: Number of parallel runs.
         bars: Shows the progress.
-        place: Where they are done.
+        place: Where they are trained.
     """
     jobs = min(jobs, len(runs))
     if jobs > 1:
@@ -88,7 +88,7 @@ def do_runs(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars, place: Pla
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread of torch, as in a process of its own: results do not depend on where a run is done."""
+    """Use one torch thread, as worker processes do, so that results do not depend on where a run is trained."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -98,13 +98,13 @@ def one_thread() -> Iterator[None]:
 
 
 def do_run(run: Run, tell: Listener | None, folder: Path, place: Place) -> None:
-    """Do a run and save it."""
+    """Train a run and save it."""
     save(run.train(tell, folder, place), folder)
     run.clean(folder)
 
 
 def _in_processes(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars, place: Place) -> None:
-    # Started afresh, not forked: a fork would copy torch's threads in whatever state they are.
+    # Spawn, do not fork: a fork would copy torch's threads in an arbitrary state.
     context = multiprocessing.get_context("spawn")
     progress, stop = context.Queue(), context.Event()
     with ProcessPoolExecutor(jobs, context, _begin_worker, (progress, stop)) as pool:
@@ -116,8 +116,8 @@ def _in_processes(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars, plac
             _follow(_begin(pool, _work, runs, folder, place), progress, forecast)
         except BrokenProcessPool:
             raise WorkerDiedError(
-                "a training process was killed, perhaps for want of memory; finished runs are kept, and the same "
-                "command goes on from there (--jobs 1 needs the least memory)"
+                "a training process was killed, perhaps because memory ran out; finished runs are kept; run the same "
+                "command again to continue (--jobs 1 needs the least memory)"
             ) from None
         finally:
             stop.set()
@@ -127,9 +127,9 @@ def _in_processes(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars, plac
 def _begin(
     pool: ProcessPoolExecutor, what: Callable[..., Any], runs: Sequence[Run], folder: Path, place: Place
 ) -> list[Future[Any]]:
-    """Begin to do something with the runs, in processes that do not hear Ctrl-C."""
-    # It reaches every process of the terminal, but only the parent is to hear it, which says when to stop.
-    # Processes inherit what is blocked, and so are deaf from their first moment.
+    """Submit a call for each run, to processes that ignore Ctrl-C."""
+    # Ctrl-C reaches every process of the terminal, but only the parent should handle it and tell the others to stop.
+    # Child processes inherit the blocked signals, so they ignore it from the start.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         return [pool.submit(what, run, folder, place) for run in runs]
@@ -138,7 +138,7 @@ def _begin(
 
 
 def _follow(futures: Sequence[Future[Any]], progress: Any, forecast: Forecast) -> None:
-    """Show the progress until all is done, or something has failed."""
+    """Show the progress until all runs are finished or one has failed."""
     pending = set(futures)
     while pending:
         done, pending = wait(pending, timeout=0.1)
@@ -160,7 +160,7 @@ def _begin_worker(progress: Any, stop: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """Should the parent be killed, nobody would tell this process that there is nothing more to do."""
+    """Exit when the parent process is killed; nothing else would stop this process."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker has one"
     parent.join()
@@ -172,16 +172,16 @@ def _forecast(run: Run, folder: Path, place: Place) -> float | None:
 
 
 def _work(run: Run, folder: Path, place: Place) -> None:
-    if _stop.is_set():  # it was waiting in line when the others were told to stop
+    if _stop.is_set():  # still queued when the others were told to stop
         return
     try:
         do_run(run, passing_on(run.name, _progress.put, _stop.is_set), folder, place)
-    except KeyboardInterrupt:  # told to stop; there is nobody left to tell
+    except KeyboardInterrupt:  # told to stop; nobody waits for a result
         return
 
 
 def passing_on(name: str, put: Callable[[Message], None], should_stop: Callable[[], bool]) -> Listener:
-    """Passes on a report now and then, and those that say most; and stops the training when told to."""
+    """Return a listener that forwards some reports, always those with an evaluation, and stops training on request."""
     last = 0.0
 
     def tell(report: Report) -> None:

@@ -1,4 +1,4 @@
-"""``anode play``: a NODE and an ANODE beside each other in the browser, trained as one watches."""
+"""``anode play``: trains a NODE and an ANODE side by side, live in the browser."""
 
 from anode.extras import needs
 

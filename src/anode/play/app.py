@@ -1,4 +1,4 @@
-"""The page's server: a few files by name, and one WebSocket per page. It reads and writes no other files."""
+"""The web server of the page: a few files by name, and one WebSocket per page. It accesses no other files."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from anode.play.sessions import Sessions, TooManyError
 from anode.play.settings import Settings
 
 LONGEST = 256 * 1024
-"""Bytes of the longest message that a page may send: 2,000 points take about 100 KB."""
+"""Largest message from a page in bytes; 2,000 points take about 100 KB."""
 TAKEN_OVER, FULL = 4001, 4003
-"""Why a connection is closed: another page has the session now; too many pages are open."""
+"""Close codes: another page has taken over the session; too many pages are open."""
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 PAGE = {
     path.name: (path.read_bytes(), TYPES[path.suffix])
     for path in sorted((Path(__file__).parent / "page").iterdir())
     if path.suffix in TYPES
 }
-"""The files of the page by name, read once: no request chooses what is read from the disk."""
+"""The files of the page by name, read at import, so that no request can choose a path on disk."""
 TIDY = 30.0
-"""Seconds from one look for sessions that were left to the next."""
+"""Seconds between two clean-ups of abandoned sessions."""
 
 
 class Guard:
-    """Refuses requests that are not meant for this server, and adds the headers that keep the page to itself.
+    """Refuses requests from other pages, and adds security headers.
 
-    A page of somebody else's may have its name point to this machine (DNS rebinding), or may connect to it from where
-    it is: its requests carry another ``Host``, or another ``Origin``.
+    A foreign page may point its domain name to this machine (DNS rebinding), or connect from its own address. Such
+    requests have another ``Host`` or another ``Origin``.
 
     Args:
         app: The application behind it.
@@ -56,12 +56,12 @@ class Guard:
             return
         hosts, origins = ([v.decode("latin-1") for k, v in scope["headers"] if k == n] for n in (b"host", b"origin"))
         own = len(hosts) == 1 and hosts[0] in self._hosts
-        needed = scope["type"] == "websocket"  # a browser always sends it there
+        needed = scope["type"] == "websocket"  # browsers always send an Origin there
         welcome = own and (origins == [f"http://{hosts[0]}"] or (not origins and not needed))
         if welcome:
             await self._app(scope, receive, self._with_headers(send, hosts[0]))
         elif scope["type"] == "http":
-            await Response("This server answers its own page only.\n", 403)(scope, receive, send)
+            await Response("This server only answers its own page.\n", 403)(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1008})
 
@@ -90,11 +90,11 @@ class Guard:
 
 
 def application(port: int, sessions: Sessions | None = None) -> ASGIApp:
-    """The server's application.
+    """Return the application of the server.
 
     Args:
-        port: The port that it is reached at.
-        sessions: Where sessions are kept.
+        port: The port of the server.
+        sessions: The sessions; by default, new ones.
     """
     kept = Sessions() if sessions is None else sessions
     rooms = Rooms(kept)
@@ -115,7 +115,7 @@ def application(port: int, sessions: Sessions | None = None) -> ASGIApp:
 
 
 def file(name: str) -> Response:
-    """One of the page's files."""
+    """Return one of the page's files."""
     if name not in PAGE:
         return Response("There is no such file.\n", 404, media_type="text/plain")
     content, kind = PAGE[name]
@@ -126,7 +126,7 @@ class Rooms:
     """Pages and their sessions.
 
     Args:
-        sessions: The sessions, of which a lock makes sure that one page at a time opens or leaves one.
+        sessions: The sessions. A lock lets one page at a time open or leave a session.
     """
 
     def __init__(self, sessions: Sessions) -> None:
@@ -134,14 +134,14 @@ class Rooms:
         self._watching: dict[str, WebSocket] = {}
 
     async def tidy(self) -> None:
-        """Close sessions that were left long ago, now and then."""
+        """Close abandoned sessions from time to time."""
         while True:
             await asyncio.sleep(TIDY)
             async with self._lock:
                 await asyncio.to_thread(self._sessions.tidy)
 
     async def serve(self, socket: WebSocket) -> None:
-        """Talk with a page until it leaves."""
+        """Serve a page until it leaves."""
         await socket.accept()
         with suppress(WebSocketDisconnect):
             session = await self._enter(socket)
@@ -152,7 +152,7 @@ class Rooms:
                     await self._leave(socket, session)
 
     async def _enter(self, socket: WebSocket) -> Session | None:
-        """The session that a page asks for, or a new one; ``None`` if it cannot have any."""
+        """Return the session that a page asks for, or a new one; ``None`` if it is refused."""
         try:
             asked = await hear(socket)
             async with self._lock:
@@ -173,19 +173,19 @@ class Rooms:
 
     async def _leave(self, socket: WebSocket, session: Session) -> None:
         async with self._lock:
-            if self._watching.get(session.key) is socket:  # and no other page has taken it over
+            if self._watching.get(session.key) is socket:  # no other page has taken it over
                 del self._watching[session.key]
                 self._sessions.leave(session)
 
 
 class Talk:
-    """One page's connection to its session: commands come in, pictures go out.
+    """The connection of a page to its session: receives commands, sends pictures.
 
-    A picture is sent when the page has drawn the one before, so that none pile up.
+    It sends a picture only when the page has drawn the previous one, so that pictures do not queue up.
 
     Args:
         socket: The connection.
-        session: What it is about.
+        session: The session.
     """
 
     def __init__(self, socket: WebSocket, session: Session) -> None:
@@ -194,7 +194,7 @@ class Talk:
         self._drawn.set()
 
     async def run(self) -> None:
-        """Talk until the page leaves."""
+        """Serve the connection until the page leaves."""
         loop = asyncio.get_running_loop()
 
         def tell() -> None:
@@ -212,8 +212,8 @@ class Talk:
             sending.cancel()
 
     async def _send(self) -> None:
-        """Send pictures, and what went wrong."""
-        with suppress(WebSocketDisconnect, RuntimeError):  # the page has left, as the other task will see
+        """Send pictures and errors."""
+        with suppress(WebSocketDisconnect, RuntimeError):  # the page has left; the other task handles it
             while True:
                 await self._fresh.wait()
                 await self._drawn.wait()
@@ -233,7 +233,7 @@ class Talk:
             try:
                 settings = Settings.of(message.get("settings"))
                 await asyncio.to_thread(session.change, settings, message.get("points"))
-            except (ValueError, TypeError) as error:  # of what a user chose or painted: the session goes on as it was
+            except (ValueError, TypeError) as error:  # invalid user input: the session stays as it was
                 await say(self._socket, type="unfit", text=str(error))
         else:
             commands: dict[Any, Callable[[], None]] = {
@@ -248,7 +248,7 @@ class Talk:
 
 
 async def hear(socket: WebSocket) -> dict[str, Any]:
-    """The next message of a page; ``ValueError`` if it is none."""
+    """Return the next message of a page; raises ``ValueError`` if it is invalid."""
     message = await socket.receive()
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message["code"])
@@ -265,6 +265,6 @@ async def hear(socket: WebSocket) -> dict[str, Any]:
 
 
 async def say(socket: WebSocket, **message: Any) -> None:
-    """Send words to a page, if it is still there."""
+    """Send a text message to a page, if it is still connected."""
     if socket.application_state is WebSocketState.CONNECTED:
         await socket.send_text(json.dumps(message))

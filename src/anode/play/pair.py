@@ -1,4 +1,4 @@
-"""Two models that train side by side: each in a thread of its own, and neither an epoch ahead of the other."""
+"""Two models that train side by side, each in its own thread. They wait for each other after every epoch."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from anode.train.history import History
 from anode.train.training import Training
 
 ITERATIONS = 200_000
-"""How long a model is trained at most, which bounds the memory that its history takes."""
+"""Maximum number of training iterations, which bounds the memory of the history."""
 
 
 class Side(Callback):
     """One of the models, and its training.
 
     Args:
-        name: What it is called.
-        augment: How many zeros it appends to a point.
-        settings: What both models share.
-        meet: Called before the first epoch and after each: returns whether to go on.
+        name: The name of the model.
+        augment: Number of zeros appended to a point.
+        settings: The settings of both models.
+        meet: Called before the first epoch and after each epoch; returns whether to continue.
 
     Attributes:
-        ended: Why training ended; empty as long as it goes on.
+        ended: Why training ended; empty while it continues.
     """
 
     def __init__(self, name: str, augment: int, settings: Settings, meet: Callable[[], bool]) -> None:
@@ -57,7 +57,7 @@ class Side(Callback):
             training.stop("closed")
 
     def train(self, data: Dataset, settings: Settings) -> None:
-        """Train until there is no going on."""
+        """Train until ``meet`` says to stop, or training ends."""
         batch = min(64, len(data))
         epochs = max(ITERATIONS * batch // len(data), 1)
         history = fit(
@@ -70,16 +70,16 @@ class Side(Callback):
             callbacks=[self],
             progress=False,
         )
-        self.ended = history.stopped or f"{len(history):,} iterations are made"
+        self.ended = history.stopped or f"reached the limit of {len(history):,} iterations"
 
     @property
     def history(self) -> History:
-        """What has happened so far."""
+        """The training history so far."""
         assert self._training is not None
         return self._training.history
 
     def tune(self, settings: Settings) -> None:
-        """Go on with another learning rate and tolerance."""
+        """Change the learning rate and the tolerance during training."""
         solver = self.model.flow.solver
         self.model.flow.solver = solver.but(rtol=settings.tolerance, atol=settings.tolerance)
         if self._training is not None:
@@ -91,11 +91,11 @@ class Pair:
     """A NODE and an ANODE with the same settings, data and seed.
 
     Args:
-        settings: What they are.
-        data: What they are trained on.
-        between: Called before the first epoch and after each, by one thread while the other waits. Both models may be
-            looked at then. It may wait, and returns whether to go on.
-        failed: Called if something goes wrong that training has no answer to.
+        settings: Their settings.
+        data: The training data.
+        between: Called before the first epoch and after each epoch, by one thread while the other waits. It may read
+            both models, may block, and returns whether to continue.
+        failed: Called with a message if training raises an unexpected error.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Pair:
     ) -> None:
         self.data, self._between, self._failed = data, between, failed
         self._meeting = threading.Barrier(2, action=self._decide)
-        self._going = True  # decided while both wait, so that both see the same
+        self._going = True  # set while both threads wait, so that both see the same value
         self.sides = [Side("NODE", 0, settings, self._meet), Side("ANODE", settings.p, settings, self._meet)]
         self._threads = [
             threading.Thread(target=self._train, args=(side, settings), name=f"anode play {side.name}", daemon=True)
@@ -111,18 +111,18 @@ class Pair:
         ]
 
     def start(self) -> None:
-        """Begin to train; ``between`` is called first."""
+        """Start training; ``between`` is called first."""
         for thread in self._threads:
             thread.start()
 
     def join(self) -> None:
-        """Wait until both threads have ended, once ``between`` says so."""
+        """Wait until both threads have ended; ``between`` must have returned ``False``."""
         for thread in self._threads:
             thread.join()
 
     @property
     def ended(self) -> bool:
-        """Whether neither model is trained any more."""
+        """Whether training of both models has ended."""
         return all(side.ended for side in self.sides)
 
     def _decide(self) -> None:
@@ -137,7 +137,7 @@ class Pair:
             side.train(self.data, settings)
             while self._going:  # the other model may still train
                 self._meet()
-        except threading.BrokenBarrierError:  # the other thread says why
+        except threading.BrokenBarrierError:  # the other thread reports the error
             pass
         except Exception as error:
             self._meeting.abort()

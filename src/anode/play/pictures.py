@@ -1,4 +1,4 @@
-"""What a page is shown of two models: numbers and arrays, packed into one message.
+"""Pictures of two models for a page: numbers and arrays, packed into one message.
 
 A message is the length of a JSON text as four bytes (little-endian), that text, padding to a multiple of four, and
 arrays one after the other. The text lists them under ``arrays``: name, type and shape.
@@ -22,23 +22,23 @@ from anode.train.history import History
 Array = npt.NDArray[Any]
 
 WIDE, HIGH = 2.4, 1.8
-"""How far the plane reaches to each side, and up and down."""
+"""Half the width and half the height of the plane."""
 COLUMNS, ROWS = 64, 48
 """Pixels of the surface."""
 LATTICE_COLUMNS, LATTICE_ROWS = 25, 19
-"""Lines of the lattice that the flow carries along."""
+"""Columns and rows of the lattice that the flow moves."""
 TIMES = 17
-"""How many states of a path are shown."""
+"""Number of states per path."""
 PATHS = 400
-"""How many of the data points are followed on their way."""
+"""Maximum number of data points whose paths are shown."""
 CURVE = 300
-"""Points of a curve over the iterations."""
+"""Maximum number of points of a curve."""
 CHECKED = 200
-"""How many points the certificate is computed with."""
+"""Number of points that the certificate is computed on."""
 
 
 def picture(pair: Pair, head: dict[str, Any], certificates: list[dict[str, Any]]) -> bytes:
-    """Both models as they are now, as one message."""
+    """Return the current state of both models as one message."""
     data = pair.data
     arrays: dict[str, Array] = {
         "x": data.x.numpy(),
@@ -62,7 +62,7 @@ def picture(pair: Pair, head: dict[str, Any], certificates: list[dict[str, Any]]
 
 
 def sight(side: Side, x: Tensor, y: Tensor) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What there is to say about a model, and what there is to draw."""
+    """Return the numbers and the arrays that describe a model."""
     model, history = side.model, side.history
     with torch.no_grad():
         outcome = model.run(mesh(COLUMNS, ROWS))
@@ -95,21 +95,21 @@ def sight(side: Side, x: Tensor, y: Tensor) -> tuple[dict[str, Any], dict[str, A
 
 
 def mesh(columns: int, rows: int) -> Tensor:
-    """Points of the plane in rows from the top, each from the left, of shape [rows * columns, 2]."""
+    """Return a grid of points, from top left to bottom right, [rows * columns, 2]."""
     across, down = torch.linspace(-WIDE, WIDE, columns), torch.linspace(HIGH, -HIGH, rows)
     return torch.stack(torch.meshgrid(across, down, indexing="xy"), dim=-1).reshape(-1, 2)
 
 
 def followed(points: int) -> npt.NDArray[np.int64]:
-    """Which of the data points are followed: evenly spread, so that both classes are among them."""
+    """Return the indices of the data points whose paths are shown: evenly spread, to include both classes."""
     return np.linspace(0, points - 1, min(points, PATHS)).round().astype(np.int64)
 
 
 def axes(model: NeuralODE) -> tuple[Tensor, list[float], float]:
-    """The axes along which states are shown, and the classifier in their terms: weights and bias.
+    """Return the axes along which states are shown, and the weights and bias of the classifier on these axes.
 
-    The first two are those of the plane. The third, if there are added dimensions, is the direction within them that
-    the classifier reads: what it adds up is then exact in three dimensions, however many there are.
+    The first two axes are those of the plane. The third, if there are added dimensions, is the direction in them that
+    the classifier uses. Its prediction is therefore exact in three dimensions, no matter how many are added.
     """
     weight, bias = model.head.weight.detach()[0], float(model.head.bias.detach())
     size, added = len(weight), weight[2:]
@@ -122,7 +122,7 @@ def axes(model: NeuralODE) -> tuple[Tensor, list[float], float]:
 
 
 def curves(history: History) -> dict[str, Array]:
-    """Loss and evaluations over the iterations, as means of at most so many stretches of equal length."""
+    """Return loss and evaluations over the iterations, as means over at most ``CURVE`` windows of equal length."""
     count = len(history)
     width = max(math.ceil(count / CURVE), 1)
     starts = np.arange(0, count, width)
@@ -136,19 +136,19 @@ def curves(history: History) -> dict[str, Array]:
 
 
 def certificate(side: Side, x: Tensor) -> dict[str, Any]:
-    """The loosest tolerance that brings points back, and the evaluations that it takes."""
+    """Return the loosest certified tolerance, and the evaluations that it takes."""
     found = side.model.flow.certify(x[followed(len(x))][:: max(min(len(x), PATHS) // CHECKED, 1)])
     return {"tolerance": finite(found.tolerance), "nfe": finite(found.nfe), "tightest": found.checks[-1].rtol}
 
 
 def finite(value: Any) -> float | None:
-    """A number for JSON, which has no NaN."""
+    """Return a number, or ``None`` for NaN and infinity, which JSON does not have."""
     number = float(value)
     return number if math.isfinite(number) else None
 
 
 def packed(head: dict[str, Any], arrays: dict[str, Array]) -> bytes:
-    """Numbers and arrays as one message."""
+    """Pack numbers and arrays into one message."""
     listed = [[name, array.dtype.name, list(array.shape)] for name, array in arrays.items()]
     text = json.dumps({**head, "arrays": listed}, allow_nan=False).encode()
     text += b" " * (-len(text) % 4)

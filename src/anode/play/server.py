@@ -1,4 +1,4 @@
-"""Starting and stopping the page's server."""
+"""Starts and stops the web server."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from anode.play.app import LONGEST, application
 from anode.play.sessions import Sessions
 
 LOOPBACK = "127.0.0.1"
-"""The only address that the server listens on: other machines do not reach it."""
+"""The only address that the server listens on, so that other machines cannot reach it."""
 
 
 def listen(port: int) -> socket.socket:
-    """A socket that listens on a port of this machine alone; port 0 means any free one."""
+    """Return a socket that listens on a loopback port; port 0 picks a free one."""
     if not 0 <= port <= 65535:
         raise ValueError(f"port: takes a number from 0 to 65535, got {port}")
     listening = socket.socket()
@@ -32,16 +32,16 @@ def listen(port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         if error.errno == errno.EADDRINUSE:
-            hint = "choose another, or 0 for any that is free"
+            hint = "choose another, or 0 to pick a free one"
             raise ValueError(f"port: {port} is used by another program; {hint}") from None
         if error.errno == errno.EACCES:
-            raise ValueError(f"port: {port} may not be used without special rights; choose one above 1023") from None
+            raise ValueError(f"port: {port} needs special permissions; choose one above 1023") from None
         raise
     return listening
 
 
 def serve(listening: socket.socket, sessions: Sessions | None = None) -> uvicorn.Server:
-    """The server for a socket that listens. Call its ``run`` with ``sockets=[listening]``."""
+    """Return a server for a listening socket. Call its ``run`` with ``sockets=[listening]``."""
     port = listening.getsockname()[1]
     config = uvicorn.Config(
         application(port, sessions),
@@ -61,26 +61,26 @@ def play(listening: socket.socket, browser: bool) -> None:
     """Serve the page until Ctrl-C.
 
     Args:
-        listening: Where to; it is closed at the end.
+        listening: The socket; it is closed at the end.
         browser: Whether to open the page in a browser.
     """
-    torch.set_num_threads(1)  # both models train at once, and a batch is too small to share
+    torch.set_num_threads(1)  # both models train at once, and batches are too small for more threads
     threading.Thread(target=_welcome, args=(address(listening) if browser else "",), daemon=True).start()
     with (
         listening,
-        closing(Sessions()) as sessions,  # also if Ctrl-C was pressed twice, and the server did not wait for them
-        suppress(KeyboardInterrupt),  # which uvicorn raises again once it has ended
+        closing(Sessions()) as sessions,  # also after a second Ctrl-C, when the server does not wait for them
+        suppress(KeyboardInterrupt),  # uvicorn raises it again after it has stopped
     ):
         serve(listening, sessions).run(sockets=[listening])
 
 
 def _welcome(page: str) -> None:
-    """Open the page, and meanwhile import what torch imports with the first optimizer, which takes seconds."""
+    """Open the page, and create an optimizer: the first one makes torch import modules for seconds."""
     if page:
         webbrowser.open(page)
     torch.optim.Adam([torch.zeros(1)])
 
 
 def address(listening: socket.socket) -> str:
-    """The address of the page."""
+    """Return the address of the page."""
     return f"http://{LOOPBACK}:{listening.getsockname()[1]}/"

@@ -1,4 +1,4 @@
-"""What one page watches: a pair of models, whether they train, and the newest picture of them."""
+"""A session of one page: a pair of models, their controls, and their latest picture."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from anode.play.pictures import certificate, picture
 from anode.play.settings import OWN, Settings, dataset
 
 BETWEEN_PICTURES = 1 / 15
-"""Seconds from one picture to the next while models train, at least; also at least twice as long as drawing takes."""
+"""Minimum seconds between pictures while models train; drawing a picture also takes at most a third of the time."""
 BETWEEN_CERTIFICATES = 2.0
-"""Seconds from one certificate to the next while models train."""
+"""Seconds between certificates while models train."""
 
 
 class Session:
     """A pair of models under the control of a page.
 
-    Commands may come from any thread. Models train while the session plays and somebody watches. When they do not,
-    their threads wait, with a picture of what there is.
+    Commands may come from any thread. Models train while the session plays and a page watches. Otherwise their threads
+    wait, with a picture of the current state.
 
     Args:
-        settings: Which models, on which data.
-        points: The page's own points, if the settings name them.
+        settings: The settings of models and data.
+        points: The page's own points, if the settings ask for them.
 
     Attributes:
-        key: What the page calls the session.
-        newest: The last picture.
-        trouble: What went wrong for good; empty if nothing did.
+        key: The name by which the page finds the session again.
+        newest: The latest picture.
+        trouble: The error that ended training; empty if there was none.
     """
 
     def __init__(self, settings: Settings, points: Any = None) -> None:
@@ -44,7 +44,7 @@ class Session:
         self._pair = self._begin(settings)
 
     def _begin(self, settings: Settings) -> Pair:
-        """Begin with new models; the threads that train them wait in :meth:`_between`."""
+        """Start with new models; their threads wait in :meth:`_between`."""
         data = dataset(settings, self._points)
         self._closed = self._shown = self._tuned = False
         self._next_picture, self._next_certificate = 0.0, 0.0
@@ -59,10 +59,10 @@ class Session:
         return self._playing
 
     def watch(self, tell: Callable[[], None]) -> None:
-        """Begin to watch.
+        """Start watching.
 
         Args:
-            tell: Called, from some thread, when there is a new picture.
+            tell: Called when there is a new picture, from any thread.
         """
         with self._changed:
             self._tell, self._watched, self._shown = tell, True, False
@@ -74,11 +74,11 @@ class Session:
             self._tell, self._watched = lambda: None, False
 
     def play(self) -> None:
-        """Train until told otherwise."""
+        """Train until paused."""
         self._go(playing=True, steps=0)
 
     def pause(self) -> None:
-        """Stop after the present epoch."""
+        """Stop after the current epoch."""
         self._go(playing=False, steps=0)
 
     def step(self) -> None:
@@ -91,16 +91,16 @@ class Session:
             self._changed.notify_all()
 
     def reset(self) -> None:
-        """Begin again with untrained models, from the same seed."""
+        """Start again with untrained models, from the same seed."""
         self.change(self.settings, self._points, again=True)
 
     def change(self, settings: Settings, points: Any = None, *, again: bool = False) -> None:
-        """Go on with other settings; the models begin anew if more than learning rate or tolerance changes.
+        """Change the settings. Training restarts if more than learning rate or tolerance changes.
 
         Args:
             settings: The new settings.
-            points: The page's own points, if the settings name them; by default those it sent last.
-            again: Whether the models begin anew in any case.
+            points: The page's own points, if the settings ask for them; defaults to those it sent last.
+            again: Whether to restart training in any case.
         """
         with self._changing:
             if settings.data != OWN:
@@ -118,7 +118,7 @@ class Session:
             self._pair = self._begin(settings)
 
     def close(self) -> None:
-        """End both threads, and wait for it: at most an epoch."""
+        """Stop both threads and wait for them, for at most an epoch."""
         with self._changing:
             with self._changed:
                 self._closed = True
@@ -131,7 +131,7 @@ class Session:
             self._tell()
 
     def _between(self, pair: Pair) -> bool:
-        """Between two epochs: show the models, wait, and decide whether to go on."""
+        """Between two epochs: draw the models, wait, and return whether to continue."""
         self._shown = False
         while True:
             with self._changed:

@@ -1,4 +1,4 @@
-"""The sessions of all pages: how many there may be, and how long one is kept that nobody watches."""
+"""The sessions of all pages. Their number is limited, and abandoned ones are closed after a while."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from anode.play.session import Session
 from anode.play.settings import Settings
 
 MOST = 4
-"""How many pages may be open at once."""
+"""Maximum number of open pages."""
 KEPT = 600.0
-"""Seconds for which the session of a page that left is kept, so that a reloaded page finds it again."""
+"""Seconds to keep an abandoned session, so that a reloaded page finds it again."""
 
 
 class TooManyError(RuntimeError):
@@ -19,30 +19,30 @@ class TooManyError(RuntimeError):
 
 
 class Sessions:
-    """The sessions, by their keys. Only one thread at a time may use it.
+    """The sessions by key. Only one thread at a time may use it.
 
     Args:
-        most: How many there may be.
-        kept: Seconds for which a session is kept that nobody watches.
+        most: Maximum number of sessions.
+        kept: Seconds to keep an abandoned session.
     """
 
     def __init__(self, most: int = MOST, kept: float = KEPT) -> None:
         self._most, self._kept = most, kept
         self._sessions: dict[str, Session] = {}
-        self._left: dict[str, float] = {}  # when the page left that watched a session
+        self._left: dict[str, float] = {}  # when the page of a session left
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     def find(self, key: Any) -> Session | None:
-        """The session of that key, which is watched from now on; ``None`` if there is none."""
+        """Return the session with a key and mark it as watched; ``None`` if there is none."""
         found = self._sessions.get(key) if isinstance(key, str) else None
         if found is not None:
             self._left.pop(found.key, None)
         return found
 
     def open(self, settings: Settings, points: Any) -> Session:
-        """A new session, which is watched. If there are too many, the one that was left first makes room for it."""
+        """Return a new, watched session. If there are too many, close the one that was abandoned first."""
         if len(self._sessions) >= self._most:
             if not self._left:
                 raise TooManyError(f"{self._most} pages are open already; close one of them and reload this one")
@@ -52,13 +52,13 @@ class Sessions:
         return session
 
     def leave(self, session: Session) -> None:
-        """Nobody watches a session any more."""
+        """Mark a session as abandoned."""
         session.leave()
         if session.key in self._sessions:
             self._left[session.key] = time.monotonic()
 
     def tidy(self) -> None:
-        """Close the sessions that nobody has watched for long."""
+        """Close sessions that were abandoned long ago."""
         now = time.monotonic()
         for key in [key for key, since in self._left.items() if now - since >= self._kept]:
             self._drop(key)

@@ -1,4 +1,4 @@
-"""What a page may ask for: the settings of both models, and points of its own."""
+"""The input of a page: the settings of both models, and its own points."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from anode.data.toy import Dataset
 from anode.models.fields import ACTIVATIONS
 
 POINTS = 2_000
-"""How many points a page may send."""
+"""Maximum number of points that a page may send."""
 OWN = "own"
 """The data that a page sends: painted, or read from a file by the browser."""
 REACH = 10.0
-"""How far from zero the coordinates of a page's points may be."""
+"""Largest absolute coordinate of a page's points."""
 DATA: dict[str, Callable[[int], Dataset]] = {
     "ring": lambda seed: toy.g(inner=480, outer=960, radii=(0.75, 1.0, 1.5), seed=seed),
     "moons": lambda seed: toy.moons(points=960, seed=seed),
     "spirals": lambda seed: toy.spirals(points=960, turns=1.0, seed=seed),
     "checkerboard": lambda seed: toy.checkerboard(points=960, cells=3, seed=seed),
 }
-"""The datasets that a page can choose by name: with about a thousand points, an epoch takes some milliseconds."""
+"""The datasets that a page can choose by name. With about a thousand points, an epoch takes some milliseconds."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a page asks for. All of it comes from outside, and is checked here.
+    """The settings that a page asks for. They are untrusted input, and checked here.
 
     Attributes:
         data: One of ``DATA``, or ``OWN``.
-        p: How many zeros the ANODE appends to a point.
-        width: Neurons in each of both hidden layers of the field.
+        p: Number of zeros that the ANODE appends to a point.
+        width: Units in each of the two hidden layers of the field.
         activation: One of ``anode.models.fields.ACTIVATIONS``.
         lr: The learning rate of both models.
         tolerance: The relative and absolute tolerance of the solver, in training and in the pictures.
-        seed: The seed of data, models and the order of batches.
+        seed: Random seed of the data, the models and the order of batches.
     """
 
     data: str = "ring"
@@ -63,7 +63,7 @@ class Settings:
 
     @classmethod
     def of(cls, given: Any) -> Settings:
-        """Settings from what a page sent, with defaults for what it left out; ``ValueError`` if they do not fit."""
+        """Return settings from a page's message, with defaults for missing ones; raises ``ValueError`` if invalid."""
         require(isinstance(given, dict), "settings", given, "an object")
         known = {field.name: None for field in fields(cls)}
         for name in given:
@@ -71,13 +71,13 @@ class Settings:
         return cls(**given)
 
     def trains_like(self, other: Settings) -> bool:
-        """Whether training can go on from one to the other: only learning rate or tolerance differ."""
+        """Return whether training can continue with other settings: only learning rate or tolerance may differ."""
         kept = [field.name for field in fields(self) if field.name not in ("lr", "tolerance")]
         return all(getattr(self, name) == getattr(other, name) for name in kept)
 
 
 def dataset(settings: Settings, points: Any) -> Dataset:
-    """The dataset that settings name, or that of points ``[x, y, class]`` that a page sent."""
+    """Return the dataset that settings name, or one of the points ``[x, y, class]`` that a page sent."""
     if settings.data != OWN:
         return DATA[settings.data](settings.seed)
     require(isinstance(points, list), "points", points, "a list of [x, y, class]")

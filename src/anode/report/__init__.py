@@ -1,4 +1,4 @@
-"""The report: what ``anode reproduce`` found, as one HTML page that needs nothing but a browser."""
+"""The report of ``anode reproduce``: one self-contained HTML page."""
 
 from anode.report.page import write_report
 

@@ -1,4 +1,4 @@
-"""The claims on the page: what they say, how they were judged, and what was measured."""
+"""The claims on the page: statement, verdict, test and measured numbers."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from collections.abc import Sequence
 from anode.report.markup import Markup, definitions, element, label
 from anode.report.reading import DASH, Record, cell
 
-MARKS = {"held": "✓", "not held": "✗", "inconclusive": "?"}  # a verdict is not told by colour alone
+MARKS = {"held": "✓", "not held": "✗", "inconclusive": "?"}  # a verdict must not depend on colour alone
 CERTIFIED_MARKS = {**MARKS, "not certified": DASH}
 
 CERTIFIED = (
-    "What a solver needs depends on its tolerance, so {} are judged twice: at the paper's tolerance, 1e-3, and at the "
-    "loosest tolerance that is certified for all models compared. A tolerance is certified if solving forward and back "
-    "returns the states with an error of at most 1 %. Each repeat has its own."
+    "The number of function evaluations depends on the solver's tolerance, so this report judges {} twice. The first "
+    "verdict is at the paper's tolerance, 1e-3; the second is at the loosest tolerance certified for all models "
+    "compared. A tolerance is certified if solving forward and back returns the states with an error of at most 1 %. "
+    "Each repeat has its own certified tolerance."
 )
 
 
 def verdict_of(claim: Record) -> str:
-    """What came out."""
+    """Return the verdict on a claim."""
     return _verdict(claim, MARKS)
 
 
 def certified_of(claim: Record) -> Record | None:
-    """How a claim was judged at a certified tolerance; ``None`` if it was not, as in results of earlier versions."""
+    """Return the verdict at a certified tolerance; ``None`` if there is none, as in results of earlier versions."""
     if "certified" not in claim.content:
         return None
     certified = claim.record("certified")
@@ -38,18 +39,18 @@ def _verdict(judged: Record, marks: dict[str, str]) -> str:
 
 
 def badge(verdict: str, text: str, **attributes: str) -> Markup:
-    """A verdict as a pill, which is a link where it has an address."""
+    """Return a verdict as a pill; with an ``href`` it is a link."""
     mark = element("span", f"{CERTIFIED_MARKS[verdict]} ", aria_hidden="true")
     kind = "a" if attributes else "span"
     return element(kind, mark, text, class_=f"badge {verdict.replace(' ', '-')}", **attributes)
 
 
 def claims_section(claims: Sequence[Record], studies: dict[str, Record]) -> Markup:
-    """Every claim with its verdict."""
+    """Return the section with all claims and their verdicts."""
     columns = ["#", "Claim", "Verdict", "Numbers", "Test"]
     head = element("tr", *(element("th", column, scope="col", role="columnheader") for column in columns), role="row")
     rows = [row for i, claim in enumerate(claims, 1) for row in claim_rows(i, claim, studies)]
-    # The roles are said aloud, because a table that is laid out as cards on a narrow screen loses them.
+    # The roles are explicit, because on a narrow screen the table is laid out as cards and loses its own.
     content = element(
         "table",
         element("thead", head, role="rowgroup"),
@@ -62,7 +63,7 @@ def claims_section(claims: Sequence[Record], studies: dict[str, Record]) -> Mark
 
 
 def certified_note(claims: Sequence[Record]) -> list[Markup]:
-    """Which claims have a second verdict, and for which of them it is another one."""
+    """Return a paragraph that says which claims have two verdicts, and which of these differ."""
     verdicts = {
         f"{claim.number('number')}": (verdict_of(claim), certified.text("verdict"))
         for claim in claims
@@ -72,20 +73,20 @@ def certified_note(claims: Sequence[Record]) -> list[Markup]:
         return []
     judged = [number for number, (_, second) in verdicts.items() if second in MARKS]
     differ = [number for number in judged if verdicts[number][0] != verdicts[number][1]]
-    found = "The results hold no certificates."
+    found = "These results contain no certificates."
     if judged:
         found = f"The two verdicts differ for {listed(differ)}." if differ else "The two verdicts agree."
     return [element("p", f"{CERTIFIED.format(listed(list(verdicts)))} {found}")]
 
 
 def listed(numbers: Sequence[str]) -> str:
-    """Claims by their numbers."""
+    """Return the claims in words, by number."""
     *first, last = numbers
     return f"claims {', '.join(first)} and {last}" if first else f"claim {last}"
 
 
 def claim_rows(i: int, claim: Record, studies: dict[str, Record]) -> list[Markup]:
-    """A claim in the table of claims, and in a row below it how it was judged at a certified tolerance."""
+    """Return the rows of a claim: its verdict and, if there is one, its verdict at a certified tolerance."""
     figure = claim.text("figure")
     claim.check(figure in studies, "figure", "one of the studies")
     link = element("p", element("a", label(figure), href=f"#{figure}"), class_="note")
@@ -94,13 +95,13 @@ def claim_rows(i: int, claim: Record, studies: dict[str, Record]) -> list[Markup
     verdict_of(claim)
     rows = [element("tr", number, statement, *judgement(claim), role="row", id=f"_claim-{i}")]
     if (certified := certified_of(claim)) is not None:
-        again = element("td", "The same at a certified tolerance.", class_="statement", role="cell")
+        again = element("td", "The same claim at a certified tolerance.", class_="statement", role="cell")
         rows.append(element("tr", number, again, *judgement(certified), role="row"))
     return rows
 
 
 def judgement(judged: Record) -> list[Markup]:
-    """The cells about a verdict: what it is, the numbers, and the test."""
+    """Return the cells of a verdict: the verdict, the numbers and the test."""
     numbers = [(number.text("name"), cell(number.get("value"), number.where)) for number in judged.records("numbers")]
     test = [element("span", judged.text("test")), element("p", "Criterion: ", judged.text("criterion"), class_="note")]
     verdict = judged.text("verdict")
@@ -112,7 +113,7 @@ def judgement(judged: Record) -> list[Markup]:
 
 
 def claim_badges(i: int, claim: Record) -> list[Markup]:
-    """Links to a claim that say its verdict, and that at a certified tolerance."""
+    """Return links to a claim, one per verdict."""
     number, verdict, certified = claim.number("number"), verdict_of(claim), certified_of(claim)
     badges = [badge(verdict, f"Claim {number} {verdict}", href=f"#_claim-{i}")]
     if certified is not None:

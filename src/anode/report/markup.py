@@ -1,4 +1,4 @@
-"""HTML, and the words that stand in it."""
+"""Builds HTML, and formats the words in it."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Any
 KINDS = {"fig": "Figure", "table": "Table"}
 VOID = {"img"}
 FEW, MANY = 3, 5
-"""Columns of a table that fit on a phone, and that fit beside each other in the width of the text."""
+"""Number of table columns that fit on a phone, and that fit in the width of the text."""
 
 
 class Markup(str):
-    """Text that is HTML already. All other text is escaped on its way into an element, so none can be forgotten."""
+    """Text that is already HTML. ``element`` escapes all other text."""
 
     __slots__ = ()
 
 
 def element(name: str, *children: str, **attributes: str) -> Markup:
-    """An HTML element; ``class_`` is the attribute class, ``aria_label`` is aria-label."""
+    """Return an HTML element; ``class_`` is the attribute class, ``aria_label`` is aria-label."""
     given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
     content = "".join(child if isinstance(child, Markup) else escape(child) for child in children)
     return Markup(f"<{name}{given}>" if name in VOID else f"<{name}{given}>{content}</{name}>")
 
 
 def table(name: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """A table that may be wider than the text.
+    """Return a table that may be wider than the text.
 
-    On a narrow screen every row becomes a card, the sooner the more columns there are; ``data-column`` then names the
-    values. The roles are spelled out, because a table that is laid out as cards loses its own.
+    On a narrow screen every row becomes a card, and ``data-column`` then names its values. The more columns, the wider
+    the screen at which this happens. The roles are explicit, because a table that is laid out as cards loses its own.
     """
     head = element("tr", *(element("th", column, scope="col", role="columnheader") for column in columns), role="row")
     body = [
@@ -59,20 +59,20 @@ def table(name: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> M
 
 
 def definitions(pairs: Iterable[tuple[str, str]], **attributes: str) -> Markup:
-    """Names and their values."""
+    """Return a list of names and values."""
     return element(
         "dl", *(part for name, value in pairs for part in (element("dt", name), element("dd", value))), **attributes
     )
 
 
 def data_block(content: Any) -> Markup:
-    """JSON for a script to read; nothing in it can end the block."""
+    """Return JSON for a script to read; nothing in it can end the block."""
     text = json.dumps(content, separators=(",", ":")).replace("<", "\\u003c")
     return Markup(f'<script type="application/json">{text}</script>')
 
 
 def label(study: str) -> str:
-    """What the paper calls a study.
+    """Return the paper's name of a study.
 
     Example:
         >>> label("fig07"), label("table1"), label("ablation")
@@ -83,12 +83,12 @@ def label(study: str) -> str:
 
 
 def plural(count: float, noun: str) -> str:
-    """A count with its noun."""
+    """Return a count with its noun."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it.
+    """Return a time in words.
 
     Example:
         >>> duration(6.24), duration(400.1), duration(4000)

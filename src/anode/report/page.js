@@ -1,10 +1,10 @@
 "use strict";
 
-// Trajectories in three dimensions, seen from a camera that goes around them: z is up, lengths are the same on all axes.
+// Trajectories in three dimensions, seen by an orbiting camera: z is up, and all axes have the same scale.
 const HOME = { yaw: 0.6, pitch: 0.4 };
 const TURN_PER_SECOND = 0.25;
 const TURN_PER_PIXEL = 0.01;
-const DISTANCE = 4; // of the camera, in radii of what it looks at
+const DISTANCE = 4; // of the camera, in radii of the scene
 const LEAST_ZOOM = 0.5, MOST_ZOOM = 8;
 const ZOOM_KEYS = { "+": 1.25, "=": 1.25, "-": 0.8 };
 const KEYS = { ArrowLeft: [-0.1, 0], ArrowRight: [0.1, 0], ArrowUp: [0, -0.1], ArrowDown: [0, 0.1] };
@@ -20,7 +20,7 @@ function boundsOf(points) {
   const center = low.map((x, i) => (x + high[i]) / 2);
   const radius = Math.hypot(...low.map((x, i) => (high[i] - x) / 2)) || 1;
   const corner = (bits) => low.map((x, i) => (bits >> i & 1 ? high[i] : x));
-  const edges = [[], [], []]; // of each axis, the four that run along it
+  const edges = [[], [], []]; // for each axis, the four edges parallel to it
   for (let from = 0; from < 8; from++) {
     edges.forEach((along, axis) => { if (!(from >> axis & 1)) along.push([corner(from), corner(from | 1 << axis)]); });
   }
@@ -34,7 +34,7 @@ function show(figure) {
   const { center, radius, edges } = boundsOf(paths.flat());
   let { yaw, pitch } = HOME;
   let zoom = 1, touched = false, visible = false, frame = 0, before = 0;
-  const fingers = new Map(); // where each pointer that is down was last
+  const fingers = new Map(); // the last position of each pressed pointer
 
   function camera(size) {
     const [cosYaw, sinYaw, cosPitch, sinPitch] = [Math.cos(yaw), Math.sin(yaw), Math.cos(pitch), Math.sin(pitch)];
@@ -76,7 +76,7 @@ function show(figure) {
     pen.font = "12px system-ui, sans-serif";
     pen.textAlign = "center";
     pen.textBaseline = "middle";
-    edges.forEach((along, axis) => { // a name stands at the edge that is lowest, or for z leftmost: it hides nothing
+    edges.forEach((along, axis) => { // at the lowest edge, or for z at the leftmost, where it hides nothing
       const places = along.map(([a, b]) => project(center.map((c, i) => c + 1.12 * ((a[i] + b[i]) / 2 - c))));
       const [x, y] = places.reduce((p, q) => ((axis < 2 ? q[1] > p[1] : q[0] < p[0]) ? q : p));
       const half = pen.measureText(axes[axis]).width / 2 + 2;
@@ -84,7 +84,7 @@ function show(figure) {
     });
 
     const seen = paths.map((path, i) => ({ points: path.map(project), color: color(`--label-${labels[i]}`) }));
-    seen.sort((a, b) => b.points.at(-1)[2] - a.points.at(-1)[2]); // the far ones first, the near ones over them
+    seen.sort((a, b) => b.points.at(-1)[2] - a.points.at(-1)[2]); // far ones first, so that near ones cover them
     pen.lineWidth = 1.25;
     pen.lineJoin = "round";
     for (const path of seen) {
@@ -126,7 +126,7 @@ function show(figure) {
     redraw();
   }
 
-  function spread() { // how far two fingers are apart
+  function spread() { // distance between two fingers
     const [a, b] = fingers.values();
     return Math.hypot(a[0] - b[0], a[1] - b[1]);
   }
@@ -143,7 +143,7 @@ function show(figure) {
     const apart = fingers.size === 2 ? spread() : 0;
     fingers.set(event.pointerId, [event.clientX, event.clientY]);
     if (apart) return enlarge(spread() / apart);
-    const down = event.pointerType === "touch" ? 0 : event.clientY - last[1]; // up and down, a finger scrolls the page
+    const down = event.pointerType === "touch" ? 0 : event.clientY - last[1]; // a finger that moves up or down scrolls the page
     turn(TURN_PER_PIXEL * (event.clientX - last[0]), TURN_PER_PIXEL * down);
   });
   canvas.addEventListener("lostpointercapture", (event) => { fingers.delete(event.pointerId); });
@@ -169,14 +169,14 @@ function show(figure) {
   prefersStill.addEventListener("change", redraw);
 }
 
-// A picture opens as large as the window; a click on it then takes it to its full size, and back.
+// A click opens a picture at the size of the window; another click toggles its full size.
 const large = document.getElementById("_large");
 for (const button of document.querySelectorAll(".enlarge")) {
   button.addEventListener("click", () => {
     const small = button.querySelector("img"), image = small.cloneNode();
     large.querySelector("img")?.remove();
     large.append(image);
-    large.classList.toggle("full", small.naturalWidth > 1.5 * innerWidth); // on a phone, as large as it can be read
+    large.classList.toggle("full", small.naturalWidth > 1.5 * innerWidth); // on a phone, start at full size
     large.showModal();
     image.addEventListener("click", () => large.classList.toggle("full"));
   });

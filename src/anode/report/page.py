@@ -1,4 +1,4 @@
-"""The page and its parts."""
+"""Builds the page from its sections."""
 
 from __future__ import annotations
 
@@ -34,27 +34,28 @@ PAPER = "https://arxiv.org/abs/1904.01681"
 
 
 def write_report(folder: Path, marker: str = MARKER) -> Path:
-    """Write the page about the results in a folder.
+    """Write the report of the results in a folder.
 
     Args:
-        folder: Holds the results file, and in ``figures`` the studies it lists and their images.
+        folder: Has the results file, and in ``figures`` the studies that it lists and their images.
         marker: The name of the results file.
 
     Returns:
-        The page, ``report.html`` in the folder. All but the links to vector graphics and data works without the folder.
+        The path of the page, ``report.html`` in the folder. Without the folder, only its links to vector graphics and
+        data break.
 
     Raises:
-        DamagedFileError: If the results are missing, incomplete or not what they should be; no page is written then.
+        DamagedFileError: If the results are missing, incomplete or malformed. No page is written then.
     """
     return write_text(folder / "report.html", page(folder, marker))
 
 
 def page(folder: Path, marker: str = MARKER) -> str:
-    """The text of the page: the same for the same results."""
+    """Return the HTML of the page. It depends on the results alone."""
     results = read(folder / marker)
     found = results.text("format")
     require(found == FORMAT, results.where, f"has the format {shortened(found)}; this version reads {FORMAT!r}")
-    begun = "is of a run that was not finished; the command that began it goes on from there"
+    begun = "belongs to an unfinished anode reproduce; run the same command again to continue"
     require("studies" in results.content or "claims" in results.content, results.where, begun)
     studies = {name: read_study(folder / "figures", name) for name in study_names(results)}
     claims = results.records("claims")
@@ -86,48 +87,51 @@ def page(folder: Path, marker: str = MARKER) -> str:
         body="\n".join(body),
         script=script,
     )
-    return text.encode("utf-8", "replace").decode("utf-8")  # JSON can hold halves of characters, a file cannot
+    return text.encode("utf-8", "replace").decode("utf-8")  # JSON can hold lone surrogates, a UTF-8 file cannot
 
 
 def policy(script: str) -> str:
-    """Lets the browser load nothing and run the page's own script alone: a second lock, should a text slip through."""
+    """Return a policy under which the browser loads nothing and runs only the page's own script.
+
+    This is a second line of defence, in case some text is not escaped.
+    """
     digest = b64encode(sha256(script.encode()).digest()).decode()
     return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
 
 
 def own_file(name: str) -> str:
-    """A file that lies beside this module."""
+    """Return the text of a file next to this module."""
     return (resources.files("anode.report") / name).read_text(encoding="utf-8")
 
 
 def summary(results: Record, claims: Sequence[Record]) -> str:
-    """All of it in one line."""
+    """Return the outcome in one line."""
     counts = Counter(verdict_of(claim) for claim in claims)
     others = [f"{counts[verdict]} {verdict}" for verdict in MARKS if verdict != "held" and counts[verdict]]
     outcome = ", ".join([f"{counts['held']} of {plural(len(claims), 'claim')} held", *others])
     repeats = plural(results.number("repeats"), "repeat")
     parts = [outcome if claims else "No claims checked", repeats, f"seed {results.number('seed')}"]
-    return "; ".join([*parts, f"runs of {duration(results.number('seconds'))} in all"])
+    return "; ".join([*parts, f"total training time {duration(results.number('seconds'))}"])
 
 
 def scale_note(results: Record) -> list[Markup]:
-    """How this differs from what the paper did, if it does."""
+    """Return a paragraph that says how this scale differs from the paper; nothing if there is no note."""
     if not results.content.get("note"):
         return []
     return [element("p", element("b", f"Scale {results.text('scale')}: "), results.text("note"), class_="scale")]
 
 
 def contents(studies: dict[str, Record]) -> Markup:
-    """The table of contents."""
-    entries = [("_claims", "Claims", "what held and what did not")]
+    """Return the table of contents."""
+    entries = [("_claims", "Claims", "which held and which did not")]
     entries += [(name, label(name), study.text("title")) for name, study in studies.items()]
-    entries += [("_environment", "Machine", "where this was run"), ("_timings", "Time", "how long each run took")]
+    entries += [("_environment", "Machine", "hardware and versions"), ("_timings", "Time", "how long each run took")]
     links = [element("a", element("b", name), element("span", title), href=f"#{to}") for to, name, title in entries]
     return element("nav", element("ol", *(element("li", link) for link in links)), aria_label="Contents")
 
 
 def study_section(folder: Path, name: str, study: Record, claims: Sequence[Record]) -> Markup:
-    """A study: its pictures, what they show, its numbers and how they came about."""
+    """Return the section of a study: images, caption, numbers and protocol."""
     checks = [
         check for i, claim in enumerate(claims, 1) if claim.text("figure") == name for check in claim_badges(i, claim)
     ]
@@ -144,7 +148,7 @@ def study_section(folder: Path, name: str, study: Record, claims: Sequence[Recor
 
 
 def pictures(folder: Path, name: str, study: Record) -> Markup:
-    """The images of a study with their caption; vector graphics and data are linked."""
+    """Return the images of a study with their caption, and links to vector graphics and data."""
     paths = [image_path(folder, image, study.where) for image in study.items("images")]
     images = [embedded(path, f"{label(name)}: {study.text('title')}") for path in paths if path.suffix != ".svg"]
     files = [path.name for path in paths if path.suffix == ".svg"] + [f"{name}.json"]
@@ -159,7 +163,7 @@ def pictures(folder: Path, name: str, study: Record) -> Markup:
 
 
 def embedded(path: Path, title: str) -> Markup:
-    """An image that is part of the page."""
+    """Return an image that is embedded in the page."""
     content = path.read_bytes()
     signature, offset, layout = IMAGES[path.suffix]
     require(content.startswith(signature) and len(content) > 24, str(path), f"is not a {path.suffix[1:].upper()} image")
@@ -176,19 +180,19 @@ def embedded(path: Path, title: str) -> Markup:
 
 
 def scenes(study: Record) -> Markup:
-    """The trajectories of a study, to be turned by hand."""
+    """Return the interactive 3-d views of a study."""
     views = [scene(record) for record in study.records("scenes")]
     if not views:
         return Markup()
     hint = (
-        "Drag or use the arrow keys to turn. Zoom with the buttons, with + and -, by pinching, or with Ctrl and the "
-        "mouse wheel; double-click to reset. Large dots are where trajectories end."
+        "Drag or use the arrow keys to rotate. Zoom with the buttons, with + and -, by pinching, or with Ctrl and the "
+        "mouse wheel. Double-click to reset. Large dots mark the ends of trajectories."
     )
     return element("div", element("div", *views, class_="scenes wide"), element("p", hint, class_="note hint"))
 
 
 def scene(record: Record) -> Markup:
-    """Trajectories in three dimensions, for ``page.js`` to draw."""
+    """Return a view of trajectories in three dimensions, which ``page.js`` draws."""
     title, paths, labels = record.text("title"), record.items("paths"), record.items("labels")
     record.check(bool(paths) and all(map(is_path, paths)), "paths", "lists of points with 3 finite coordinates")
     binary = all(type(value) is int and value in (0, 1) for value in labels)
@@ -203,7 +207,7 @@ def scene(record: Record) -> Markup:
     ]
     return element(
         "figure",
-        element("canvas", tabindex="0", role="img", aria_label=f"{says}; the arrow keys turn them, + and - zoom"),
+        element("canvas", tabindex="0", role="img", aria_label=f"{says}; the arrow keys rotate, + and - zoom"),
         element("div", *zoom, class_="zoom"),
         data_block({"paths": rounded, "labels": labels, "axes": axes}),
         element("figcaption", element("span", title), *keys),
@@ -212,7 +216,7 @@ def scene(record: Record) -> Markup:
 
 
 def numbers_table(study: Record) -> Markup:
-    """The numbers of a study, if it has any."""
+    """Return the table of a study's numbers, if it has any."""
     if study.get("numbers") is None:
         return Markup()
     numbers = study.record("numbers")
@@ -225,7 +229,7 @@ def numbers_table(study: Record) -> Markup:
 
 
 def protocol(study: Record) -> Markup:
-    """What was run, a row for each run; a setting that a run does not have is a dash."""
+    """Return the protocol: one row per run, with a dash for settings that a run does not have."""
     runs = study.records("protocol")
     columns = list(dict.fromkeys(key for run in runs for key in run.content))
     if not columns:
@@ -235,15 +239,16 @@ def protocol(study: Record) -> Markup:
 
 
 def failures_section(results: Record) -> list[Markup]:
-    """Solves that failed in training; nothing if there are none."""
+    """Return the section about solves that failed in training; nothing if there are none."""
     failures = results.records("failures") if "failures" in results.content else []
     if not failures:
         return []
     columns = {"run": "run", "repeat": "repeat", "first": "first iteration", "times": "times", "reason": "reason"}
     rows = [[failure.shown(name) for name in columns] for failure in failures]
     text = (
-        "In the toy half a repeat is frozen where its solve failed, is left out of means from there on, and speaks "
-        "against every claim it belongs to. In the image half the iteration is skipped and training goes on."
+        "In the toy experiments, training of a repeat stops where its solve fails. The repeat is left out of all means "
+        "from there on, and counts against every claim that uses it. In the image experiments, the failed iteration is "
+        "skipped and training continues."
     )
     return [
         element(
@@ -256,7 +261,7 @@ def failures_section(results: Record) -> list[Markup]:
 
 
 def environment_section(results: Record) -> Markup:
-    """Where it was run."""
+    """Return the section about the machine."""
     environment = results.record("environment")
     facts = [(key, environment.shown(key)) for key in environment.content]
     return element("section", element("h2", "Machine"), definitions(facts, class_="facts"), id="_environment")
@@ -270,19 +275,17 @@ def timings_section(results: Record) -> Markup:
         element("tr", element("th", name, scope="row"), element("td", duration(seconds), bar(seconds / longest)))
         for name, seconds in timings
     ]
-    total = element(
-        "tr", element("th", "All, added up", scope="row"), element("td", duration(results.number("seconds")))
-    )
+    total = element("tr", element("th", "Total", scope="row"), element("td", duration(results.number("seconds"))))
     content = element("table", element("tbody", *rows), element("tfoot", total), class_="timings")
     return element("section", element("h2", "Time"), content, id="_timings")
 
 
 def bar(share: float) -> Markup:
-    """A horizontal bar; the number beside it says the same."""
+    """Return a horizontal bar; it is hidden from screen readers, as the number next to it says the same."""
     return element("span", class_="bar", style=f"width: {share:.1%}", aria_hidden="true")
 
 
 def footer() -> Markup:
-    """The work this is about."""
+    """Return the footer, which cites the paper."""
     paper = element("a", "Augmented Neural ODEs", href=PAPER)
     return element("footer", "The paper: Dupont, Doucet and Teh, ", paper, ", NeurIPS 2019.")

@@ -1,6 +1,6 @@
-"""The libraries that are measured, each used as its own documentation does.
+"""The libraries that are measured, each used as in its own documentation.
 
-A module here has a function ``work(task)`` that gets a task ready; it is imported in a process of its own.
+Each module here has a function ``work(task)`` that prepares a task. It is imported in its own process.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from anode.bench.tasks import Array
 
 @dataclass(frozen=True)
 class Work:
-    """A task that is ready to be done, again and again from the same start.
+    """A prepared task, which can be run repeatedly from the same start.
 
     Attributes:
-        run: Does it once. Returns what came of it: the losses of training, or the final states.
-        nfe: Does it once more and counts. Returns how often each solve evaluates the network, [solves] or
-            [solves, members]; 0 where this cannot be told.
-        engine: Does it once more and says which of anode's engines worked; empty for other libraries.
+        run: Runs it once. Returns the losses of training, or the final states.
+        nfe: Runs it once more and counts. Returns the network evaluations of each solve, [solves] or
+            [solves, members]; 0 if this is unknown.
+        engine: Runs it once more and returns the engine of anode that was used; empty for other libraries.
     """
 
     run: Callable[[], Array]
@@ -41,15 +41,15 @@ SIDES = {
     "diffrax": "with_diffrax",
     "peak": "machine",
 }
-"""Modules by name, which begins with the library's. ``anode, your module`` is a module of the user's in ``odeint``, and
-there are others for ``solve`` and ``fit``; ``anode, your loop`` is a model of ours in a training loop of the user's;
-``peak`` is what the machine can do at best."""
+"""Modules by name; a name starts with its library. ``anode, your module`` is a user's module in ``odeint``; there are
+others for ``solve`` and ``fit``. ``anode, your loop`` is our model in a user's training loop. ``peak`` measures the
+peak of the machine."""
 
 RIVALS = ("torchdiffeq", "torchode", "torchdyn", "diffrax")
 
 
 def version(side: str) -> str:
-    """The version of a rival that is installed; empty if none is."""
+    """Return the installed version of a rival; empty if it is not installed."""
     try:
         return metadata.version(side)
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What the machine can do at best: a product of large matrices."""
+"""The peak of the machine, measured with a product of large matrices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""anode, as its documentation uses it."""
+"""anode, used as in its documentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anode.bench.tasks import Array, Task
 
 
 def work(task: Task) -> Work:
-    """A task, by the fastest engine there is."""
+    """Prepare a task for the fastest available engine."""
     return training(task) if task.kind == "train" else predicting(task) if task.kind == "predict" else solving(task)
 
 
@@ -77,13 +77,13 @@ def model(task: Task, member: int) -> anode.NeuralODE:
 
 
 def predicting(task: Task) -> Work:
-    """A fitted estimator, asked for classes."""
+    """Predict classes with a fitted estimator."""
     estimator = task.estimator
 
     @torch.no_grad()
     def nfe() -> Array:
         rows = torch.tensor(task.state()[:, : task.dim - task.zeros])
         solution: Any = estimator.model_.run(rows, control=1).solution
-        return np.array([solution.stats.nfe.double().mean()])  # every row has steps of its own
+        return np.array([solution.stats.nfe.double().mean()])  # every row has its own steps
 
     return Work(lambda: estimator.predict(task.rows), nfe)

@@ -1,4 +1,4 @@
-"""What the image half's figures and claims are made of: series over the course of training."""
+"""Series over the course of training, for the figures and claims of the image half."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from anode.plots.style import MODEL_COLORS, shades
 from anode.train.record import Array
 
 POINTS = 25
-"""Stretches that training is cut into, of which means are drawn and compared: single iterations are noisy."""
+"""Windows that training is divided into. Figures and claims use means over windows, as iterations are noisy."""
 
 TITLES = {"mnist": "MNIST", "cifar10": "CIFAR10", "svhn": "SVHN", "tiny_imagenet": "Tiny ImageNet"}
 
 
 def windows(result: Result, series: str, points: int = POINTS) -> tuple[Array, Array]:
-    """The iterations at which stretches of training end, and the means over them, [stretches, repeats]."""
+    """Return the iterations at which windows of training end, and the means over them, [windows, repeats]."""
     return result.history.windows(series, points)
 
 
 def final(result: Result, series: str) -> Array:
-    """The mean over the last tenth of training, of each repeat."""
+    """Return the mean of each repeat over the last tenth of training."""
     return windows(result, series, 10)[1][-1]
 
 
 def pair(results: Results, data: str) -> dict[str, Result]:
-    """The NODE and the ANODE of the same size."""
+    """Return the NODE and the ANODE of the same size."""
     return {label: results[name] for label, name in equal(data).items()}
 
 
 def colors(labels: Mapping[str, object]) -> dict[str, str]:
-    """A plain NODE's own colour for p = 0, and ever darker ones the more channels are added."""
+    """Return the NODE's colour for p = 0, and darker shades for more added channels."""
     added = [label for label in labels if label.startswith("p = ") and label != "p = 0"]
     return {"p = 0": MODEL_COLORS["NODE"], **dict(zip(added, shades(len(added)), strict=True))} if added else {}
 
@@ -48,7 +48,7 @@ def in_training(ax: Axes, models: Mapping[str, Result], series: str, ylabel: str
 
 
 def on_test(ax: Axes, models: Mapping[str, Result], series: str, ylabel: str) -> None:
-    """Draw what was found on the test images in the course of training."""
+    """Draw a series measured on the test images during training."""
     histories = {label: result.history for label, result in models.items()}
     x = next(iter(histories.values())).validation_at
     values = {label: getattr(history, series) for label, history in histories.items()}
@@ -56,7 +56,7 @@ def on_test(ax: Axes, models: Mapping[str, Result], series: str, ylabel: str) ->
 
 
 def against_nfe(ax: Axes, models: Mapping[str, Result], series: str, ylabel: str, *, log: bool = False) -> None:
-    """Draw a series against the evaluations that it took."""
+    """Draw a series against the function evaluations."""
     drawn = {label: (windows(result, "nfe")[1], windows(result, series)[1]) for label, result in models.items()}
     paths(ax, drawn, colors(models), xlabel="function evaluations", ylabel=ylabel, log=log)
 
@@ -75,7 +75,7 @@ COLUMNS = [
 
 
 def rows(models: Mapping[str, Result]) -> list[list[str]]:
-    """A table of what came out in the end; models of the same data are compared at the same tolerance."""
+    """Return a table of final results. Models of the same data share a certified tolerance."""
     made = []
     certified = certified_cells(models, lambda result: result.run.data)
     for label, result in models.items():
@@ -98,5 +98,5 @@ def rows(models: Mapping[str, Result]) -> list[list[str]]:
 
 
 def percent(shares: Array) -> str:
-    """Mean and standard deviation of shares over repeats, in percent; if not all have one, in how many of them."""
+    """Return mean and standard deviation over repeats in percent, and how many repeats have a value if not all do."""
     return mean_std(100 * shares, "{:.1f} ± {:.1f} %")

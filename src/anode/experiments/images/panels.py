@@ -1,4 +1,4 @@
-"""Figures made of panels: each a plot of some runs, described as data."""
+"""Figures made of panels. A panel is a plot of some runs, described as data."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ PLOTS: dict[str, Draw] = {
 
 @dataclass(frozen=True)
 class Panel:
-    """A plot.
+    """One plot of a figure.
 
     Attributes:
         shows: One of :data:`PLOTS`.
-        title: Above it.
+        title: The title above it.
         models: The names of the runs it shows, by label.
     """
 
@@ -42,17 +42,17 @@ class Panel:
 
 
 def panelled(name: str, title: str, caption: str, grid: Sequence[Sequence[Panel]]) -> Study:
-    """A study whose figure is a grid of panels, and whose table has a row for every run in them.
+    """Return a study whose figure is a grid of panels, and whose table has one row per run.
 
     Args:
         name, title, caption: The id, title and caption of the :class:`Study`.
-        grid: The panels of every row of the figure.
+        grid: The rows of the figure, each a list of panels.
     """
     panels = [panel for row in grid for panel in row]
     shown: dict[str, str] = {}
     for panel in panels:
         for label, run in panel.models.items():
-            shown.setdefault(run, f"{panel.title}, {label}")  # a run is listed once, as it is first called
+            shown.setdefault(run, f"{panel.title}, {label}")  # a run is listed once, by its first label
 
     def draw(results: Results) -> Drawing:
         made = figure(3.5 * len(grid[0]), 3.2 * len(grid), rows=len(grid), columns=len(grid[0]))

@@ -1,4 +1,4 @@
-"""The image half's training runs: one repeat after the other, each going on where it was interrupted."""
+"""Training runs of the image half: one repeat after another, each of which can be resumed."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from anode.train.progress import Listener
 from anode.train.record import EVALUATED, MOMENTS, OPTIONAL, SERIES, SHARED
 
 WORTH_MEASURING = 1e10
-"""The cost above which a forecast is worth measuring: about a second of training."""
+"""Runs above this cost, which is about a second of training, get a forecast."""
 
 EVALUATION = 0.22
-"""The time to evaluate a batch, as a share of the time to train on it (0.19 to 0.24 for CIFAR-10's NODE)."""
+"""The time to evaluate a batch, as a fraction of the time to train on it (0.19 to 0.24 for CIFAR-10's NODE)."""
 
 PROBED = 64
-"""Images in the iteration that a forecast is measured on; the time of an iteration is proportional to their number."""
+"""Images in the iteration that a forecast is measured on. The time of an iteration is proportional to this number."""
 
 USUAL_NFE = 20
-"""Evaluations that solves of these models take once they have been trained a little; new ones take fewer."""
+"""Evaluations per solve after a little training; untrained models take fewer."""
 
 CERTIFIED_IMAGES = 64
-"""Test images that the trained models are certified on, the same for every repeat."""
+"""Number of test images that trained models are certified on; every repeat uses the same images."""
 
 TIGHTEST = 1e-6
-"""The tightest tolerance to try: float32 has no use for a tighter one."""
+"""The tightest tolerance to try; float32 gains nothing from tighter ones."""
 
 RECENT = 50
-"""Iterations of an interrupted run whose mean time is taken for that of the others."""
+"""The last iterations of an interrupted run, whose mean time gives its forecast."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class ImageRun(Run):
 
     Attributes:
         data: One of the image datasets.
-        side: Height and width the images are reduced to.
-        train_size, test_size: How many images of either split are used; each repeat has its own for training.
-        filters: Channels of the field's hidden layers.
-        head_channels: How many channels of the features the linear map sees; ``None`` for all.
-        evaluate_every: Iterations between evaluations of the test images; ``None`` for one an epoch.
+        side: Height and width that the images are resized to.
+        train_size, test_size: Number of images used from each split; each repeat trains on its own subset.
+        filters: Number of channels of the field's hidden layers.
+        head_channels: Number of feature channels that the linear layer reads; ``None`` for all.
+        evaluate_every: Iterations between evaluations on the test images; ``None`` for one per epoch.
     """
 
     name: str
@@ -98,7 +98,7 @@ class ImageRun(Run):
 
     @property
     def cost(self) -> float:
-        """The arithmetic of an evaluation of every image; plain NODEs need more evaluations than others."""
+        """Arithmetic of the field over all images and epochs; plain NODEs need more evaluations."""
         channels = images.IMAGES[self.data].shape[0] + self.augment
         pixel = 9 * self.filters**2 + 2 * channels * self.filters
         return self.repeats * self.epochs * self.train_size * self.side**2 * pixel * (1.0 if self.augment else 1.5)
@@ -127,20 +127,20 @@ class ImageRun(Run):
         }
 
     def counted(self, split: str) -> str:
-        """How many images of a split are used, and of how many if these are not all of the official ones."""
+        """Return the number of images used from a split, and the official number if it differs."""
         used, official = self.sizes[split], images.IMAGES[self.data].counts[split]
         return f"{used}" if used == official else f"{used} of {official}"
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many images of each split are used."""
+        """Number of images used from each split."""
         return {"train": self.train_size, "test": self.test_size}
 
     def with_data(self, root: Path | None) -> tuple[ImageRun, str]:
         there, lacks = self.sizes, []
         for split, wanted in self.sizes.items():
             if wanted < images.IMAGES[self.data].counts[split]:
-                continue  # a part that was chosen; where even that is not there, training says so
+                continue  # a subset by choice; if the files have even fewer images, training raises an error
             there[split] = min(wanted, images.count(self.data, split, root))
             if there[split] < wanted:
                 has = f"{there[split]:,} images, not the official {wanted:,}"
@@ -148,7 +148,7 @@ class ImageRun(Run):
         return replace(self, train_size=there["train"], test_size=there["test"]), " ".join(lacks)
 
     def build(self) -> ImageNeuralODE:
-        """A new model."""
+        """Return a new model."""
         source = images.IMAGES[self.data]
         return ImageNeuralODE(
             (source.shape[0], self.side, self.side),
@@ -162,7 +162,7 @@ class ImageRun(Run):
 
     @property
     def parameters(self) -> int:
-        """How many parameters the model has."""
+        """Number of parameters of the model."""
         with torch.device("meta"):
             return sum(p.numel() for p in self.build().parameters())
 
@@ -184,9 +184,9 @@ class ImageRun(Run):
         return [replace(self, repeats=1, seed=seed) for seed in self.seeds] if self.repeats > 1 else []
 
     def measured(self, place: Place) -> float:
-        """The seconds of a training iteration, measured on a few images and an untrained model.
+        """Return the seconds of a training iteration, measured on a few images and an untrained model.
 
-        On a CPU these are the processor's: one iteration is too short to see how much of it other programs take.
+        On a CPU this is processor time: one iteration is too short to see the share that other programs take.
         """
         clock = time.process_time if place.device == "cpu" else time.perf_counter
         threads = torch.get_num_threads() if place.device == "cpu" else 1
@@ -194,7 +194,7 @@ class ImageRun(Run):
         size = min(PROBED, self.batch_size)
         x = images.load(self.data, "train", place.root).subset(size).resize(self.side).scaled().to(place.device)
         seconds, nfe = 0.0, USUAL_NFE
-        for _ in range(2):  # in the first, memory is taken and the engine is prepared
+        for _ in range(2):  # the first one allocates memory and prepares the engine
             start = clock()
             outcome = model.run(x)
             outcome.prediction.logsumexp(1).mean().backward()
@@ -205,7 +205,7 @@ class ImageRun(Run):
         return seconds * self.batch_size / size * max(1.0, USUAL_NFE / nfe)
 
     def unfinished(self, folder: Path, seed: int) -> Path:
-        """Where the checkpoints of a repeat lie."""
+        """Return the checkpoint folder of a repeat."""
         return folder / f"{self.name}.part" / f"seed-{seed}"
 
     def train(self, tell: Listener | None, folder: Path, place: Place = HERE) -> Result:
@@ -215,11 +215,11 @@ class ImageRun(Run):
         histories, models = [], []
         for i, seed in enumerate(self.seeds):
             model = from_seed(self.build, seed).to(place.device)
-            kept = self.unfinished(folder, seed)  # checkpoints of another protocol are refused by fit
+            kept = self.unfinished(folder, seed)  # fit refuses checkpoints of another protocol
             histories.append(self.train_one(model, seed, train, test, later(tell, i, self.repeats), kept))
             models.append(model)
         seconds = sum(float(history.seconds.sum()) for history in histories)
-        spent = max(time.perf_counter() - start, seconds)  # more than this call's, if there was another before it
+        spent = max(time.perf_counter() - start, seconds)  # includes earlier calls that were interrupted
         result = Result(self, nn.ModuleList(models).cpu(), side_by_side(histories), spent, environment())
         result.certificates = self.certify(result, place)
         return result
@@ -239,7 +239,7 @@ class ImageRun(Run):
         tell: Listener | None,
         checkpoint: Path,
     ) -> History:
-        """Train one repeat, or go on with it."""
+        """Train one repeat, or resume it."""
         data = train.subset(self.train_size, seed).resize(self.side)
         history = fit(
             model,
@@ -265,14 +265,14 @@ class ImageRun(Run):
 
 
 def later(tell: Listener | None, repeat: int, repeats: int) -> Listener | None:
-    """A listener for one of several repeats, told of the progress of all."""
+    """Return a listener for one of several repeats, which reports the progress of all."""
     if tell is None:
         return None
     return lambda report: tell(replace(report, done=repeat * report.total + report.done, total=repeats * report.total))
 
 
 def side_by_side(histories: Sequence[History]) -> History:
-    """The histories of single models, all of them trained to the end, as that of a stack."""
+    """Combine histories of single models of the same length into the history of a stack."""
     names = [*SERIES, *OPTIONAL, *EVALUATED]
     series: dict[str, Any] = {name: np.stack([getattr(history, name) for history in histories], 1) for name in names}
     series |= {name: sum(getattr(history, name) for history in histories) for name in SHARED}

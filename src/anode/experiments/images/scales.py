@@ -1,4 +1,4 @@
-"""Every training run of the image half of the paper, as data, at three scales."""
+"""All training runs of the image half, as data, at three scales."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ AUGMENTS = (0, 1, 2, 5, 10)
 """The numbers of added channels that the paper compares; 0 is the plain NODE."""
 
 CHOSEN = {"mnist": 5, "cifar10": 10, "svhn": 10, "tiny_imagenet": 5}
-"""The augmentation of the ANODE that the paper compares with a NODE of the same size."""
+"""Added channels of the ANODE that the paper compares with a NODE of the same size."""
 
 TOO_MANY = 100
-"""Added channels that the paper found to be too many, on MNIST."""
+"""Added channels that the paper found too many on MNIST."""
 
 WEIGHT_DECAY = 1e-3
-"""The paper does not say how much."""
+"""Our choice; the paper does not give its weight decay."""
 
 EPOCHS = {"mnist": 8, "cifar10": 10, "svhn": 10, "tiny_imagenet": 2}
-"""Passes over each dataset at the scale ``paper``. The paper does not say how many; these are ours.
+"""Epochs on each dataset at the scale ``paper``. These are our choice; the paper does not give them.
 
-For MNIST and CIFAR-10 they are those of an independent reproduction. Tiny ImageNet gets 2, because one epoch takes its
-NODE about 10 hours on two cores (not measured: the time of CIFAR-10's NODE, times the arithmetic).
+For MNIST and CIFAR-10 they are those of an independent reproduction. Tiny ImageNet gets 2, because one epoch of its
+NODE takes about 10 hours on two cores (an estimate: the time of CIFAR-10's NODE, scaled by the arithmetic).
 """
 
 TABLE_ORDER = (
@@ -38,7 +38,7 @@ TABLE_ORDER = (
     "cifar10-node",
     "svhn-node",
 )
-"""The runs of table 1 in the order in which the scale ``paper`` trains them: what takes least first."""
+"""The runs of table 1 in the order in which the scale ``paper`` trains them: the fastest first."""
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Size:
     """How much of a dataset is used.
 
     Attributes:
-        data: The dataset that is read: the one meant, or one that stands in for it.
+        data: The dataset to load: the paper's, or a substitute.
         side: Height and width of the images.
-        train, test: Numbers of images.
-        epochs: Passes over them.
+        train, test: Number of images.
+        epochs: Number of epochs.
     """
 
     data: str
@@ -61,18 +61,18 @@ class Size:
 
 @dataclass(frozen=True)
 class Scale:
-    """How much work the image half is.
+    """The size of the image half.
 
     Attributes:
         name: What it is called on the command line.
-        reduced: In words, how it differs from the paper.
-        filters: Of all models but those that are matched in size.
+        reduced: How it differs from the paper, in words.
+        filters: Number of filters of all models, except those that are matched in size.
         batch_size: Images in an iteration.
         lr: Adam's learning rate.
-        evaluations: How often the test images are looked at in a run; ``None`` for once an epoch.
-        repeats: Of every run.
-        sizes: By the dataset that is meant.
-        overfitted: The MNIST images that models are made to overfit.
+        evaluations: Number of evaluations on the test images per run; ``None`` for one per epoch.
+        repeats: Repeats of every run.
+        sizes: Size of each of the paper's datasets.
+        overfitted: Size of the MNIST subset that models overfit.
         first: Names of the runs that are trained before all others, in this order.
     """
 
@@ -88,9 +88,9 @@ class Scale:
     first: tuple[str, ...] = ()
 
     def lasting(self, epochs: int) -> Scale:
-        """The same with another number of epochs, except for the models that are made to overfit."""
+        """Return the same scale with another number of epochs, except for the models that overfit."""
         sizes = {name: replace(size, epochs=epochs) for name, size in self.sizes.items()}
-        said = f" Every dataset is trained on for {epochs} epochs, as asked for with --epochs."
+        said = f" With --epochs {epochs}, models train for {epochs} epochs, except those that overfit."
         return replace(self, sizes=sizes, reduced=self.reduced + said)
 
 
@@ -99,8 +99,9 @@ SCALES: dict[str, Scale] = {
     for scale in (
         Scale(
             "smoke",
-            "scikit-learn's digits (8x8 grey pixels) stand in for every dataset, 4 filters, 6 iterations with batches "
-            "of 64: it shows that everything works, and nothing about the paper's claims.",
+            "Every dataset is replaced by scikit-learn's digits (8x8 grey pixels). Models have 4 filters and train "
+            "for 6 iterations with batch size 64. This tests that everything works; it says nothing about the "
+            "paper's claims.",
             filters=4,
             batch_size=64,
             lr=1e-3,
@@ -111,11 +112,11 @@ SCALES: dict[str, Scale] = {
         ),
         Scale(
             "small",
-            "images averaged over areas of 4x4 pixels (8x8 for Tiny ImageNet), 16 filters instead of 64, batches of 64 "
-            "instead of 256, 16,000 training images of each dataset for 10 epochs (8,000 of Tiny ImageNet for 20), "
-            "1,000 test images; 256 images for 600 epochs where models overfit. As this is short, the learning rate is "
-            "2e-3 instead of 1e-3. Repeats and tolerances are the paper's; weight decay, which it does not give, is "
-            f"{WEIGHT_DECAY:g}.",
+            "Images are averaged over areas of 4x4 pixels (8x8 for Tiny ImageNet). Models have 16 filters instead of "
+            "64. The batch size is 64 instead of 256. Each dataset has 16,000 training images for 10 epochs (Tiny "
+            "ImageNet: 8,000 for 20), and 1,000 test images. Models that overfit train on 256 images for 600 epochs. "
+            "Because training is short, the learning rate is 2e-3 instead of 1e-3. Repeats and tolerances are the "
+            f"paper's. The weight decay is {WEIGHT_DECAY:g}; the paper does not give its own.",
             filters=16,
             batch_size=64,
             lr=2e-3,
@@ -131,11 +132,11 @@ SCALES: dict[str, Scale] = {
         ),
         Scale(
             "paper",
-            "as in the paper, where it says how. The paper does not give its number of epochs. Ours are "
-            f"{EPOCHS['mnist']} for MNIST, {EPOCHS['cifar10']} for CIFAR-10, {EPOCHS['svhn']} for SVHN and "
-            f"{EPOCHS['tiny_imagenet']} for Tiny ImageNet. Nor does it give its weight decay (ours: {WEIGHT_DECAY:g}), "
-            "or say how models were made to overfit (here: 1,024 images of MNIST for 500 epochs). Its numbers of "
-            "parameters leave out the time channels, which are used here.",
+            "The protocol is the paper's, as far as the paper describes it. It does not give the number of epochs. "
+            f"Ours are {EPOCHS['mnist']} for MNIST, {EPOCHS['cifar10']} for CIFAR-10, {EPOCHS['svhn']} for SVHN and "
+            f"{EPOCHS['tiny_imagenet']} for Tiny ImageNet. It does not give the weight decay (ours: "
+            f"{WEIGHT_DECAY:g}), or how models were made to overfit (ours: 1,024 images of MNIST for 500 epochs). Its "
+            "parameter counts leave out the time channels, which are used here.",
             filters=64,
             batch_size=256,
             lr=1e-3,
@@ -154,17 +155,17 @@ SCALES: dict[str, Scale] = {
 
 
 def equal(data: str) -> dict[str, str]:
-    """The runs of a NODE and an ANODE of the same size."""
+    """Return the names of the runs of a NODE and an ANODE of the same size."""
     return {"NODE": f"{data}-node", "ANODE": f"{data}-p{CHOSEN[data]}"}
 
 
 def runs(scale: Scale) -> dict[str, ImageRun]:
-    """All runs at a scale, by their names."""
+    """Return all runs at a scale, by name."""
     made = [run(scale, f"{data}-p{p}", data, augment=p) for data in ("mnist", "cifar10", "svhn") for p in AUGMENTS]
     made.append(run(scale, "tiny_imagenet-p5", "tiny_imagenet", augment=5))
     for data in CHOSEN:
         made.append(run(scale, f"{data}-node", data, filters=matching_filters(scale, data)))
-    for data in ("mnist", "cifar10", "svhn"):  # the linear layer sees what it sees of a NODE
+    for data in ("mnist", "cifar10", "svhn"):  # the linear layer reads as many channels as a NODE's
         channels = IMAGES[scale.sizes[data].data].shape[0]
         made.append(run(scale, f"{data}-head", data, augment=CHOSEN[data], head_channels=channels))
     node = matching_filters(scale, "mnist")
@@ -179,7 +180,7 @@ def runs(scale: Scale) -> dict[str, ImageRun]:
 
 
 def run(scale: Scale, name: str, data: str, size: Size | None = None, **settings: object) -> ImageRun:
-    """A run on some dataset, with the scale's settings where no others are given."""
+    """Return a run on a dataset, with the settings of the scale as defaults."""
     size = size or scale.sizes[data]
     batch_size = min(scale.batch_size, size.train)
     iterations = size.epochs * -(-size.train // batch_size)
@@ -199,10 +200,10 @@ def run(scale: Scale, name: str, data: str, size: Size | None = None, **settings
 
 
 def matching_filters(scale: Scale, data: str) -> int:
-    """With how many filters a NODE has as many parameters as the ANODE it is compared with.
+    """Return the number of filters with which a NODE has as many parameters as the ANODE it is compared with.
 
-    Counted as the paper counts: without time, and with ten classes, whatever the dataset has. At the paper's scale
-    these are its own numbers: 92, 125, 125 and 164.
+    Parameters are counted as in the paper: without time channels, and for ten classes on every dataset. At the scale
+    ``paper`` this gives the paper's own numbers: 92, 125, 125 and 164.
     """
     channels, side = IMAGES[scale.sizes[data].data].shape[0], scale.sizes[data].side
     wanted = parameters(channels, side, scale.filters, CHOSEN[data])
@@ -211,7 +212,7 @@ def matching_filters(scale: Scale, data: str) -> int:
 
 
 def parameters(channels: int, side: int, filters: int, augment: int) -> int:
-    """How many parameters a model has, as the paper counts them."""
+    """Return the number of parameters of a model, counted as in the paper."""
     state = channels + augment
     field = (state + 1) * filters + (9 * filters + 1) * filters + (filters + 1) * state
     return field + state * side * side * 10 + 10

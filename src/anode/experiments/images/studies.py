@@ -16,66 +16,66 @@ THREE = ("mnist", "cifar10", "svhn")
 
 
 def augmented(data: str) -> dict[str, str]:
-    """Runs with more and more added channels."""
+    """Return the runs with 0 to 10 added channels, by label."""
     return {f"p = {p}": f"{data}-p{p}" for p in AUGMENTS}
 
 
 def row(models: dict[str, str], title: str, *shows: str) -> list[Panel]:
-    """Panels about the same models."""
+    """Return panels that show the same models."""
     return [Panel(each, title, models) for each in shows]
 
 
 HEAD = "ANODE with a NODE's linear layer"
 
-MEANS = "Means over stretches of training; bands are one standard deviation over the repeats to either side."
-NO_BANDS = "Plotted against evaluations, every dot is the mean over a stretch of training and all repeats; no bands."
-TESTED = "Means over the repeats, with bands of one standard deviation to either side."
+MEANS = "Curves show means over windows of training and over the repeats; bands show one standard deviation."
+NO_BANDS = "In plots against evaluations, each dot is the mean over one window of training and all repeats."
+TESTED = "Curves and bands show mean and standard deviation over the repeats."
 
 FIGURES = (
     panelled(
         "fig10",
-        "Training with more and more added channels",
-        "Loss, function evaluations of a solve, and one against the other, with p added channels; p = 0 is the NODE. "
-        f"{MEANS} {NO_BANDS}",
+        "Training with p added channels",
+        "Training loss, function evaluations per solve, and one against the other, with p added channels. p = 0 is "
+        f"the NODE. {MEANS} {NO_BANDS}",
         [row(augmented(data), TITLES[data], "loss", "NFE", "loss against NFE") for data in ("mnist", "cifar10")],
     ),
     panelled(
         "fig11",
         "Accuracy against function evaluations",
-        f"Training accuracy against the evaluations of a solve, for NODEs and ANODEs of the same size. {NO_BANDS}",
+        f"Training accuracy against evaluations per solve, for NODEs and ANODEs of the same size. {NO_BANDS}",
         [[Panel("accuracy against NFE", TITLES[data], equal(data)) for data in THREE]],
     ),
     panelled(
         "fig12",
         "Accuracy and loss on test images",
-        f"NODEs and ANODEs of the same size, evaluated on test images in the course of training. {TESTED}",
+        f"NODEs and ANODEs of the same size, evaluated on the test images during training. {TESTED}",
         [row(equal(data), TITLES[data], "test accuracy", "test loss") for data in ("mnist", "cifar10")],
     ),
     panelled(
         "fig13",
         "Overfitting",
-        "A few images of MNIST, fitted for many epochs. Iterations whose solve fails are skipped, and counted in the "
-        f"table. {MEANS}",
+        "Models trained for many epochs on a few images of MNIST. Iterations whose solve fails are skipped; the table "
+        f"counts them. {MEANS}",
         [row({"NODE": "overfit-node", "ANODE": "overfit-anode"}, "a few images of MNIST", "loss", "NFE")],
     ),
     panelled(
         "fig14",
         "Training on Tiny ImageNet",
-        "Training accuracy and loss on its 200 classes. The paper's two models have the same number of "
-        f"parameters only if these are counted for ten classes; the table has the counts as they are. {MEANS}",
+        "Training accuracy and loss on the 200 classes. The paper's two models have the same number of parameters only "
+        f"if these are counted for ten classes. The table gives the actual counts. {MEANS}",
         [row(equal("tiny_imagenet"), TITLES["tiny_imagenet"], "accuracy", "loss")],
     ),
     panelled(
         "fig18",
         "Training with the same number of parameters",
-        f"As figure 10, for NODEs and ANODEs of the same size. {MEANS} {NO_BANDS}",
+        f"As in figure 10, for NODEs and ANODEs of the same size. {MEANS} {NO_BANDS}",
         [row(equal(data), TITLES[data], "loss", "NFE", "loss against NFE") for data in ("mnist", "cifar10")],
     ),
     panelled(
         "fig19",
         "Augmentation and weight decay",
-        "Losses and function evaluations on MNIST with and without weight decay, models of the same size. Where lines "
-        f"coincide, those below are wider. {MEANS}",
+        "Training loss and function evaluations on MNIST with and without weight decay, for models of the same size. "
+        f"Where lines coincide, the ones underneath are drawn wider. {MEANS}",
         [
             row(
                 {
@@ -99,40 +99,40 @@ FIGURES = (
     panelled(
         "fig22",
         "Accuracy and loss on test images of SVHN",
-        f"NODEs and ANODEs of the same size, evaluated on test images in the course of training. {TESTED}",
+        f"NODEs and ANODEs of the same size, evaluated on the test images during training. {TESTED}",
         [row(equal("svhn"), TITLES["svhn"], "test loss", "test accuracy")],
     ),
     panelled(
         "fig23",
         "Training on SVHN",
-        f"As figure 18. {MEANS} {NO_BANDS}",
+        f"As in figure 18. {MEANS} {NO_BANDS}",
         [row(equal("svhn"), TITLES["svhn"], "loss", "NFE", "loss against NFE")],
     ),
     panelled(
         "fig24",
         "Function evaluations on Tiny ImageNet",
-        f"As figure 14: evaluations of a solve, and loss and accuracy against them. {MEANS} {NO_BANDS}",
+        f"The models of figure 14: evaluations per solve, and loss and accuracy against them. {MEANS} {NO_BANDS}",
         [row(equal("tiny_imagenet"), TITLES["tiny_imagenet"], "NFE", "loss against NFE", "accuracy against NFE")],
     ),
     panelled(
         "svhn",
-        "Training on SVHN with more and more added channels",
-        f"As figure 10. Not in the paper. {MEANS} {NO_BANDS}",
+        "Training on SVHN with p added channels",
+        f"As in figure 10. The paper has no such figure. {MEANS} {NO_BANDS}",
         [row(augmented("svhn"), TITLES["svhn"], "loss", "NFE", "loss against NFE")],
     ),
     panelled(
         "channels",
         "Too many added channels",
-        f"Loss, function evaluations and test loss on MNIST without, with 10 and with {TOO_MANY} added channels, of "
-        f"which the paper has a sentence but no figure. {MEANS}",
+        f"Training loss, function evaluations and test loss on MNIST with 0, 10 and {TOO_MANY} added channels. The "
+        f"paper mentions this in a sentence and has no figure. {MEANS}",
         [row({f"p = {p}": f"mnist-p{p}" for p in (0, 10, TOO_MANY)}, TITLES["mnist"], "loss", "NFE", "test loss")],
     ),
     panelled(
         "heads",
         "The same linear layer for both",
-        "Most of an ANODE's parameters are in its linear layer, which sees all channels, while a NODE's sees those of "
-        "the image. Beside the two models of the same size: an ANODE whose linear layer sees the channels of the image "
-        "alone. Not in the paper.",
+        "Most of an ANODE's parameters are in its linear layer, which reads all channels. A NODE's linear layer reads "
+        "only the channels of the image. Next to the two models of the same size, this figure shows an ANODE whose "
+        "linear layer reads only the channels of the image. The paper has no such figure.",
         [
             row(
                 {**equal(data), HEAD: f"{data}-head"},
@@ -147,7 +147,7 @@ FIGURES = (
 
 
 def draw_table(results: Results) -> Drawing:
-    """Test accuracies beside the paper's."""
+    """Draw test accuracies next to the paper's."""
     made = figure(7.0, 3.2)
     found: dict[str, dict[str, Array]] = {}
     reported: dict[str, dict[str, float]] = {}
@@ -167,11 +167,12 @@ def draw_table(results: Results) -> Drawing:
 TABLE = Study(
     "table1",
     "Test accuracies",
-    "NODEs and ANODEs of the same size at the end of training: every repeat, and the paper's means as diamonds. Not in "
-    "the paper: ANODEs whose linear layer sees the channels of the image alone, as a NODE's does.",
+    "NODEs and ANODEs of the same size at the end of training. Dots are repeats; diamonds are the paper's means. The "
+    "paper does not have the third model, an ANODE whose linear layer reads only the channels of the image, as a "
+    "NODE's does.",
     tuple(run for data in TABLE1 for run in (*equal(data).values(), f"{data}-head")),
     draw_table,
 )
 
 STUDIES: dict[str, Study] = {study.id: study for study in (*FIGURES, TABLE)}
-"""All studies of the image half by their id."""
+"""All studies of the image half, by id."""

@@ -1,1 +1,1 @@
-"""The paper's hyperparameter search: what ``anode search`` does."""
+"""``anode search``: the paper's hyperparameter search."""

@@ -1,4 +1,4 @@
-"""A search from its options to its files: what ``anode search`` calls."""
+"""The command ``anode search``, from its options to its files."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from anode.plots import style
 from anode.train.progress import Bars
 
 FILES = {"grid": "search", "tpe": "tpe"}
-"""What the results of a sampler are called, so that those of another are left alone."""
+"""File name of the results of each sampler, so that samplers do not overwrite each other."""
 TRIALS = 50
-"""How many settings Optuna tries, if nobody says."""
+"""Default number of settings that Optuna tries."""
 DATA = ("g", "separable")
 """The datasets that exist in several dimensions."""
 
@@ -46,17 +46,17 @@ class Search:
     cluster: str | None = None
 
     def spaces(self) -> Mapping[str, Space]:
-        """What is searched, of the models that were asked for."""
+        """Return the search spaces of the requested models."""
         spaces = PAPER if self.grid is None else read(self.grid)
         names = {name.lower(): name for name in spaces}
-        takes = f"{', '.join(spaces)}" + (", which the grid has" if self.grid is not None else "")
+        takes = f"{', '.join(spaces)}" + (", the models in the grid" if self.grid is not None else "")
         for each in self.models or ():
             require(each.lower() in names, "models", each, takes)
         chosen = [names[each.lower()] for each in self.models] if self.models else list(spaces)
         return {name: spaces[name] for name in chosen}
 
     def crosses(self) -> list[Cross]:
-        """How settings are judged, in every dimension."""
+        """Return the cross-validation of each dimension."""
         lookup("data", self.data, dict.fromkeys(DATA))
         for name in ("folds", "epochs", "repeats"):
             number(name, getattr(self, name), whole=True)
@@ -67,22 +67,29 @@ class Search:
             number("dim", dim, whole=True)
         dims = list(dict.fromkeys(self.dims))
         points = len(toy.load(self.data, dim=dims[0]))
-        require(self.folds <= points, "folds", self.folds, f"at most the {points} points that there are")
+        require(self.folds <= points, "folds", self.folds, f"at most the number of points, {points}")
         return [Cross(self.data, dim, self.folds, self.epochs, self.repeats, self.seed) for dim in dims]
 
 
 def run_search(wanted: Search, bars: Bars) -> list[Judged]:
-    """Search, and write what was found; returns the best setting of every model in every dimension."""
+    """Search and write the results. Returns the best setting of every model in every dimension."""
     name = lookup("sampler", wanted.sampler, FILES)
     spaces, crosses = wanted.spaces(), wanted.crosses()
     rows = min(len(cross.parts()[0][0][0]) for cross in crosses)
     for model, space in spaces.items():
         for size in space["batch_size"]:
-            require(size <= rows, f"grid, {model}, batch_size", size, f"at most the {rows} rows that are trained on")
+            require(size <= rows, f"grid, {model}, batch_size", size, f"at most the {rows} training rows of a fold")
     if wanted.sampler == "grid":
-        require(wanted.storage is None, "storage", wanted.storage, "nothing beside --sampler grid, which has files")
-        require(wanted.trials is None, "trials", wanted.trials, "nothing beside --sampler grid, which tries everything")
-        takes = "no value with --cluster, where every worker does one run at a time"
+        require(
+            wanted.storage is None,
+            "storage",
+            wanted.storage,
+            "no value with --sampler grid, which stores its results in files",
+        )
+        require(
+            wanted.trials is None, "trials", wanted.trials, "no value with --sampler grid, which tries every setting"
+        )
+        takes = "no value with --cluster, where every worker trains one run at a time"
         require(wanted.cluster is None or wanted.jobs is None, "jobs", wanted.jobs, takes)
         found = search(spaces, crosses, wanted.folder, wanted.jobs, bars, wanted.cluster)
     else:
@@ -94,14 +101,14 @@ def run_search(wanted: Search, bars: Bars) -> list[Judged]:
 
 
 def by_optuna(wanted: Search, spaces: Mapping[str, Space], crosses: Sequence[Cross], bars: Bars) -> list[Judged]:
-    """Let Optuna search, for every model in every dimension; what all processes have found by now."""
-    takes = "nothing beside --sampler tpe: start it several times with one --storage instead"
+    """Let Optuna search every model in every dimension. Returns the settings that all processes have tried so far."""
+    takes = "no value with --sampler tpe; start the command several times with the same --storage instead"
     require(wanted.jobs is None, "jobs", wanted.jobs, takes)
     require(wanted.cluster is None, "cluster", wanted.cluster, takes)
     make_folder(wanted.folder)
     trials = TRIALS if wanted.trials is None else wanted.trials
     storage = wanted.storage
-    seed = None if storage else wanted.seed  # with a storage of its own, a search can be repeated
+    seed = None if storage else wanted.seed  # without a shared storage, a search is reproducible
     if storage is None:
         storage = f"sqlite:///{quote(str(wanted.folder / 'study.db'))}"
     found: list[Judged] = []

@@ -1,4 +1,4 @@
-"""Pictures of a search: how the loss depends on each hyperparameter."""
+"""Figures of a search: how the loss depends on each hyperparameter."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ NAMES = {
     "augment": "p",
 }
 MOST_VALUES = 8
-"""With more than so many, values are drawn where they are."""
+"""With at most this many values, the axis has one group per value; with more, it is numeric."""
 SPREAD = 0.22
-"""How far apart settings of one value are drawn, so that they can be told apart."""
+"""Half the width of the group of settings that share a value."""
 
 
 def grid_figure(found: Sequence[Judged], dim: int) -> Figure:
-    """All settings in a dimension: a row for each model, a column for each hyperparameter.
+    """Draw all settings in a dimension, with one row per model and one column per hyperparameter.
 
-    A dot is a setting; a line joins the medians. The best one is filled in black, the paper's choice has a ring.
+    Dots are settings, and a line joins their medians. The best setting is black; the paper's choice has a ring.
     """
     models = list(dict.fromkeys(each.setting.model for each in found))
     columns = max(len(PAPER[model]) for model in models)
@@ -46,7 +46,7 @@ def grid_figure(found: Sequence[Judged], dim: int) -> Figure:
 
 
 def draw_parameter(ax: Any, alike: Sequence[Judged], name: str) -> None:
-    """Draw the losses of settings of one model by the value of one hyperparameter."""
+    """Draw the losses of one model's settings against the value of one hyperparameter."""
     values = sorted({each.setting.searched[name] for each in alike})
     color = style.MODEL_COLORS[alike[0].setting.model] if alike else style.MUTED
     where = places(alike, name, values)
@@ -67,7 +67,7 @@ def draw_parameter(ax: Any, alike: Sequence[Judged], name: str) -> None:
 
 
 def places(alike: Sequence[Judged], name: str, values: Sequence[float]) -> dict[Judged, float]:
-    """Where settings are drawn: at their values, or, if there are few, in evenly spaced groups side by side."""
+    """Return the position of each setting: its value or, if there are few values, a place in its group."""
     if len(values) > MOST_VALUES:
         return {each: each.setting.searched[name] for each in alike}
     found: dict[Judged, float] = {}

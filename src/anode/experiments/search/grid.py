@@ -1,4 +1,4 @@
-"""Judging every setting of some grids: groups of settings as runs, and a table of what was found."""
+"""Grid search: trains every setting, and writes a table of their losses."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ FORMAT = "anode search 1"
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """What was found about a setting.
+    """A setting and its cross-validated losses.
 
     Attributes:
         dim: The dimension of the data.
-        losses: On the folds that were kept apart, one a fold and seed; NaN where training failed.
-        rank: 1 for the best of this model in this dimension.
+        losses: Loss on the held-out fold, per fold and seed; NaN where training failed.
+        rank: 1 for the best setting of this model in this dimension.
     """
 
     setting: Setting
@@ -44,7 +44,7 @@ class Judged:
 
     @property
     def failed(self) -> bool:
-        """Whether training failed in a fold or from a seed."""
+        """Whether training failed for any fold or seed."""
         return bool(np.isnan(self.mean))
 
     @property
@@ -61,15 +61,15 @@ def search(
     bars: Bars,
     cluster: str | None = None,
 ) -> list[Judged]:
-    """Judge all settings of some spaces; runs that the folder holds already are taken from there.
+    """Cross-validate all settings of some spaces. Runs that the folder already has are reused.
 
     Args:
-        spaces: By the names of models.
-        crosses: How they are judged, one for each dimension.
+        spaces: Search spaces by model.
+        crosses: The cross-validation of each dimension.
         out: The folder.
-        jobs: How many runs at a time; by default one for each processor.
+        jobs: Number of parallel runs; defaults to one per core.
         bars: Shows the progress.
-        cluster: The address of a Dask scheduler whose workers do the runs; by default processes of this machine do.
+        cluster: The address of a Dask scheduler whose workers train the runs; by default, this machine does.
     """
     number("jobs", jobs, whole=True, optional=True)
     every = [one for model, space in spaces.items() for one in settings(model, space)]
@@ -81,20 +81,20 @@ def search(
         missing = [run for run in runs if load(run, out / "runs") is None]
         for run in missing:
             path = paths(run, out / "runs")[0]
-            takes = "a folder without it, or the options it was begun with"
-            require(not path.exists(), "out", f"{path}, which is of another search", takes)
+            takes = "a folder without it, or the options of that search"
+            require(not path.exists(), "out", f"{path}, which belongs to another search", takes)
         missing.sort(key=lambda run: run.cost, reverse=True)
         workers.do(missing, out / "runs", bars)
         return ranked([each for run in runs for each in judged(run, out / "runs")])
 
 
 def _refuse_to_lose(path: Path, every: Sequence[Setting], crosses: Sequence[Cross]) -> None:
-    """Refuse a folder whose results are of settings, or of a cross-validation, that this search does not have."""
+    """Raise an error if the folder has results that this search would lose: other settings or folds."""
     if not path.exists():
         return
     content = read_json(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise DamagedFileError(f"{path}: is not a search of this version; give another folder, or remove it")
+        raise DamagedFileError(f"{path}: is not a results file of this version; give another folder, or remove it")
     asked = {(cross.dim, setting.model, *setting.searched.values()) for cross in crosses for setting in every}
     try:
         listed = content["settings"]
@@ -103,31 +103,31 @@ def _refuse_to_lose(path: Path, every: Sequence[Setting], crosses: Sequence[Cros
     except (KeyError, TypeError):
         raise DamagedFileError(f"{path}: is damaged; remove it or restore it") from None
     alike = all(judged_alike.get(cross.dim, asdict(cross)) == asdict(cross) for cross in crosses)
-    takes = "a folder without it, or options that include what was searched there"
-    require(alike and known <= asked, "out", f"{path}, which is of another search", takes)
+    takes = "a folder without it, or options that include that search"
+    require(alike and known <= asked, "out", f"{path}, which belongs to another search", takes)
 
 
 def write(found: Sequence[Judged], crosses: Sequence[Cross], path: Path) -> None:
-    """Write what was found, for machines and for people.
+    """Write the results as JSON and as Markdown.
 
     Args:
-        found: What was found.
-        crosses: How settings were judged.
-        path: The two files' name, without a suffix.
+        found: The settings and their losses.
+        crosses: The cross-validations.
+        path: The name of both files, without a suffix.
     """
     write_json(path.with_suffix(".json"), content(found, crosses), indent=1)
     write_text(path.with_suffix(".md"), markdown(found))
 
 
 def judged(run: SearchRun, folder: Path) -> list[Judged]:
-    """What a finished run says about its settings."""
+    """Return the settings of a finished run and their losses."""
     result = load(run, folder)
     assert result is not None, run.name
     return [Judged(setting, run.cross.dim, values.tolist()) for setting, values in losses(result).items()]
 
 
 def ranked(found: Sequence[Judged]) -> list[Judged]:
-    """Sorted by dimension, model and loss, and counted; those that failed come last."""
+    """Sort settings by dimension, model and loss, and rank them; failed settings come last."""
     ordered: list[Judged] = []
     for dim, model in dict.fromkeys((each.dim, each.setting.model) for each in found):
         alike = [each for each in found if (each.dim, each.setting.model) == (dim, model)]
@@ -137,7 +137,7 @@ def ranked(found: Sequence[Judged]) -> list[Judged]:
 
 
 def content(found: Sequence[Judged], crosses: Sequence[Cross]) -> dict[str, Any]:
-    """What was found, as JSON has it."""
+    """Return the results as JSON."""
     return {
         "format": FORMAT,
         "crosses": [asdict(cross) for cross in crosses],
@@ -158,13 +158,13 @@ def content(found: Sequence[Judged], crosses: Sequence[Cross]) -> dict[str, Any]
 
 
 def best(found: Sequence[Judged]) -> list[tuple[Judged, Judged | None]]:
-    """The best setting of every model in every dimension, and what was found about the paper's, if it was tried."""
+    """Return the best setting of every model in every dimension, and the paper's setting if it was tried."""
     papers = {(each.dim, each.setting): each for each in found}
     return [(each, papers.get((each.dim, PAPERS_BEST[each.setting.model]))) for each in found if each.rank == 1]
 
 
 def markdown(found: Sequence[Judged]) -> str:
-    """The best settings beside the paper's, and then all of them."""
+    """Return a table of the best settings next to the paper's, and tables of all settings."""
     lines = ["## The best settings", "", "| d | model | best here | loss | the paper's | loss | rank |"]
     lines.append("| --- | --- | --- | --- | --- | --- | --- |")
     for ours, theirs in best(found):
@@ -180,5 +180,5 @@ def markdown(found: Sequence[Judged]) -> str:
 
 
 def shown(each: Judged) -> str:
-    """Mean and standard deviation of a loss."""
+    """Return mean and standard deviation of a loss, in words."""
     return "failed" if np.isnan(each.mean) else f"{each.mean:.2g} ± {each.std:.1g}"

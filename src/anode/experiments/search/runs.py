@@ -1,4 +1,4 @@
-"""The search's training runs: all settings of one shape, in all folds, as one stack of models."""
+"""Training runs of a search: all settings of one shape, in all folds, as one stack of models."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from anode.train.progress import Listener
 from anode.train.record import Array
 
 LOOKS = 5
-"""How often the fold that is kept apart is looked at."""
+"""Number of evaluations on the held-out fold."""
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Cross:
-    """How a setting is judged: by cross-validation.
+    """The cross-validation of a setting.
 
     Attributes:
         data: The dataset, and ``dim`` its dimension.
-        folds: Each is kept apart once, while a model is trained on the others.
-        repeats: From how many seeds that is done: data, folds, weights and order of the data.
-        seed: The first of them.
+        folds: Number of folds. Each is held out once, while a model is trained on the others.
+        repeats: Number of seeds. A seed sets the data, folds, weights and order of the data.
+        seed: The first seed.
     """
 
     data: str = "g"
@@ -49,12 +49,12 @@ class Cross:
 
     @property
     def trials(self) -> list[tuple[int, int]]:
-        """The fold and the seed of every model that a setting takes."""
+        """The fold and the seed of every model of a setting."""
         seeds = range(self.seed, self.seed + self.repeats)
         return [(fold, seed) for fold in range(self.folds) for seed in seeds]
 
     def parts(self) -> list[tuple[Pair, Pair]]:
-        """What the model of each trial is trained on, and what it is judged by; all of one size."""
+        """Return training and held-out data of each trial; all trials have the same sizes."""
         found = {}
         for seed in {seed for _, seed in self.trials}:
             data = toy.load(self.data, dim=self.dim, seed=seed)
@@ -68,9 +68,9 @@ class Cross:
 
 @dataclass(frozen=True)
 class SearchRun(Run):
-    """Settings that differ only in the learning rate, each in every fold from every seed.
+    """Settings that differ only in the learning rate, each trained for every fold and seed.
 
-    The weights and the order of the data are those of the seed, so that a model ends as it would alone.
+    Weights and order of the data depend on the seed alone, so each model ends up as if trained alone.
 
     Attributes:
         settings: At least one.
@@ -88,7 +88,7 @@ class SearchRun(Run):
 
     @property
     def repeats(self) -> int:  # type: ignore[override]
-        """How many models are trained."""
+        """Number of models."""
         return len(self.settings) * len(self.cross.trials)
 
     @property
@@ -109,7 +109,7 @@ class SearchRun(Run):
 
     @property
     def cost(self) -> float:
-        """Plain NODEs need most evaluations, ResNets few; small batches make more iterations."""
+        """Plain NODEs need the most evaluations, ResNets few; small batches take more iterations."""
         one = self.settings[0]
         evaluations = {"ResNet": 0.04 * one.layers, "NODE": 1.0, "ANODE": 0.6}[one.model]
         return self.repeats * evaluations * (one.hidden + 50) / one.batch_size
@@ -120,7 +120,7 @@ class SearchRun(Run):
 
     @property
     def every(self) -> int:
-        """After how many epochs the fold that is kept apart is looked at."""
+        """Epochs between evaluations on the held-out fold."""
         return max(1, self.epochs // LOOKS)
 
     def protocol(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class SearchRun(Run):
         return seeded(self.build, [seed for _ in self.settings for _, seed in self.cross.trials])
 
     def build(self) -> Model:
-        """A model of this shape."""
+        """Return a model of this shape."""
         one = self.settings[0]
         if one.model == "ResNet":
             return ResNet(self.cross.dim, 1, one.hidden, one.layers)
@@ -161,7 +161,7 @@ class SearchRun(Run):
 
 
 def groups(settings: Iterable[Setting], cross: Cross) -> list[SearchRun]:
-    """The runs that judge all of some settings: those of one shape are trained together."""
+    """Return the runs that train some settings; those of one shape and batch size are trained together."""
     found: dict[tuple[Any, ...], list[Setting]] = {}
     for one in settings:
         found.setdefault((one.model, one.batch_size, one.hidden, one.layers, one.augment), []).append(one)
@@ -169,7 +169,7 @@ def groups(settings: Iterable[Setting], cross: Cross) -> list[SearchRun]:
 
 
 def losses(result: Result) -> dict[Setting, Array]:
-    """The last loss on the fold kept apart, of each model that a setting took; NaN where training failed."""
+    """Return the last losses on the held-out folds, per setting; NaN where training failed."""
     run: SearchRun = result.run
     last = result.validation[-1] if len(result.validation) else np.full(run.repeats, np.nan)
     return dict(zip(run.settings, last.reshape(len(run.settings), -1), strict=True))

@@ -1,4 +1,4 @@
-"""What is searched: the paper's grids, or others of the same names."""
+"""Search spaces: the paper's grids, or your own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anode.checks import lookup, number, require
 from anode.files import read_json
 
 Space = Mapping[str, Sequence[float]]
-"""The values that each hyperparameter may have."""
+"""The values of each hyperparameter."""
 
 COMMON: dict[str, tuple[float, ...]] = {"batch_size": (64, 128), "lr": (1e-3, 5e-4, 1e-4), "hidden": (16, 32)}
 PAPER: dict[str, Space] = {
@@ -21,17 +21,17 @@ PAPER: dict[str, Space] = {
     "NODE": COMMON,
     "ANODE": {**COMMON, "augment": (1, 2, 5)},
 }
-"""The paper's grids: 36, 12 and 36 settings."""
+"""The paper's grids, with 36, 12 and 36 settings."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A point of a space.
+    """One setting: a point of a search space.
 
     Attributes:
         model: ``"ResNet"``, ``"NODE"`` or ``"ANODE"``.
-        layers: Of a ResNet; 0 for the others.
-        augment: Of an ANODE; 0 for the others.
+        layers: Layers of a ResNet; 0 for the others.
+        augment: Added dimensions of an ANODE; 0 for the others.
     """
 
     model: str
@@ -55,17 +55,17 @@ PAPERS_BEST = {
     "NODE": Setting("NODE", 64, 1e-3, 32),
     "ANODE": Setting("ANODE", 64, 1e-3, 32, augment=5),
 }
-"""What the paper found, in one and in two dimensions alike."""
+"""The paper's best settings, the same for d = 1 and d = 2."""
 
 
 def settings(model: str, space: Space) -> Iterator[Setting]:
-    """All points of a space."""
+    """Yield all settings of a search space."""
     for values in product(*space.values()):
         yield Setting(model, **dict(zip(space, values, strict=True)))  # type: ignore[arg-type]
 
 
 def complete_spaces(spaces: Any) -> dict[str, Space]:
-    """Spaces by the names of models, with the paper's values where none are given; or an error."""
+    """Return search spaces by model, with the paper's values as defaults; raises ``ValueError`` if they are invalid."""
     if not isinstance(spaces, Mapping) or not spaces:
         raise ValueError(f"grid: takes a table of models, such as {{'NODE': {{'lr': [0.001], ...}}}}, got {spaces!r}")
     for model, space in spaces.items():
@@ -87,5 +87,5 @@ def complete_spaces(spaces: Any) -> dict[str, Space]:
 
 
 def read(path: Path) -> dict[str, Space]:
-    """Spaces from a JSON file."""
+    """Read search spaces from a JSON file."""
     return complete_spaces(read_json(path))

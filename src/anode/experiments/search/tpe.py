@@ -1,4 +1,4 @@
-"""Beyond the grid: Optuna chooses the settings, any number of processes share a study."""
+"""Search with Optuna, which chooses the settings; any number of processes can share a study."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     import optuna
 
 HEARTBEAT, GRACE = 10, 60
-"""Seconds between two signs of life of a process, and after how many without one its trial is given to another."""
+"""Seconds between heartbeats of a process, and without a heartbeat until its trial is given to another."""
 STARTUP = 5
-"""Trials before the first is given up early, to have something to compare with."""
+"""Number of trials before any trial is pruned, to have a basis for comparison."""
 
 
 def optimise(
     model: str, space: Space, cross: Cross, storage: str, trials: int, bars: Bars, seed: int | None = None
 ) -> optuna.Study:
-    """Try settings until a study has so many that were finished or given up, by whichever process.
+    """Try settings until a study has enough trials, finished or pruned, over all processes.
 
     Args:
-        model: Whose settings.
-        space: From whose smallest to largest values they are taken.
-        cross: How they are judged.
-        storage: Where the study is, see :func:`opened`.
-        trials: How many.
+        model: The model.
+        space: The search space; settings lie between its smallest and largest values.
+        cross: The cross-validation.
+        storage: The storage of the study, see :func:`opened`.
+        trials: Number of trials.
         bars: Shows the progress.
-        seed: Of the choices, if they are to be the same every time; processes that share a storage each need another.
+        seed: Seed of the sampler, for a reproducible search; processes that share a storage need different seeds.
     """
     number("trials", trials, whole=True)
     study = opened(model, space, cross, storage)
@@ -67,10 +67,10 @@ def optimise(
 
 
 def opened(model: str, space: Space, cross: Cross, storage: str) -> optuna.Study:
-    """The study of a model in a storage, made if need be.
+    """Return the study of a model in a storage; it is created if it does not exist.
 
     Args:
-        model, space, cross: What it is about; one of that name about something else is refused.
+        model, space, cross: What the study is about; a study of the same name about something else is refused.
         storage: The address of a database, as ``sqlite:///file.db`` or ``postgresql://…``, or ``journal:file``.
     """
     needs("sampler 'tpe'", "search")
@@ -89,19 +89,19 @@ def opened(model: str, space: Space, cross: Cross, storage: str) -> optuna.Study
             study.set_user_attr("about", about)
     if study.user_attrs["about"] != about:
         raise ValueError(
-            f"storage: {storage} has a study {study.study_name!r} of another space or another cross-validation; give "
-            "another storage, or the options it was begun with"
+            f"storage: {storage} has a study {study.study_name!r} with another grid or cross-validation; give another "
+            "storage, or the options of that study"
         )
     return study
 
 
 def backend(storage: str) -> Any:
-    """Optuna's object for a storage."""
+    """Return Optuna's object for a storage."""
     import optuna
     from optuna.storages.journal import JournalFileBackend
 
     if storage.startswith("sqlite") and (not storage.partition("///")[2] or ":memory:" in storage):
-        raise OSError("a study in memory is gone with the process")
+        raise OSError("a study in memory is lost when the process ends")
     if storage.startswith("journal:"):
         path = Path(storage.removeprefix("journal:"))
         make_folder(path.parent)
@@ -118,17 +118,17 @@ def backend(storage: str) -> Any:
 
 
 def _check_journal(path: Path) -> None:
-    """Leave files alone that are no journals of Optuna's: it would write to them before it looks."""
+    """Raise an error if a file is not an Optuna journal: Optuna would write to it without checking."""
     if path.exists() and path.stat().st_size:
         with path.open(encoding="utf-8", errors="replace") as file:
             first = file.readline()
         if '"op_code"' not in first:
-            raise OSError("that file is no journal of Optuna's")
+            raise OSError("the file is not an Optuna journal")
 
 
 @contextmanager
 def reachable(storage: str) -> Iterator[None]:
-    """Turn what databases and their drivers raise into one line."""
+    """Turn errors of databases and their drivers into one line."""
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -141,7 +141,7 @@ def reachable(storage: str) -> Iterator[None]:
 
 
 def judge(trial: optuna.Trial, model: str, space: Space, cross: Cross) -> float:
-    """The loss of a setting that Optuna chose; it may be given up on the way."""
+    """Return the loss of a setting that Optuna chose; the trial may be pruned."""
     import optuna
 
     run = SearchRun((suggested(trial, model, space),), cross)
@@ -149,7 +149,7 @@ def judge(trial: optuna.Trial, model: str, space: Space, cross: Cross) -> float:
     def tell(report: Report) -> None:
         if report.validation is None or report.done == report.total:
             return
-        looks = round(LOOKS * report.done / report.total)  # batches of other sizes make other numbers of iterations
+        looks = round(LOOKS * report.done / report.total)  # the number of iterations depends on the batch size
         trial.report(math.inf if math.isnan(report.validation) else report.validation, looks)
         if trial.should_prune():
             raise optuna.TrialPruned
@@ -161,7 +161,7 @@ def judge(trial: optuna.Trial, model: str, space: Space, cross: Cross) -> float:
 
 
 def found_in(study: optuna.Study, model: str, cross: Cross) -> list[Judged]:
-    """What the finished trials of a study say about their settings."""
+    """Return the settings of the finished trials of a study, and their losses."""
     import optuna
 
     finished = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
@@ -176,7 +176,7 @@ def found_in(study: optuna.Study, model: str, cross: Cross) -> list[Judged]:
 
 
 def suggested(trial: optuna.Trial, model: str, space: Space) -> Setting:
-    """A setting within a space: learning rates on a logarithmic scale, batch sizes as they are."""
+    """Suggest a setting within a space, with learning rates on a log scale and batch sizes from the given values."""
     values: dict[str, Any] = {}
     for name, given in space.items():
         low, high = min(given), max(given)

@@ -1,4 +1,4 @@
-"""The claims about evaluations at tolerances that are certified for all models of a comparison."""
+"""The claims about evaluations, at tolerances that are certified for all models compared."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PAIR = ("g-d2-node", "g-d2-anode")
 
 
 def inputs(result: Result) -> Tensor:
-    """A hundred inputs of each repeat, in double precision."""
+    """Return a hundred inputs of each repeat, in double precision."""
     return torch.stack([each.x[::30] for each in result.run.datasets()[0]]).double()
 
 
 def growth_of(*results: Result) -> tuple[list[Array], list[tuple[str, str]]]:
-    """How many times the evaluations after the first epoch those after the last are, at the tolerance that all share.
+    """Divide the evaluations after the last epoch by those after the first, at the tolerance that all models share.
 
     Returns:
         The growth of each run, and the numbers of all of them.
@@ -67,14 +67,14 @@ def augmented_nfe_hardly_grows(results: Results) -> Finding:
 
 
 def own_growth(result: Result) -> str:
-    """The growth of a run at the loosest tolerance that is certified for its own two models."""
+    """Return the growth of a run at the loosest tolerance certified for its own two models."""
     first, last = result.certificates["first"], result.certificates["last"]
     tolerance = shared([first, last])
     return median_mean(last.at(tolerance) / first.at(tolerance))
 
 
 def own_cost(node: Certificates, anode: Certificates) -> list[tuple[str, str]]:
-    """What the solves of a NODE and an ANODE take if each has its own certified tolerance."""
+    """Return the evaluations of a NODE and an ANODE, each at its own certified tolerance."""
     return [
         ("NODE, its own tolerance, median", tolerance_range(node.loosest)),
         ("ANODE, its own tolerance, median", tolerance_range(anode.loosest)),
@@ -99,7 +99,7 @@ def solving_backwards_returns(results: Results) -> Finding:
 
 
 def way_back(flow: Flow, x: Tensor, **options: Any) -> Array:
-    """How far from its inputs each member ends by solving to the features and back; NaN if that cannot be solved."""
+    """Return the largest error of each member's inputs after solving forward and back; NaN if a solve fails."""
     there = flow.solve(x, **options)
     back = solve(flow.field, there.y1, (flow.t1, 0.0), control="member", **options)
     assert isinstance(back.y1, Tensor)

@@ -1,4 +1,4 @@
-"""The paper's claims about toy data, as code: what is claimed, what has to be seen, and what was measured."""
+"""The paper's claims about toy data: statement, criterion and measurement of each."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from anode.models.flow import Flow
 from anode.train.record import Array
 
 CONSTANT = 5 / 12
-"""The lowest Huber loss of a constant on g: 1/2, with a third of the targets at -1 and the rest at 1."""
+"""The lowest Huber loss of a constant on g. The constant is 1/2; a third of the targets are -1, the others 1."""
 
 FITTED = LARGE = 0.1 * CONSTANT
-"""A model that has come below this loss on g has fitted it; a gap between losses is large from there on."""
+"""A model fits g if its loss is below this level. A gap between losses is large if it is above this level."""
 
 
 def epochs_to(result: Result, level: float | Array) -> Array:
-    """After how many epochs each repeat's loss was first below a level; infinite if never."""
+    """Return the epochs until each repeat's loss was first below a level; infinite if it never was."""
     below = result.per_epoch("loss") < level
     return np.where(below.any(0), below.argmax(0) + 1.0, np.inf)
 
 
 def nfe_growth(result: Result) -> Array:
-    """How many times the first epoch's mean NFE the last epoch's is."""
+    """Return the mean NFE of the last epoch divided by that of the first."""
     nfe = result.per_epoch("nfe")
     return nfe[-1] / nfe[0]
 
@@ -64,11 +64,11 @@ def do_not_cross(results: Results) -> Finding:
     x = torch.linspace(-1.0, 1.0, 41, dtype=torch.float64).reshape(1, 41, 1).expand(flow.members or 1, 41, 1)
     paths = flow.solve(x, save_at=np.linspace(0, 1, 101), rtol=1e-8, atol=1e-10).ys
     assert isinstance(paths, Tensor)
-    exact = (paths.diff(dim=-2) > 0).all(-1).all(-1).all(0).numpy()  # what was not solved is NaN, and not in order
+    exact = (paths.diff(dim=-2) > 0).all(-1).all(-1).all(0).numpy()  # NaN, from a failed solve, is out of order
     crossing = [(euler(flow, x, n).diff(dim=-2) < 0).any(-1).any(-1).any(0).numpy() * n for n in range(1, 9)]
     coarse = np.max(crossing, axis=0)
     parts = {"41 trajectories stay in order": exact, "Euler steps cross": coarse > 0}
-    return Finding.of_parts(parts, [("most Euler steps that still cross (of 1 to 8)", mean_std(coarse))])
+    return Finding.of_parts(parts, [("largest number of Euler steps that cross (of 1 to 8)", mean_std(coarse))])
 
 
 # ------------------------------------------------------------------------------------------------------------- losses
@@ -89,7 +89,7 @@ def node_fits_later(results: Results) -> Finding:
         (f"NODE, epochs to a loss below {FITTED:.3f}", mean_std(node)),
         ("NODE, final loss", mean_std(results["g-d2-node"].final_loss)),
     ]
-    parts = {"NODE fits": results["g-d2-node"].final_loss < FITTED, "later than the ResNet": node > resnet}
+    parts = {"NODE fits": results["g-d2-node"].final_loss < FITTED, "NODE fits later than the ResNet": node > resnet}
     return Finding.of_parts(parts, numbers)
 
 
@@ -105,7 +105,7 @@ def augmented_is_lower_and_sooner(results: Results) -> Finding:
     parts, numbers = {}, []
     for d in (1, 2):
         node, anode = results[f"g-d{d}-node"], results[f"g-d{d}-anode"]
-        level = np.nextafter(node.final_loss, np.inf)  # at it, or below
+        level = np.nextafter(node.final_loss, np.inf)  # at this loss or below
         needed = {name: epochs_to(result, level) for name, result in (("NODE", node), ("ANODE", anode))}
         parts[f"d = {d}: lower loss"] = anode.final_loss < node.final_loss
         parts[f"d = {d}: sooner"] = needed["ANODE"] < needed["NODE"]
@@ -177,8 +177,8 @@ CLAIMS: Sequence[Claim] = (
     Claim(
         1,
         "fig03",
-        "A flow on the line cannot represent g, which swaps -1 and 1: trained to, it maps both near 0. The identity it "
-        "learns easily.",
+        "A flow on the line cannot represent g, which swaps -1 and 1. Trained on g, it maps both points near 0. It "
+        "learns the identity easily.",
         "|φ(±1)| < 0.1 after training on g, and |φ(x) - x| < 0.1 after training on the identity",
         ("map-g", "map-identity"),
         cannot_swap,
@@ -186,24 +186,26 @@ CLAIMS: Sequence[Claim] = (
     Claim(
         2,
         "fig03",
-        "Trajectories of the trained ODE never cross; those of Euler's method do if its steps are large enough.",
-        "41 accurate trajectories stay in order at 101 times, and some do not with 8 or fewer Euler steps",
+        "Trajectories of the trained ODE never cross. Trajectories of Euler's method cross if its steps are large "
+        "enough.",
+        "41 accurately solved trajectories keep their order at 101 times; with some number of Euler steps from 1 to 8, "
+        "trajectories cross",
         ("map-g",),
         do_not_cross,
     ),
     Claim(
         3,
         "fig05",
-        "In d = 1 a ResNet fits g and a NODE does not.",
-        f"final loss below {FITTED:.3f} (a tenth of the best constant's) for the ResNet, not for the NODE",
+        "In d = 1, a ResNet fits g and a NODE does not.",
+        f"the ResNet's final loss is below {FITTED:.3f}, a tenth of the best constant's loss, and the NODE's is not",
         ("g-d1-resnet", "g-d1-node"),
         only_resnet_fits,
     ),
     Claim(
         4,
         "fig05",
-        "In d = 2 a NODE fits g in the end, but slower than a ResNet.",
-        f"the NODE's final loss is below {FITTED:.3f}, and it gets there in more epochs than the ResNet",
+        "In d = 2, a NODE fits g in the end, but more slowly than a ResNet.",
+        f"the NODE's final loss is below {FITTED:.3f}, and the NODE takes more epochs than the ResNet to get below it",
         ("g-d2-resnet", "g-d2-node"),
         node_fits_later,
     ),
@@ -218,13 +220,13 @@ CLAIMS: Sequence[Claim] = (
     Claim(
         6,
         "fig06",
-        "A NODE's number of function evaluations grows as it is trained on g.",
-        "mean NFE of the last epoch over that of the first above 1.25 (d = 2)",
+        "The number of function evaluations (NFE) of a NODE grows while it is trained on g.",
+        "the mean NFE of the last epoch is more than 1.25 times that of the first (d = 2)",
         ("g-d2-node",),
         nfe_grows,
         certified=Certified(
-            "NFE of the model after the last epoch over that after the first above 1.25, both at the loosest tolerance "
-            "certified for both",
+            "the model's NFE after the last epoch is more than 1.25 times that after the first, at the loosest "
+            "tolerance certified for both",
             certified.nfe_grows,
         ),
     ),
@@ -232,27 +234,27 @@ CLAIMS: Sequence[Claim] = (
         7,
         "fig07",
         "An ANODE reaches a lower loss than a NODE, and sooner, in d = 1 and d = 2.",
-        "lower final loss, and the NODE's final loss first reached in fewer epochs, in both dimensions",
+        "in both dimensions, the ANODE's final loss is lower, and it reaches the NODE's final loss in fewer epochs",
         ("g-d1-node", "g-d1-anode", "g-d2-node", "g-d2-anode"),
         augmented_is_lower_and_sooner,
     ),
     Claim(
         8,
         "fig08",
-        "An ANODE's NFE hardly grows in training while a NODE's nearly doubles (d = 1).",
-        "mean NFE of the last epoch over that of the first above 1.75 for the NODE and below 1.25 for the ANODE",
+        "In training, an ANODE's NFE hardly grows, while a NODE's nearly doubles (d = 1).",
+        "mean NFE of the last epoch over that of the first is above 1.75 for the NODE and below 1.25 for the ANODE",
         ("g-d1-node", "g-d1-anode"),
         augmented_nfe_hardly_grows,
         certified=Certified(
-            "NFE of the model after the last epoch over that after the first above 1.75 for the NODE and below 1.25 "
-            "for the ANODE, at the loosest tolerance certified for all four",
+            "NFE after the last epoch over NFE after the first is above 1.75 for the NODE and below 1.25 for the "
+            "ANODE, at the loosest tolerance certified for all four models",
             certified.augmented_nfe_hardly_grows,
         ),
     ),
     Claim(
         9,
         "fig09",
-        "With slices of the plane held out, the NODE's validation loss is far above its training loss; the ANODE's is "
+        "With slices of the plane held out, the NODE's validation loss is far above its training loss. The ANODE's is "
         "not.",
         f"validation minus training loss is above {LARGE:.3f} for the NODE and below it for the ANODE",
         ("slices-d2-node", "slices-d2-anode"),
@@ -261,13 +263,14 @@ CLAIMS: Sequence[Claim] = (
     Claim(
         17,
         "fig01",
-        "The flow is a homeomorphism: solving backwards from the features gives the inputs back.",
-        f"the states of 100 inputs come back to within {BOUND:.0%}, for NODE and ANODE, at a tolerance of 1e-3",
+        "The flow is a homeomorphism: solving backwards from the features returns the inputs.",
+        f"at a tolerance of 1e-3, solving back returns the states of 100 inputs to within {BOUND:.0%}, for NODE and "
+        "ANODE",
         PAIR,
         solving_backwards_returns,
         certified=Certified(
-            f"for NODE and ANODE there is a tolerance at which the states come back to within {BOUND:.0%}; at 1e-8 no "
-            "coordinate is off by more than 1e-3",
+            f"for NODE and ANODE, some tolerance returns the states to within {BOUND:.0%}; at 1e-8, every coordinate "
+            "of an input returns to within 1e-3",
             certified.solving_backwards_returns,
         ),
     ),

@@ -1,4 +1,4 @@
-"""What figures and claims measure of trained models, and what the pictures are drawn from."""
+"""Measurements of trained toy models, for figures and claims."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from anode.ode.solution import Status
 from anode.train.record import Array, Snapshot
 
 FEW = {"g": {"inner": 40, "outer": 80}, "separable": {"points": 100}}
-"""So many points that single trajectories can be told apart."""
+"""Few enough points to tell single trajectories apart."""
 
 
 @torch.no_grad()
 def trajectories(result: Result, times: int = 25) -> tuple[Array, Array]:
-    """Paths [times, points, dims] and labels [points] of a few new points through the typical model of a run."""
+    """Return paths [times, points, dims] and labels [points] of a few new points, for the typical repeat of a run."""
     run = result.run
     data = toy.load(run.data, dim=run.dim, seed=run.seed + 10_000, **FEW[run.data])
     flow: Flow = result.member(result.typical).flow
-    ys = flow.solve(data.x, save_at=np.linspace(0, flow.t1, times)).ys  # NaN where that failed, which is left out
+    ys = flow.solve(
+        data.x, save_at=np.linspace(0, flow.t1, times)
+    ).ys  # NaN where the solve failed; plots leave these out
     assert isinstance(ys, Tensor)
     return ys.numpy(force=True), data.labels.numpy(force=True)
 
 
 def moments(result: Result, count: int) -> tuple[list[Snapshot], list[str], Array]:
-    """So many snapshots of a run, evenly spread, with titles; and the labels of their points."""
+    """Return ``count`` evenly spread snapshots of a run, their titles, and the labels of their points."""
     history = result.history
     chosen = [history.snapshots[i] for i in np.linspace(0, len(history.snapshots) - 1, count).round().astype(int)]
     titles = [f"epoch {s.iteration / history.batches:.0f}, NFE {int(s.nfe)}" for s in chosen]
@@ -38,7 +40,11 @@ def moments(result: Result, count: int) -> tuple[list[Snapshot], list[str], Arra
 
 
 def loss_rows(results: dict[str, Result]) -> list[list[str]]:
-    """Rows of a table of losses and NFE, from results by the name of their row; those of the same data are compared."""
+    """Return the rows of a table of losses and NFE. Results on the same data share a certified tolerance.
+
+    Args:
+        results: By the name of their row.
+    """
     rows = []
     solved = {name: result for name, result in results.items() if result.run.model != "ResNet"}
     certified = certified_cells(solved, lambda result: (result.run.data, result.run.dim))
@@ -54,7 +60,7 @@ LOSS_COLUMNS = ["", "final loss", "NFE, first epoch", "NFE, last epoch", *CERTIF
 
 
 def certified_moment(result: Result) -> tuple[str, str]:
-    """What a solve of the typical repeat takes after training, at its own certified tolerance: in words, and NFE."""
+    """Return the certified tolerance of the typical repeat after training, in words, and its NFE there."""
     if not result.certificates:
         return "last epoch, not certified", ""
     last, one = result.certificates["last"], result.typical
@@ -65,7 +71,7 @@ def certified_moment(result: Result) -> tuple[str, str]:
 
 @torch.no_grad()
 def ends(result: Result) -> Array:
-    """Where the flows map -1 and 1: [repeats, 2]; NaN where one cannot be solved."""
+    """Return where the flows map -1 and 1, [repeats, 2]; NaN where a solve fails."""
     x = torch.tensor([[-1.0], [1.0]]).expand(len(result.run.seeds), 2, 1)
     outcome = result.model.run(x)
     assert outcome.solution is not None, "it is a flow"
@@ -74,7 +80,7 @@ def ends(result: Result) -> Array:
 
 
 def euler(flow: Flow, x: Tensor, steps: int) -> Tensor:
-    """Euler's method in place of the flow's own: [steps + 1, ...]."""
+    """Solve a flow by Euler's method instead of its own; returns [steps + 1, ...]."""
     times = torch.linspace(0.0, flow.t1, steps + 1, dtype=torch.float64)
     ys = flow.solve(x, save_at=times, method="euler", step_size=flow.t1 / steps).ys
     assert isinstance(ys, Tensor)
@@ -82,11 +88,11 @@ def euler(flow: Flow, x: Tensor, steps: int) -> Tensor:
 
 
 def validation_gap(result: Result) -> Array:
-    """How far the validation loss is above the training loss at the end."""
+    """Return the final validation loss minus the final training loss."""
     return result.validation[-1] - result.final_loss
 
 
 def mean_gap(results: Results, data: str) -> Array:
-    """How far a NODE's loss is above a ResNet's, on average over training."""
+    """Return a NODE's loss minus a ResNet's, averaged over all epochs."""
     node, resnet = (results[f"{data}-{model}"].per_epoch("loss") for model in ("node", "resnet"))
     return (node - resnet).mean(0)

@@ -10,7 +10,7 @@ P = 5
 """The augmentation that the paper found best, in d = 1 and d = 2."""
 
 DRAWN = 3
-"""Repeats of the runs that are only drawn: the median one is."""
+"""Repeats of the runs that are only drawn; figures show the median repeat."""
 
 RUNS = {
     run.name: run
@@ -25,13 +25,13 @@ RUNS = {
         ToyRun("g-d2-resnet", "g", 2, "ResNet"),
         ToyRun("g-d2-node", "g", 2, "NODE", snapshots=25),
         ToyRun("g-d2-anode", "g", 2, "NODE", augment=P),
-        # Two curves that can be separated.
+        # Two separable curves.
         ToyRun("separable-d2-resnet", "separable", 2, "ResNet"),
         ToyRun("separable-d2-node", "separable", 2, "NODE", snapshots=25),
-        # Slices of the plane kept from training.
+        # Slices of the plane held out from training.
         ToyRun("slices-d2-node", "g", 2, "NODE", slices=3),
         ToyRun("slices-d2-anode", "g", 2, "NODE", augment=P, slices=3),
-        # With one added dimension a flow can be drawn as it is, not as a projection.
+        # With one added dimension, the whole flow can be drawn without a projection.
         ToyRun("drawn-d1-anode", "g", 1, "NODE", augment=1, repeats=DRAWN),
         ToyRun("drawn-d2-anode", "g", 2, "NODE", augment=1, repeats=DRAWN, snapshots=25),
         ToyRun("drawn-separable-d2-anode", "separable", 2, "NODE", augment=1, repeats=DRAWN),
@@ -40,6 +40,6 @@ RUNS = {
 
 
 def protocol(name: str, repeats: int, seed: int) -> ToyRun:
-    """A run with so many repeats, from this seed on."""
+    """Return a run with the given number of repeats and first seed."""
     run = RUNS[name]
     return replace(run, repeats=min(repeats, DRAWN) if name.startswith("drawn") else repeats, seed=seed)

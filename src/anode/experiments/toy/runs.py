@@ -1,4 +1,4 @@
-"""The toy half's training runs: all repeats at once, as one stack of models."""
+"""Training runs of the toy half. All repeats are trained at once, as one stack of models."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ MODELS: dict[str, Callable[[ToyRun], Model]] = {
 SNAPSHOT_POINTS = 400
 CERTIFIED_POINTS = 100
 TIGHTEST = 1e-9
-"""The tightest tolerance that a model is certified at; for tighter ones even float64 takes long."""
+"""The tightest tolerance to certify; tighter ones take long, even in float64."""
 TRAIN_POINTS, VALIDATION_POINTS = 2000, 800
-"""With slices held out: a little less than the 2100 and 900 that are to be expected outside and inside of three."""
+"""Points used with slices held out: a little fewer than the expected 2100 outside and 900 inside of three slices."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class ToyRun(Run):
         data: One of the toy datasets.
         dim: Its dimension.
         model: ``"NODE"`` (augmented if ``augment`` is above 0), ``"ResNet"``, or ``"flow"``, which has no linear layer.
-        layers: Of a ResNet.
-        slices: How many random slices of the plane, each a tenth of it, are kept from training, for validation.
-        snapshots: At how many moments the features are recorded, closer together in the beginning, where most happens.
+        layers: Number of layers of a ResNet.
+        slices: Number of random slices of the plane, each a tenth of it, that are held out for validation.
+        snapshots: How often the features are recorded; more often at the start, where they change most.
     """
 
     name: str
@@ -74,7 +74,7 @@ class ToyRun(Run):
 
     @property
     def cost(self) -> float:
-        """Plain NODEs need most evaluations, ResNets are quick."""
+        """Plain NODEs need the most evaluations; ResNets are fast."""
         return self.repeats * {"ResNet": 0.1, "flow": 0.5}.get(self.model, 0.5 if self.augment else 1.0)
 
     @property
@@ -101,7 +101,7 @@ class ToyRun(Run):
         }
 
     def datasets(self) -> tuple[list[Dataset], list[Dataset] | None]:
-        """The training set of every repeat, and the validation set if slices are held out."""
+        """Return the training sets of all repeats, and the validation sets if slices are held out."""
         options = {"dim": self.dim} if self.data in ("g", "separable") else {}
         whole = [toy.load(self.data, **options, seed=seed) for seed in self.seeds]
         if not self.slices:
@@ -123,7 +123,7 @@ class ToyRun(Run):
         return result
 
     def fitted(self, tell: Listener | None) -> tuple[Model, History]:
-        """The trained models, and what happened; ``KeyboardInterrupt`` if training was interrupted."""
+        """Return the trained models and their history; raises ``KeyboardInterrupt`` if interrupted."""
         data, validation = self.datasets()
         model = self.models()
         snapshots = None
@@ -148,25 +148,25 @@ class ToyRun(Run):
         return model, history
 
     def certify(self, result: Result, place: Place = HERE) -> dict[str, Certificates]:
-        """Certify the models after the first epoch, which is trained again, and after the last."""
-        if self.model != "NODE":  # a ResNet has no tolerance, and nothing is said about the evaluations of a flow alone
+        """Certify the models after the first epoch, which is trained again for this, and after the last."""
+        if self.model != "NODE":  # a ResNet has no tolerance, and no claim is about the NFE of a flow alone
             return {}
         first, _ = replace(self, epochs=1, snapshots=0).fitted(None)
         return {"first": self._certified(first), "last": self._certified(result.model)}
 
     def _certified(self, model: Model) -> Certificates:
-        """Certify models in double precision, which takes tighter tolerances than training does."""
+        """Certify models in double precision, which allows tighter tolerances than training."""
         models = unstack(deepcopy(model).double())
         x = [each.x[:: max(1, len(each) // CERTIFIED_POINTS)].double() for each in self.datasets()[0]]
         return certificates((each.flow for each in models if isinstance(each, NeuralODE)), x, TIGHTEST)
 
 
 def _some(data: Dataset, size: int) -> Dataset:
-    """So many random points: repeats can be trained together if their data are of one size."""
+    """Return ``size`` random points. Repeats can be trained together only if their datasets have the same size."""
     return data.split(size / len(data))[0]
 
 
 def snapshot_points(run: ToyRun) -> tuple[torch.Tensor, torch.Tensor]:
-    """The points whose features are recorded during a run, and their labels."""
+    """Return the points whose features are recorded during a run, and their labels."""
     data, _ = toy.load(run.data, dim=run.dim, seed=run.seed).split(SNAPSHOT_POINTS / 3000, seed=run.seed)
     return data.x, data.labels

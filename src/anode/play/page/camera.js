@@ -1,7 +1,7 @@
-// A camera that goes around a box: z is up, lengths are the same on all axes.
+// A camera that orbits a box: z is up, and all axes have the same scale.
 
 const HOME = { yaw: 0.6, pitch: 0.35 };
-const DRIFT = 0.2; // radians a second, until somebody turns it
+const DRIFT = 0.2; // radians per second, until the user rotates it
 const PER_PIXEL = 0.01;
 const DISTANCE = 4; // in radii of the box
 const LEAST_ZOOM = 0.5, MOST_ZOOM = 8;
@@ -24,7 +24,7 @@ export class Camera {
       const apart = fingers.size === 2 ? spread() : 0;
       fingers.set(event.pointerId, [event.clientX, event.clientY]);
       if (apart) return this.enlarge(spread() / apart);
-      const down = event.pointerType === "touch" ? 0 : event.clientY - last[1]; // up and down, a finger scrolls the page
+      const down = event.pointerType === "touch" ? 0 : event.clientY - last[1]; // a finger that moves up or down scrolls the page
       this.turn(PER_PIXEL * (event.clientX - last[0]), PER_PIXEL * down);
     });
     canvas.addEventListener("lostpointercapture", (event) => fingers.delete(event.pointerId));

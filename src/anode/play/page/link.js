@@ -1,14 +1,14 @@
-// The connection to the server: it is made again when it is lost, and finds the same session.
+// The connection to the server. It reconnects when it is lost, and resumes the same session.
 
 import { unpack } from "./picture.js";
 
 const WAITS = [250, 500, 1000, 2000, 4000]; // milliseconds until the next attempt
-const TAKEN_OVER = 4001, FULL = 4003, REFUSED = 1008; // as the server closes connections
+const TAKEN_OVER = 4001, FULL = 4003, REFUSED = 1008; // close codes of the server
 const KEY = "anode-play-session";
 
 export class Link {
   /**
-   * @param wishes function that returns the settings and points to begin with
+   * @param wishes function that returns the settings and points to start with
    * @param listeners functions: opened(message), picture(picture), words(message), status(text, good)
    */
   constructor(wishes, listeners) {
@@ -50,11 +50,11 @@ export class Link {
   }
 
   closed(code) {
-    if (code === TAKEN_OVER || code === REFUSED) sessionStorage.removeItem(KEY); // a session of its own next time
+    if (code === TAKEN_OVER || code === REFUSED) sessionStorage.removeItem(KEY); // use a new session next time
     if (code === FULL) return this.listeners.status("too many pages are open", false);
     const wait = code === TAKEN_OVER ? 0 : WAITS[Math.min(this.attempt, WAITS.length - 1)];
     this.attempt += 1;
-    this.listeners.status("connection lost, trying again", false);
+    this.listeners.status("connection lost, reconnecting", false);
     this.timer = setTimeout(() => this.connect(), wait);
   }
 

@@ -1,4 +1,4 @@
-// The page: controls, both models, and what happens when.
+// The page: its controls, both models, and the connection between them.
 
 import { Brush } from "./brush.js";
 import { forgetColours } from "./canvas.js";
@@ -11,8 +11,8 @@ import { Plane } from "./plane.js";
 import { DATA, STEPS, fromHash, rounded, toHash, trainable } from "./settings.js";
 
 const $ = (id) => document.getElementById(id);
-const FRAME = 30; // milliseconds from one drawing to the next, at least
-const FLOW = 2.4, REST = 0.9; // seconds that the flow runs, and then rests
+const FRAME = 30; // minimum milliseconds between two drawings
+const FLOW = 2.4, REST = 0.9; // seconds that the flow runs and then pauses
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const short = (value) => Number(value.toPrecision(2)).toString();
@@ -69,11 +69,11 @@ function tell({ article, find, plane, features }, model) {
   const { tolerance, nfe, tightest } = model.certificate;
   text(".certified", tolerance === null ? `none to ${scientific(tightest)}` : `${scientific(tolerance)}, ${nfe.toFixed(0)} eval.`);
   find(".certified").title = tolerance === null
-    ? "No tolerance brings the points back: the counts of evaluations mean nothing here."
-    : `At this tolerance the points come back; it takes ${nfe.toFixed(0)} evaluations.`;
+    ? "No tolerance returns the points to within 1 %, so the evaluation counts are not meaningful."
+    : `The loosest tolerance that returns the points to within 1 %; a solve takes ${nfe.toFixed(0)} evaluations there.`;
   const [, caption] = article.querySelectorAll("figcaption");
-  caption.textContent = ["The features at t, and the cut", "The features at t in 3-d, and the cut: drag to turn"][model.p]
-    ?? `3 of ${2 + model.p} dimensions of the features at t: x₁, x₂ and the added direction that the cut uses. Drag to turn`;
+  caption.textContent = ["The features at time t, and the cut", "The features at time t in 3-d, and the cut: drag to rotate"][model.p]
+    ?? `3 of ${2 + model.p} dimensions of the features at time t: x₁, x₂ and the added direction that the cut uses. Drag to rotate`;
   find(".zoom").hidden = !model.p;
   find(".ended").hidden = !model.ended;
   text(".ended", model.ended ? `Training ended: ${model.ended}` : "");
@@ -82,7 +82,7 @@ function tell({ article, find, plane, features }, model) {
   article.dataset.p = model.p;
 }
 
-/** Say in a sentence how both models compare, at the pace of a reader. */
+/** Compare both models in a sentence, updated at most once per second. */
 function judge(models) {
   const waits = judge.next - performance.now();
   clearTimeout(judge.timer);
@@ -93,7 +93,7 @@ function judge(models) {
   judge.next = performance.now() + 1000;
   const [node, anode] = models;
   if (!node.iterations || node.loss === null || anode.loss === null) {
-    $("verdict").textContent = "Press play: both models learn to tell blue from red.";
+    $("verdict").textContent = "Press Play: both models learn to separate blue from red.";
     return;
   }
   const times = node.loss / anode.loss, bold = document.createElement("b");
@@ -103,15 +103,15 @@ function judge(models) {
   $("verdict").replaceChildren(`After ${node.iterations.toLocaleString("en")} iterations, `, bold, pace(node.iterations));
 }
 
-/** How fast both are trained, from one sentence to the next. */
+/** Training speed since the last sentence. */
 function pace(iterations) {
   const now = performance.now(), before = pace.before;
   pace.before = { now, iterations };
   if (!playing || !before || iterations <= before.iterations || now - before.now > 5000) return ".";
-  return `. ${(Math.round((iterations - before.iterations) / (now - before.now) * 100) * 10).toLocaleString("en")} iterations a second.`;
+  return `. ${(Math.round((iterations - before.iterations) / (now - before.now) * 100) * 10).toLocaleString("en")} iterations per second.`;
 }
 
-// What the server is told
+// Messages to the server
 
 const link = new Link(() => ({ settings, points: settings.data === "own" ? points : null }), {
   opened: ({ resumed }) => { if (resumed) sendChange(); },
@@ -136,7 +136,7 @@ function change(changes) {
   if (settings.data === "own" && !trainable(points)) return;
   history.replaceState(null, "", toHash(settings, points));
   clearTimeout(change.timer);
-  change.timer = setTimeout(sendChange, 120); // a slider that is dragged passes many values
+  change.timer = setTimeout(sendChange, 120); // a dragged slider changes many times
 }
 
 function setPlaying(wanted) {
@@ -146,7 +146,7 @@ function setPlaying(wanted) {
 }
 
 function command(type) {
-  if (change.timer) sendChange(); // a change that is still to be sent came first
+  if (change.timer) sendChange(); // send a pending change first
   link.send({ type });
   if (type === "play" || type === "pause") setPlaying(type === "play");
 }
@@ -186,7 +186,7 @@ for (const [id, action] of Object.entries({ play: "toggle", step: "step", reset:
   $(id).addEventListener("click", actions[action]);
 }
 
-/** Choose data; to paint begins with the points that are there. */
+/** Choose data; painting starts with the current points. */
 function choose(data) {
   if (data === "own" && settings.data !== "own") points = [...panels[0].plane.points()].map(rounded);
   if (data !== "own") panels.forEach(({ plane }) => plane.paint(null));
@@ -221,7 +221,7 @@ const store = {
   changed() { panels.forEach(({ plane }) => plane.paint(points)); },
   done() {
     if (trainable(points)) return change({});
-    hint("Paint points of both colours.");
+    hint("Paint points of both colours to train.");
     command("pause");
   },
 };
@@ -239,7 +239,7 @@ $("csv").addEventListener("change", async () => {
     points = parse(await file.text()).map(rounded);
     store.changed();
     change({ data: "own" });
-    hint(`${points.length.toLocaleString("en")} points of ${file.name}, scaled to the plane.`);
+    hint(`${points.length.toLocaleString("en")} points from ${file.name}, scaled to fit the plane.`);
   } catch (error) {
     hint(error.message);
   }
@@ -251,7 +251,7 @@ addEventListener("keydown", (event) => {
   const typing = event.target.matches("input:not([type=radio]), select, dialog *");
   if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey) return;
   if (typing && !(event.key === " " && event.target.type === "range")) return;
-  if (event.key === " " && event.target.matches("button, [type=file]")) return; // which it presses
+  if (event.key === " " && event.target.matches("button, [type=file]")) return; // the key presses the button
   const key = event.key.toLowerCase();
   const keys = { " ": "toggle", s: "step", r: "reset", n: "reseed", a: "animate", t: "theme", l: "share", "?": "help" };
   if (key in keys) actions[keys[key]]();

@@ -1,4 +1,4 @@
-// The settings: as the controls show them, as the server takes them, and as a link keeps them.
+// The settings, for the controls, the server and links.
 
 export const DEFAULTS = { data: "ring", p: 1, width: 32, activation: "relu", lr: 0.003, tolerance: 0.001, seed: 0 };
 
@@ -16,7 +16,7 @@ export const MOST_POINTS = 2000;
 const REACH = [2.4, 1.8]; // of the plane, as the server draws it
 const LEVELS = 4095; // a coordinate takes twelve bits in a link, so that a point with its class fits into four letters
 
-/** A point where a link can keep it, so that a reloaded page has the very same points. */
+/** Return a point rounded as a link stores it, so that a reloaded page has exactly the same points. */
 export function rounded([x, y, label]) {
   return [unpack(level(x, 0), 0), unpack(level(y, 1) & ~1, 1), label];
 }
@@ -50,7 +50,7 @@ function decode(text) {
   return points;
 }
 
-/** The settings and points of a link; whatever is missing or does not fit is as by default. */
+/** Return the settings and points of a link; missing or invalid values get their defaults. */
 export function fromHash(hash) {
   const given = new URLSearchParams(hash.replace(/^#/, ""));
   const settings = { ...DEFAULTS };

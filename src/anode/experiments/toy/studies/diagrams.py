@@ -1,4 +1,4 @@
-"""Figures 2, 4, 15 and 16: diagrams, drawn by code from no run."""
+"""Figures 2, 4, 15 and 16: diagrams that need no training run."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ STUDIES = (
     _study(
         "fig02",
         "The architecture of a neural ODE",
-        "An input is carried along the flow of an ODE; a linear layer reads the prediction from where it ends up.",
+        "The flow of an ODE carries an input to its features. A linear layer maps the features to the prediction.",
         diagrams.fig02,
     ),
     _study(
         "fig04",
         "The function g in two dimensions",
-        "Points of the inner disc are to be mapped to -1, points of the ring around it to 1.",
+        "g maps the points of the inner disc to -1, and the points of the ring around it to 1.",
         diagrams.fig04,
     ),
     _study(
         "fig15",
         "What a flow would have to do to represent g",
-        "(a) The disc A and the ring B around it. (b) A map that puts them on two sides of a hyperplane. No flow in the"
-        " same space does that to all points of A and B, however long it takes. Finitely many points leave gaps between"
-        " them: a flow can squeeze the disc out through a gap, and so separate every point of a training set.",
+        "(a) The disc A and the ring B around it. (b) A map that puts A and B on different sides of a hyperplane. In "
+        "the same space, no flow does this for all points of A and B, no matter how long it runs. A training set is "
+        "finite, so it leaves gaps in the ring. A flow can squeeze the disc out through a gap, and so separate all "
+        "training points.",
         diagrams.fig15,
     ),
     _study(
         "fig16",
-        "Why it cannot",
-        "(a) The disc D, whose boundary is the inner boundary of the ring. (b) A flow deforms it but keeps inside "
-        "inside. (c) If the boundary's image lies above the hyperplane, all of the interior does too.",
+        "Why no flow can represent g",
+        "(a) The disc D, whose boundary is the inner boundary of the ring. (b) A flow deforms D, but what is inside "
+        "stays inside. (c) If the flow moves the boundary above the hyperplane, it moves the whole interior there too.",
         diagrams.fig16,
     ),
 )

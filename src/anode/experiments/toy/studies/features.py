@@ -1,4 +1,4 @@
-"""Figures 6, 8 and 17: features as training goes on, and the cost of solving."""
+"""Figures 6, 8 and 17: features during training, and the cost of solving."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from anode.plots.style import clean, figure, styled
 
 
 def film(result: Result) -> Iterable[Any]:
-    """The frames of all moments of a run."""
+    """Return the frames of an animation of all snapshots of a run."""
     every, titles, labels = moments(result, result.run.snapshots)
     return feature_frames([s.features for s in every], labels, titles)
 
 
 def fig06(results: Results) -> Drawing:
-    """Six moments, and a film of all of them."""
+    """Draw six snapshots, and an animation of all of them."""
     result = results["g-d2-node"]
     chosen, titles, labels = moments(result, 6)
     return Drawing(
@@ -32,13 +32,13 @@ def fig06(results: Results) -> Drawing:
             list(certified_moment(result)),
         ],
         {"features": film(result)},
-        remark=f"The solve takes {int(chosen[0].nfe)} evaluations at the first moment and {int(chosen[-1].nfe)} at the "
-        "last.",
+        remark=f"The solve takes {int(chosen[0].nfe)} evaluations before training and {int(chosen[-1].nfe)} at the "
+        "end.",
     )
 
 
 def fig08(results: Results) -> Drawing:
-    """Six tiles of features on the left, the curves of NFE on the right."""
+    """Draw six snapshots of features on the left, and curves of NFE on the right."""
     result = results["drawn-d2-anode"]
     chosen, titles, labels = moments(result, 6)
     made = figure(11.0, 4.6, rows=0)
@@ -59,14 +59,14 @@ def fig08(results: Results) -> Drawing:
         LOSS_COLUMNS,
         loss_rows({f"d = 1, {name}": each for name, each in pair.items()}),
         {"features": film(result)},
-        remark=f"On the left, the solve takes {int(chosen[0].nfe)} evaluations at the first moment and "
-        f"{int(chosen[-1].nfe)} at the last. On the right, the means of the first and the last epoch are "
-        f"{first_and_last(pair['NODE'])} for the NODEs, {first_and_last(pair['ANODE'])} for the ANODEs.",
+        remark=f"On the left, the solve takes {int(chosen[0].nfe)} evaluations before training and "
+        f"{int(chosen[-1].nfe)} at the end. On the right, the mean NFE of the first and the last epoch are "
+        f"{first_and_last(pair['NODE'])} for the NODEs, and {first_and_last(pair['ANODE'])} for the ANODEs.",
     )
 
 
 def first_and_last(result: Result) -> str:
-    """The mean evaluations of the first and the last epoch, in words."""
+    """Return the mean evaluations of the first and the last epoch, in words."""
     nfe = result.per_epoch("nfe")
     return f"{mean_std(nfe[0], '{:.1f}')} and {mean_std(nfe[-1], '{:.1f}')}"
 
@@ -75,7 +75,7 @@ RUNS = {"g-d2-node": "g", "separable-d2-node": "separable"}
 
 
 def fig17(results: Results) -> Drawing:
-    """A row of moments for each dataset."""
+    """Draw one row of snapshots per dataset."""
     panels, titles, labels, rows, last = [], [], [], [], {}
     for name, title in RUNS.items():
         chosen, words, classes = moments(results[name], 6)
@@ -95,41 +95,43 @@ def fig17(results: Results) -> Drawing:
 
 
 def costs(last: dict[str, int]) -> str:
-    """What the solves of both datasets cost at the end, and which costs more, in words."""
-    told = f"At the end the solve takes {last['g']} evaluations on g and {last['separable']} on the separable data"
+    """Return the final NFE on both datasets in words, and whether the separable data take more."""
+    ends = f"At the end, the solve takes {last['g']} evaluations on g and {last['separable']} on the separable data"
     if last["separable"] > last["g"]:
-        return f"{told}: more than on g, although these data can be separated without tearing anything."
-    return f"{told}."
+        return f"{ends}: more than on g, although a flow can separate these data."
+    return f"{ends}."
 
 
 STUDIES = (
     Study(
         "fig06",
         "The features of a NODE during training",
-        "Features of the inner disc (blue) and of the ring (red) at moments of training of the typical repeat, with "
-        "the function evaluations (NFE) that solving for them takes at the paper's tolerance, 1e-3. To separate them "
-        "in the plane, the flow has to move the disc out through a gap between points of the ring. The table's last "
-        "row has the evaluations at the loosest tolerance at which solving forward and back returns the states to 1 %.",
+        "Features of the inner disc (blue) and of the ring (red) during training. This is the typical repeat, whose "
+        "final loss is the median. Titles give the function evaluations (NFE) of the solve at the paper's tolerance, "
+        "1e-3. To separate the classes in the plane, the flow has to move the disc out through a gap in the ring. The "
+        "last row of the table gives the NFE at the certified tolerance: the loosest one at which solving forward and "
+        "back returns the states to within 1 %.",
         ("g-d2-node",),
         fig06,
     ),
     Study(
         "fig08",
         "The features of an ANODE during training, and NFE",
-        "Left (d = 2): features of an ANODE with one added dimension at moments of training of the typical repeat. "
-        "Right (d = 1): function evaluations of a solve on g at the paper's tolerance, 1e-3, mean and standard "
-        "deviation over the repeats; these ANODEs have five added dimensions. The table also has the evaluations at "
-        "the loosest tolerance at which solving forward and back returns the states of both models to 1 %.",
+        "Left (d = 2): features of an ANODE with one added dimension during training, for the typical repeat. Right "
+        "(d = 1): function evaluations (NFE) per solve on g at the paper's tolerance, 1e-3. Curves and bands show mean "
+        "and standard deviation over the repeats; these ANODEs have five added dimensions. The table also gives the "
+        "NFE at the loosest tolerance at which solving forward and back returns the states of both models to within "
+        "1 %.",
         ("drawn-d2-anode", "g-d1-node", "g-d1-anode"),
         fig08,
     ),
     Study(
         "fig17",
         "The features of NODEs on g and on separable data",
-        "Features of the same points in the course of training, with the evaluations that their solve takes at the "
-        "paper's tolerance, 1e-3; the table also has them at a certified tolerance, as for figure 6. Top: a "
-        "NODE trained on g, where the disc has to leave the ring. Bottom: one trained on two curves that can be "
-        "separated. Both are the typical repeats.",
+        "Features of the same points during training, for the typical repeats. Top: a NODE trained on g, where the "
+        "disc has to leave the ring. Bottom: a NODE trained on two separable curves. Titles give the function "
+        "evaluations (NFE) of the solve at the paper's tolerance, 1e-3. The table also gives the NFE at a certified "
+        "tolerance, as in figure 6.",
         tuple(RUNS),
         fig17,
     ),

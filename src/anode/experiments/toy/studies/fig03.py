@@ -22,21 +22,21 @@ EULER_STEPS = 3
 
 
 def paths_of(flow: Flow, x: Tensor) -> Array:
-    """Trajectories [times, points, 1]."""
+    """Return trajectories [times, points, 1]."""
     return flow.trajectory(x, TIMES.tolist()).numpy(force=True)
 
 
 def cross(ax: Any) -> None:
-    """What a continuous swap would have to look like."""
+    """Draw what a continuous swap would look like."""
     ease = (1 - np.cos(np.pi * TIMES)) / 2
     swap = np.stack([-1 + 2 * ease, 1 - 2 * ease], axis=1)[..., None]
     flow_1d(ax, TIMES, swap, [0, 1], arrows=2)
     ax.plot(0.5, 0, "o", markersize=13, markerfacecolor="none", markeredgecolor=INK)
-    ax.set_title("a swap: they would have to cross")
+    ax.set_title("a swap: trajectories would cross")
 
 
 def against_euler(ax: Any, flow: Flow) -> None:
-    """Solutions, and Euler's method on the same field."""
+    """Draw solutions of the ODE, and Euler's method on the same field."""
     solid = paths_of(flow, STARTS)
     dashed = euler(flow, STARTS, EULER_STEPS).numpy(force=True)
     for i, color in enumerate(CLASS_COLORS[:2]):
@@ -46,13 +46,13 @@ def against_euler(ax: Any, flow: Flow) -> None:
         ax.plot(steps, dashed[:, i, 0], "--o", color=color, markersize=4, label=label)
     ax.set_xlabel("$t$")
     ax.set_ylabel("$h(t)$")
-    ax.set_title("solutions, and Euler steps")
+    ax.set_title("ODE solutions and Euler steps")
     legend(ax, loc="upper center")
 
 
 @torch.no_grad()
 def field_and_paths(ax: Any, result: Result, title: str) -> None:
-    """The vector field after training, and trajectories in it."""
+    """Draw the vector field after training, and trajectories in it."""
     flow: Flow = result.member(result.typical)
     paths = paths_of(flow, torch.cat([STARTS, torch.linspace(-1.3, 1.3, 14).unsqueeze(1)]))
     reach = 1.15 * np.abs(paths).max()
@@ -67,7 +67,7 @@ def field_and_paths(ax: Any, result: Result, title: str) -> None:
 
 @torch.no_grad()
 def draw(results: Results) -> Drawing:
-    """The four panels of the paper."""
+    """Draw the four panels of the paper."""
     swap, same = results["map-g"], results["map-identity"]
     made = figure(8.0, 6.4, rows=2, columns=2)
     cross(made.axes[0])
@@ -84,9 +84,10 @@ def draw(results: Results) -> Drawing:
 STUDY = Study(
     "fig03",
     "Trajectories in one dimension",
-    "Top: to swap -1 and 1 two continuous trajectories would have to meet, which those of an ODE never do; Euler's "
-    "method, which is what a ResNet computes, jumps over. Bottom: vector field and trajectories after training on the "
-    "identity, and on the swap, where the best that a flow can do is to bring both points close to 0.",
+    "Top: to swap -1 and 1, two continuous trajectories would have to meet. Trajectories of an ODE never meet. Those "
+    "of Euler's method, which is what a ResNet computes, can jump over each other. Bottom: vector field and "
+    "trajectories after training on the identity and on the swap. On the swap, the best that a flow can do is to "
+    "bring both points close to 0.",
     ("map-identity", "map-g"),
     draw,
 )

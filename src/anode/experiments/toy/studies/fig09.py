@@ -1,4 +1,4 @@
-"""Figure 9: generalisation to parts of the plane that training left out."""
+"""Figure 9: generalisation to parts of the plane that were held out from training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GRID = np.linspace(-1.6, 1.6, 161, dtype=np.float32)
 
 @torch.no_grad()
 def outputs(result: Result) -> Array:
-    """What the best model of a run maps the points of a grid to."""
+    """Return the predictions of the best model of a run on a grid of points."""
     x, y = np.meshgrid(GRID, GRID)
     points = torch.from_numpy(np.stack([x.ravel(), y.ravel()], axis=1))
     outcome = result.member(result.best).run(points)
@@ -28,7 +28,7 @@ def outputs(result: Result) -> Array:
 
 
 def draw(results: Results) -> Drawing:
-    """What the plane is mapped to, and the losses with slices held out."""
+    """Draw the predictions on the plane, and the losses with slices held out."""
     made = figure(9.0, 8.0, rows=2, columns=2)
     for column, (model, label) in enumerate((("node", "NODE"), ("anode", "ANODE"))):
         result = results[f"g-d2-{model}"]
@@ -53,9 +53,10 @@ def draw(results: Results) -> Drawing:
 STUDY = Study(
     "fig09",
     "Generalisation",
-    "Top: what every point of the plane is mapped to by the best NODE and the best ANODE; inside the small circle -1 "
-    "(blue) is right, between the larger two 1 (red). Bottom: losses when three random slices of the plane, each a "
-    "tenth of it, are kept from training and used for validation; mean and standard deviation over the repeats.",
+    "Top: predictions of the best NODE and the best ANODE for every point of the plane. The right prediction is -1 "
+    "(blue) inside the small circle, and 1 (red) between the two larger ones. Bottom: losses when three random "
+    "slices of the plane, each a tenth of it, are held out for validation. Curves and bands show mean and standard "
+    "deviation over the repeats.",
     ("g-d2-node", "g-d2-anode", "slices-d2-node", "slices-d2-anode"),
     draw,
 )

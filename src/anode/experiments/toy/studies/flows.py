@@ -16,7 +16,7 @@ from anode.train.record import Array
 
 
 def fig01(results: Results) -> Drawing:
-    """Both flows side by side, and moving."""
+    """Draw both flows side by side, and as animations."""
     plain, labels = trajectories(results["g-d2-node"])
     lifted, _ = trajectories(results["drawn-d2-anode"])
     made = figure(8.0, 4.2, columns=2, three_d=[1])
@@ -28,12 +28,12 @@ def fig01(results: Results) -> Drawing:
     return Drawing(
         made,
         animations={"node": trajectory_frames(plain, labels), "anode": trajectory_frames(lifted, labels)},
-        scenes=[scene("ANODE: the added dimension is the vertical one", lifted, labels)],
+        scenes=[scene("ANODE: the vertical axis is the added dimension", lifted, labels)],
     )
 
 
 def fig07(results: Results) -> Drawing:
-    """A row for each dimension: losses, the flow of a NODE, the flow of an ANODE."""
+    """Draw one row per dimension: losses, the flow of a NODE, the flow of an ANODE."""
     made = figure(10.0, 6.4, rows=2, columns=3, three_d=[5])
     for row, d in enumerate((1, 2)):
         ax = made.axes[3 * row]
@@ -69,14 +69,18 @@ def fig07(results: Results) -> Drawing:
 
 
 def bends(flows: dict[str, Array]) -> str:
-    """How far the paths of flows, by what they are called, are from straight, in words."""
+    """Return in words how far the paths of flows are from straight lines.
+
+    Args:
+        flows: Paths [times, points, dims], by label.
+    """
     detours = []
     for name, paths in flows.items():
         lengths = np.linalg.norm(np.diff(paths, axis=0), axis=-1).sum(0)
         direct = np.linalg.norm(paths[-1] - paths[0], axis=-1)
-        moved = direct > 0  # which NaN, where a solve failed, is not
-        detours.append(f"{name}: {np.median(lengths[moved] / direct[moved]):.2f}" if moved.any() else f"{name}: none")
-    return f"Length of a path over the distance between its ends (median) for {'; '.join(detours)}."
+        moved = direct > 0  # False for NaN, where a solve failed
+        detours.append(f"{name} {np.median(lengths[moved] / direct[moved]):.2f}" if moved.any() else f"{name} none")
+    return f"Median ratio of the length of a path to the distance between its ends: {'; '.join(detours)}."
 
 
 COLUMNS = {
@@ -86,7 +90,7 @@ COLUMNS = {
 
 
 def fig25(results: Results) -> Drawing:
-    """NODEs above, ANODEs below; a column for each dataset."""
+    """Draw NODEs above and ANODEs below, with one column per dataset."""
     made = figure(8.0, 8.0, rows=2, columns=2, three_d=[2, 3])
     scenes: list[dict[str, Any]] = []
     drawn: dict[str, Array] = {}
@@ -106,8 +110,8 @@ STUDIES = (
     Study(
         "fig01",
         "Learned flows",
-        "Trajectories from inputs (hollow) to features (filled), of a disc and the ring around it. In the plane the "
-        "flow has to squeeze the disc out through a gap in the ring; with one more dimension it can lift one off the "
+        "Trajectories from inputs (hollow) to features (filled), for a disc and the ring around it. In the plane, the "
+        "flow has to squeeze the disc out through a gap in the ring. With one added dimension, it can lift one off the "
         "other.",
         ("g-d2-node", "drawn-d2-anode"),
         fig01,
@@ -115,17 +119,17 @@ STUDIES = (
     Study(
         "fig07",
         "NODEs against ANODEs",
-        "Left: training losses on g, mean and standard deviation over the repeats, on logarithmic axes. A band that "
-        "would reach 0 ends at the lowest repeat. These ANODEs have five added dimensions. Right: the flows learned, "
-        "from inputs (hollow) to features (filled); for the ANODEs with one added dimension, so "
-        "that all of the flow can be seen.",
+        "Left: training losses on g, on logarithmic axes. Curves and bands show mean and standard deviation over the "
+        "repeats. A band that would reach 0 ends at the lowest repeat. These ANODEs have five added dimensions. Right: "
+        "the learned flows, from inputs (hollow) to features (filled). These ANODEs have one added dimension, so that "
+        "the whole flow is visible.",
         ("g-d1-node", "g-d1-anode", "g-d2-node", "g-d2-anode", "drawn-d1-anode", "drawn-d2-anode"),
         fig07,
     ),
     Study(
         "fig25",
         "Flows on separable data and on g",
-        "Trajectories from inputs (hollow) to features (filled) of NODEs, and of ANODEs with one added dimension.",
+        "Trajectories from inputs (hollow) to features (filled), for NODEs and for ANODEs with one added dimension.",
         tuple(name for pair in COLUMNS.values() for name in pair),
         fig25,
     ),

@@ -15,7 +15,7 @@ BANDS = "A band that would reach 0 ends at the lowest repeat."
 
 
 def fig05(results: Results) -> Drawing:
-    """A panel for each dataset."""
+    """Draw one panel per dataset."""
     made = figure(10.0, 3.3, columns=3)
     for ax, (data, title) in zip(made.axes, PANELS.items(), strict=True):
         resnet, node = results[f"{data}-resnet"], results[f"{data}-node"]
@@ -29,14 +29,14 @@ def fig05(results: Results) -> Drawing:
     }
     gaps = {data: mean_gap(results, data) for data in ("g-d2", "separable-d2")}
     remark = (
-        f"{final_losses(by_row)} In d = 2 the NODEs' loss, averaged over all epochs, is {mean_std(gaps['g-d2'])} above "
-        f"the ResNets' on g and {mean_std(gaps['separable-d2'])} above it on the separable data."
+        f"{final_losses(by_row)} In d = 2, the NODEs' loss minus the ResNets', averaged over all epochs, is "
+        f"{mean_std(gaps['g-d2'])} on g and {mean_std(gaps['separable-d2'])} on the separable data."
     )
     return Drawing(made, LOSS_COLUMNS, loss_rows(by_row), remark=remark)
 
 
 def final_losses(by_label: dict[str, Result]) -> str:
-    """The mean losses of the last epoch, in words."""
+    """Return the mean losses of the last epoch, in words."""
     ends = [f"{label} {mean_std(result.final_loss, '{:.2g}')}" for label, result in by_label.items()]
     return f"Mean loss of the last epoch: {'; '.join(ends)}."
 
@@ -45,7 +45,7 @@ RUNS = {"ResNet": "g-d2-resnet", "NODE": "g-d2-node", "ANODE": "g-d2-anode"}
 
 
 def fig20(results: Results) -> Drawing:
-    """Three losses in one plot."""
+    """Draw three losses in one plot."""
     by_label = {label: results[name] for label, name in RUNS.items()}
     made = figure(6.5, 4.0)
     losses = {label: result.per_epoch("loss") for label, result in by_label.items()}
@@ -58,15 +58,15 @@ STUDIES = (
     Study(
         "fig05",
         "Training losses of NODEs and ResNets",
-        f"Mean and standard deviation over the repeats, on logarithmic axes. {BANDS}",
+        f"Curves and bands show mean and standard deviation over the repeats, on logarithmic axes. {BANDS}",
         tuple(f"{data}-{model}" for data in PANELS for model in ("resnet", "node")),
         fig05,
     ),
     Study(
         "fig20",
         "ResNet, NODE and ANODE together",
-        "Training losses on g in two dimensions, mean and standard deviation over the repeats, on a logarithmic axis. "
-        f"{BANDS}",
+        "Training losses on g in d = 2, on a logarithmic axis. Curves and bands show mean and standard deviation "
+        f"over the repeats. {BANDS}",
         tuple(RUNS.values()),
         fig20,
     ),
