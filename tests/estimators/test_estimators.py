@@ -576,7 +576,8 @@ class Lift(anode.Augment):
 
 
 def test_mistakes_in_parameters_are_named():
-    with pytest.raises(TypeError, match=r"hiden: is no argument of ANODEClassifier, .*lr, .*; did you mean 'hidden'"):
+    said = r"hiden: is not an argument of ANODEClassifier, .*lr, .*; did you mean 'hidden'"
+    with pytest.raises(TypeError, match=said):
         ANODEClassifier(hiden=3)
     with pytest.raises(ValueError, match=r"augment: does not fit x of shape \(1, 4\): mat1"):
         ANODEClassifier(augment=Lift()).fit(IRIS.data, IRIS.target)

@@ -349,7 +349,7 @@ def test_an_input_of_another_shape_for_a_stack_is_an_error_that_names_x(build, s
 
 @pytest.mark.parametrize("build", [partial(anode.NeuralODE, 2, 1), partial(anode.ImageNeuralODE, (1, 4, 4), 3)])
 def test_an_unknown_argument_is_an_error_that_names_it_and_the_nearest(build):
-    with pytest.raises(TypeError, match=r"rtoll: is no argument of .*; did you mean 'rtol'\?"):
+    with pytest.raises(TypeError, match=r"rtoll: is not an argument of .*; did you mean 'rtol'\?"):
         build(rtoll=1e-3)
 
 

@@ -294,11 +294,14 @@ def test_what_would_have_no_effect_is_refused(options, said):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: anode.MLPField(2, hiden=3), "hiden: is no argument of MLPField, .*; did you mean 'hidden'"),
-        (lambda: anode.ResNet(2, 1, hiden=3), "hiden: is no argument of ResNet, .*; did you mean 'hidden'"),
-        (lambda: anode.ImageNeuralODE((1, 8, 8), 3, rtoll=1), "rtoll: is no argument of Image.*; did you mean 'rtol'"),
-        (lambda: anode.Solver(metod=3), "metod: is no argument of Solver, .*; did you mean 'method'"),
-        (lambda: anode.Tableau(ordr=3), "ordr: is no argument of Tableau, .*; did you mean 'order'"),
+        (lambda: anode.MLPField(2, hiden=3), "hiden: is not an argument of MLPField, .*; did you mean 'hidden'"),
+        (lambda: anode.ResNet(2, 1, hiden=3), "hiden: is not an argument of ResNet, .*; did you mean 'hidden'"),
+        (
+            lambda: anode.ImageNeuralODE((1, 8, 8), 3, rtoll=1),
+            "rtoll: is not an argument of ImageNeuralODE, .*; did you mean 'rtol'",
+        ),
+        (lambda: anode.Solver(metod=3), "metod: is not an argument of Solver, .*; did you mean 'method'"),
+        (lambda: anode.Tableau(ordr=3), "ordr: is not an argument of Tableau, .*; did you mean 'order'"),
         (lambda: anode.Solver("euler", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), "takes from 1 to 13 positional"),
     ],
     ids=["field", "model", "settings", "solver", "tableau", "positional"],
@@ -310,7 +313,8 @@ def test_an_argument_that_a_class_does_not_have_is_named_with_the_nearest_one(ca
 
 @pytest.mark.parametrize(("name", "near"), [("batchsize", "batch_size"), ("epoch", "epochs")])
 def test_an_argument_that_fit_does_not_have_is_named_with_the_nearest_one(name, near):
-    with pytest.raises(TypeError, match=rf"^{name}: is no argument of fit, .*optimizer.*; did you mean '{near}'\?$"):
+    said = rf"^{name}: is not an argument of fit, .*optimizer.*; did you mean '{near}'\?$"
+    with pytest.raises(TypeError, match=said):
         anode.fit(model_of(), data_of(), **{name: 3})
 
 
