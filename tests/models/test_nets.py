@@ -497,10 +497,10 @@ def test_a_state_may_be_a_tuple():
     [
         ({}, "in_features: takes a whole number above 0, got None"),
         ({"in_features": 2}, "out_features: takes a whole number above 0, got None"),
-        ({"field": Spots(1)}, r"in_features: takes the size of an input, or pass head=, a module, got None"),
+        ({"field": Spots(1)}, r"in_features: takes the size of each input, unless head= is given, got None"),
         ({"field": Spots(1), "head": 3}, r"head: takes a torch\.nn\.Module, got 3"),
-        ({"field": Spots(1), "head": Position(), "hidden": 8}, "hidden: takes nothing beside field"),
-        ({"field": Spots(1), "head": Position(), "out_features": 8}, "out_features: takes nothing beside head"),
+        ({"field": Spots(1), "head": Position(), "hidden": 8}, "hidden: takes None with field="),
+        ({"field": Spots(1), "head": Position(), "out_features": 8}, "out_features: takes None with head="),
         ({"field": lambda t, h: h, "head": Position()}, r"field: takes a torch\.nn\.Module f\(t, h\)"),
         ({"in_features": 2, "out_features": 1, "augmnet": 3}, "augmnet: .*did you mean 'augment'"),
     ],
