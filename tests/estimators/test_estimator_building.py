@@ -155,13 +155,13 @@ def test_what_makes_no_field_is_refused(field, said):
 )
 def test_what_describes_a_network_is_refused_beside_a_field(options):
     (name, value), *_ = options.items()
-    with pytest.raises(ValueError, match=rf"{name}: takes no value beside field, .*default, got {value!r}"):
+    with pytest.raises(ValueError, match=rf"{name}: takes no value with field, .*default, got {value!r}"):
         rows(field=Swirl, **options)
 
 
 @pytest.mark.parametrize("options", [{"hidden": 8}, {"layers": np.int64(1)}], ids=["hidden", "layers"])
 def test_sizes_of_a_perceptron_are_refused_for_images(options):
-    with pytest.raises(ValueError, match=f"{next(iter(options))}: takes no value beside image, .*filters instead"):
+    with pytest.raises(ValueError, match=f"{next(iter(options))}: takes no value with image, .*filters instead"):
         images(**options)
 
 

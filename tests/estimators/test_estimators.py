@@ -213,7 +213,7 @@ def test_training_ends_when_it_no_longer_helps(kind):
     build, rows = EACH[kind]
     model = build(early_stopping=True, epochs=500, patience=3, validation_fraction=0.3, lr=0.05)
     assert model.n_iter_ < 500
-    assert "no lower validation loss in 3 evaluations" in model.history_.stopped
+    assert "the validation loss has not improved for 3 evaluations" in model.history_.stopped
     assert len(model.history_.validation) == model.n_iter_
     assert model.predict(rows).shape[0] == len(rows)
 
@@ -362,7 +362,7 @@ def test_an_image_classifier_is_kept(tmp_path):
 
 def test_what_cannot_be_kept_as_text_is_named(tmp_path):
     model = iris_classifier(random_state=np.random.RandomState(0))
-    with pytest.raises(TypeError, match="random_state: takes numbers, text, registered modules"):
+    with pytest.raises(TypeError, match="random_state: only numbers, text, registered modules"):
         model.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
@@ -480,7 +480,7 @@ def test_mistakes_are_named_by_the_argument_they_are_in(options, said):
 
 
 def test_values_too_large_to_be_scaled_are_an_error_about_them():
-    with pytest.raises(ValueError, match="X: takes values of which mean and variance are finite numbers"):
+    with pytest.raises(ValueError, match="X: takes values whose mean and variance are finite"):
         ANODEClassifier(**QUICK).fit(IRIS.data * 1e200, IRIS.target)
 
 

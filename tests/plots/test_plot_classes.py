@@ -55,7 +55,7 @@ def test_labels_are_classes_from_zero_truth_values_or_signs(labels, expected):
         ([np.inf, 1, 2], r"got \[inf\]"),
         ([-2, -1, 1], r"got \[-2.0, -1.0\]"),
         (["cat", "dog", "owl"], r"number the classes first, got 'str"),
-        ([0, 1], r"shape \[3\], a label for each point, got \(2,\)"),
+        ([0, 1], r"shape \[3\], one label per point, got \(2,\)"),
     ],
 )
 def test_other_labels_are_refused_by_name(labels, got):

@@ -117,7 +117,7 @@ def test_training_ends_when_no_member_is_left(kind):
     model = spoil(stack_of(kind, max_steps=20))
     before = values_of(model)
     history = fit(model, data_of(kind), validation=data_of(kind))
-    assert history.stopped == "no member is left"
+    assert history.stopped == "all members have failed"
     assert [failure.member for failure in history.failures] == [0, 1, 2]
     assert len(history) == 1
     assert np.isnan(history.loss).all()

@@ -15,9 +15,8 @@ class Member:
     """The first member of a stack.
 
     Attributes:
-        f: What it computes, ``f(t, y)``, on a state without a dimension of members.
-        pairs: Each tensor that f may use of its own, and the stacked tensor of all members, whose first part it is. The
-            two share their memory.
+        f: Its right-hand side ``f(t, y)``, on a state without a dimension of members.
+        pairs: Pairs of a tensor of this member and the stacked tensor of all members, which share their memory.
     """
 
     f: Callable[[Tensor, Any], Any]
@@ -30,8 +29,8 @@ class Mapped(ABC):
     @property
     @abstractmethod
     def members(self) -> int:
-        """How many members there are. It is the first dimension of a state."""
+        """The number of members, which is the first dimension of a state."""
 
     @abstractmethod
     def member(self) -> Member:
-        """The first member, which the compiled engine traces in place of all."""
+        """Return the first member, which the compiled engine traces instead of all."""

@@ -1,4 +1,4 @@
-"""What classifier and regressor have in common: training, and computing with single rows."""
+"""The base class of classifier and regressor: training and row-wise prediction."""
 
 from __future__ import annotations
 
@@ -38,36 +38,36 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ROWS_AT_ONCE = 4096
-"""Rows that are computed together: enough to keep a processor busy, few enough for its memory."""
+"""Number of rows to compute together: enough to keep a CPU busy, few enough for its memory."""
 VALUES_AT_ONCE = 2**23
-"""The same for images: values of a hidden layer, of which there are several at a time."""
+"""The same limit for images, in values of a hidden layer."""
 DRAWN = 300
-"""Rows that :meth:`NeuralODEEstimator.plot_flow` draws: more would hide each other."""
+"""Maximum number of rows that :meth:`NeuralODEEstimator.plot_flow` draws."""
 MOMENTS = 40
-"""Times at which it draws them."""
+"""Number of times at which :meth:`NeuralODEEstimator.plot_flow` draws them."""
 
 
 @documented(Parameters)
 @dataclass(kw_only=True, eq=False, repr=False)
 class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Parameters, ABC):  # type: ignore[misc]
-    """The part of an estimator that does not know what is predicted.
+    """The base class of classifier and regressor.
 
-    Inputs are scaled: columns to mean 0 and variance 1, images to values from 0 to 1. Computations are in the precision
-    of the input; 8-bit and 16-bit numbers, such as ``uint8`` images, are computed in ``float32``, which holds them
-    exactly. Sparse input is accepted and made dense. In training, a batch shares one step size. In prediction, every
-    row has its own, so the prediction for a row does not depend on other rows.
+    Inputs are scaled: columns to mean 0 and variance 1, images to [0, 1]. Computations use the precision of the input;
+    8-bit and 16-bit numbers, such as ``uint8`` images, are computed in ``float32``, which holds them exactly. Sparse
+    input is converted to dense input. In training, a batch shares one step size. In prediction, each row has its own
+    step size, so its prediction does not depend on other rows.
 
     Attributes:
         model_: The :class:`anode.NeuralODE` or :class:`anode.ImageNeuralODE`; it takes scaled inputs.
-        history_: The record of the last fit, an :class:`anode.History`.
+        history_: The history of the last fit, an :class:`anode.History`.
         loss_curve_: The mean loss of each epoch of the last fit.
         n_iter_: Number of epochs of the last fit.
-        n_function_evaluations_: Evaluations of the field per batch, the mean over the last epoch.
-        offset_, scale_: What is subtracted from the inputs, and what they are then divided by.
+        n_function_evaluations_: Number of evaluations of the field per batch, averaged over the last epoch.
+        offset_, scale_: The scaling of the inputs: ``(X - offset_) / scale_``.
     """
 
     _y: ClassVar[dict[str, Any]] = {}
-    """What scikit-learn's ``validate_data`` has to know about targets."""
+    """Arguments of scikit-learn's ``validate_data`` about the targets."""
 
     def fit(
         self,
@@ -76,15 +76,18 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
         sample_weight: ArrayLike | None = None,
         validation: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> Self:
-        """Train.
+        """Train the model and return the estimator.
 
         Args:
             X: Rows, [rows, features], dense or sparse.
-            y: Their classes, numbers or texts; for a regressor their targets, [rows] or [rows, targets].
-            sample_weight: Weight of each row.
-            validation: Rows and targets of a validation set, ``(X, y)``, which are scaled like those above. Their loss
-                after every epoch is recorded in ``history_.validation``; all rows have the same weight. With
-                ``early_stopping`` they are used instead of a part of the rows.
+            y: Class labels, numbers or texts, [rows]. For a regressor, targets, [rows] or [rows, targets].
+            sample_weight: Weight of each row. By default all rows have the same weight.
+            validation: A validation set ``(X, y)``, scaled like the training data, with equal weights. Its loss after
+                each epoch is recorded in ``history_.validation``. With ``early_stopping`` it is used instead of a part
+                of the training rows.
+
+        Returns:
+            The fitted estimator.
         """
         with self._all_or_nothing():
             rows, targets = self._checked(X, y, reset=not self._goes_on)
@@ -95,34 +98,34 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
             held_out = None if validation is None else self._checked_validation(validation)
             self._train(dense(rows), self._numbers(targets), weights, held_out)
             if self.history_.stopped == "interrupted":
-                warnings.warn("training was interrupted; the model is as it was then", UserWarning, stacklevel=2)
+                warnings.warn("training was interrupted; the model is not fully trained", UserWarning, stacklevel=2)
             for failure in self.history_.failures:
                 what = f"training ended in iteration {failure.iteration}: {failure.reason}"
                 warnings.warn(f"{what}; try a lower lr, or a higher weight_decay", ConvergenceWarning, stacklevel=2)
             return self
 
     def transform(self, X: ArrayLike) -> Array:
-        """Return the features that the flow maps rows to, from which a linear map predicts.
+        """Return the features: the final states of the flow, from which a linear layer predicts.
 
         Args:
             X: Rows, [rows, features], dense or sparse.
 
         Returns:
-            [rows, features + augment]; for images, all channels one after the other.
+            The features, [rows, features + augment]; for images, the flattened channels.
         """
         return self._computed(X, lambda part: self._run(part).features.flatten(1)).numpy()
 
     def plot_flow(self, X: ArrayLike, y: ArrayLike, *, ax: Axes | None = None) -> Axes:
-        """Draw how the flow carries rows from the input to the features; needs matplotlib.
+        """Plot the paths of rows from input to features. Requires matplotlib.
 
-        The picture shows the plane of the two principal components of all states on the way; a flow of one dimension
-        is shown against time. A hollow dot is where a row starts, a full one where it ends. The colour is that of the
-        class or, for a regressor, of the first target.
+        The paths are projected to the two principal components of all states; a one-dimensional flow is plotted
+        against time. Hollow dots mark the start of a path, full dots its end. The colour shows the class or, for a
+        regressor, the first target.
 
         Args:
-            X: Rows, [rows, features]. Of more than 300, a random sample of 300 is drawn, always the same.
+            X: Rows, [rows, features]. If there are more than 300, a fixed random sample of 300 is plotted.
             y: Their classes or targets.
-            ax: Where to draw. By default on new axes, whose ``figure`` you can save or show.
+            ax: Axes to plot on. By default new axes are created, whose ``figure`` you can save or show.
 
         Returns:
             The axes.
@@ -137,18 +140,31 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
         return draw_flow(ax, times, paths.swapaxes(0, 1), *self._colored_by(targets[some]))
 
     def save(self, path: str | Path) -> Path:
-        """Write a fitted estimator to ``<path>.json`` and ``<path>.safetensors``; returns the first.
+        """Save a fitted estimator to ``<path>.json`` and ``<path>.safetensors``.
 
-        Functions and callbacks given as ``optimizer``, ``scheduler`` and ``callbacks`` cannot be written. They are left
-        out with a warning: predictions do not need them. A ``field`` or ``augment`` of your own has to be registered,
-        see :func:`anode.register`.
+        Functions and callbacks passed as ``optimizer``, ``scheduler`` and ``callbacks`` cannot be saved. They are
+        omitted with a warning; predictions do not need them. Register your own ``field`` or ``augment`` with
+        :func:`anode.register` first.
+
+        Args:
+            path: Path of the two files, without a suffix or with ``.json``.
+
+        Returns:
+            The path of the JSON file.
         """
         check_is_fitted(self)
         return saving.save(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read an estimator that :meth:`save` wrote. Unlike unpickling, this executes nothing that is in the file."""
+        """Load an estimator that :meth:`save` wrote. Unlike unpickling, this does not execute code from the file.
+
+        Args:
+            path: The path that was passed to :meth:`save`, or the JSON file.
+
+        Raises:
+            DamagedFileError: If the files do not hold an estimator of this class.
+        """
         estimator: Self = saving.load(cls, path)
         return estimator
 
@@ -158,7 +174,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
         return self.history_.per_epoch("loss").tolist()
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and skops: arrays and plain values instead of torch's objects."""
+        """Return the state for pickle and skops, with arrays and plain values instead of torch objects."""
         return saving.without_torch(super().__getstate__())
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -179,30 +195,30 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
     @property
     @abstractmethod
     def _outputs(self) -> int:
-        """How many values are predicted."""
+        """The number of predicted values."""
 
     @abstractmethod
     def _learn_targets(self, y: Array, weights: Array | None) -> Array | None:
-        """Learn which targets there are; return the weights of the rows."""
+        """Learn the classes or the scale of the targets, and return the weights of the rows."""
 
     @abstractmethod
     def _numbers(self, y: Array, name: str = "y", like: str = "the first fit, as warm_start is set") -> Array:
-        """Return targets as the model learns them; ``name`` and ``like`` are for errors about others than learned."""
+        """Return targets as the model learns them; ``name`` and ``like`` are used in error messages."""
 
     @abstractmethod
     def _colored_by(self, y: Array) -> tuple[Array, list[str]]:
-        """Return the values that colours stand for and, if they are numbers of classes, the classes' names."""
+        """Return the values that colours stand for and, if they are class numbers, the names of the classes."""
 
     @property
     def _goes_on(self) -> bool:
-        """Whether training goes on from where it was."""
+        """Whether training continues from the last fit."""
         return self.warm_start and hasattr(self, "model_")
 
     # Training
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Leave the estimator as it was if fitting it is an error."""
+        """Restore the estimator if the body raises an error."""
         before = dict(self.__dict__)
         try:
             yield
@@ -212,7 +228,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
             raise
 
     def _checked(self, X: Any, y: Any, reset: bool) -> Any:
-        """Rows, perhaps sparse, and targets."""
+        """Return checked rows, possibly sparse, and targets."""
         return validate_data(self, X, y, dtype=precision(X), accept_sparse="csr", reset=reset, **self._y)
 
     def _checked_validation(self, validation: Any) -> tuple[Array, Array]:
@@ -230,7 +246,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
         Args:
             X: Rows.
             y: Class numbers, or numbers, [rows, outputs].
-            weights: How much each row counts; ``None`` if all do alike.
+            weights: Weight of each row; ``None`` if all are equal.
             validation: Rows and targets of the user's validation set.
         """
         for name in ("scale", "early_stopping", "warm_start"):
@@ -238,7 +254,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self._make_model(X, weights, seed)
         data = self._tensors(X, y, weights)
-        takes = "values of which mean and variance are finite numbers; scale them first"
+        takes = "values whose mean and variance are finite; scale them first"
         require(bool(data[0].isfinite().all()), "X", f"values up to {np.abs(X).max():g}", takes)
         held_out = None if validation is None else tuple(self._tensors(*validation))
         if self.early_stopping and held_out is None:
@@ -250,7 +266,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
         self.n_function_evaluations_ = float(self.history_.per_epoch("nfe")[-1]) if self.n_iter_ else 0.0
 
     def _make_model(self, X: Array, weights: Array | None, seed: int) -> None:
-        """Build a model, or make the last one ready to go on."""
+        """Build a model, or prepare the last one to continue."""
         changed = [name for name in SHAPE if self._is_changed(name)]
         model = from_seed(lambda: build(self._given, changed, X.shape[1], self._outputs), seed)
         if not self._goes_on:
@@ -258,7 +274,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
             self.model_: NeuralODE = model.to(torch.float32 if X.dtype == np.float32 else torch.float64)
         else:
             check_alike(model, self.model_)
-            self.model_ = deepcopy(self.model_)  # should this fit fail, the one before it still counts
+            self.model_ = deepcopy(self.model_)  # if this fit fails, the previous model is kept
             self.model_.flow.solver = model.flow.solver
         self.model_.to(None if self.device is None else usable_device(self.device)).train()
         if self.field is not None:
@@ -266,8 +282,8 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
 
     @contextmanager
     def _seeded(self, seed: int) -> Iterator[None]:
-        """Let a user's field or augmentation, which may have dropout, draw random numbers that depend on the seed."""
-        if self.field is None and not isinstance(self.augment, Augment):  # ours draw none, and threads need not wait
+        """Seed torch's random numbers for a user's field or augmentation, which may use dropout."""
+        if self.field is None and not isinstance(self.augment, Augment):  # built-in ones draw none: no lock needed
             yield
             return
         device = self.model_.head.weight.device
@@ -276,7 +292,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
             yield
 
     def _tensors(self, X: Array, y: Array, weights: Array | None = None) -> list[Tensor]:
-        """Rows, targets and perhaps weights as :func:`anode.fit` takes them."""
+        """Return rows, targets and optional weights as :func:`anode.fit` takes them."""
         rows, targets = self._scaled(X), torch.tensor(y, device="cpu")
         targets = targets.to(rows.dtype) if targets.is_floating_point() else targets
         return [rows, targets, *([] if weights is None else [torch.tensor(weights, device="cpu")])]
@@ -285,7 +301,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        """The shape of a row as the model takes it: (features,), or (channels, height, width)."""
+        """The shape of a row for the model: (features,), or (channels, height, width)."""
         features, head = int(self.n_features_in_), self.model_.head
         if not isinstance(head, ImageHead):
             return (features,)
@@ -293,24 +309,24 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
 
     @property
     def _n_features_out(self) -> int:
-        """How many features there are, for ``get_feature_names_out``."""
+        """The number of features, for ``get_feature_names_out``."""
         return int(self.model_.head.in_features)
 
     def _scaled(self, X: Array) -> Tensor:
-        """Rows as the model takes them."""
+        """Return rows scaled and shaped for the model."""
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = torch.from_numpy((X - self.offset_) / self.scale_)
         return scaled.to(self.model_.head.weight.dtype).reshape(-1, *self._shape)
 
     def _computed(self, X: ArrayLike, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """What a function makes of scaled rows, on the CPU."""
+        """Check rows, apply a function to them scaled, and return the result on the CPU."""
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=precision(X), accept_sparse="csr", reset=False)
         return self._in_parts(rows, compute)
 
     @torch.no_grad()
     def _in_parts(self, rows: Any, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """What a function makes of checked rows, some at a time."""
+        """Apply a function to checked rows, scaled, some at a time."""
         self.model_.eval()
         device, width = self.model_.head.weight.device, self.model_.settings.get("filters", type(self).filters)
         values = 1 if len(self._shape) == 1 else math.prod(self._shape[1:]) * width
@@ -319,13 +335,13 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
         return torch.cat([compute(self._scaled(part).to(device)).cpu() for part in parts])
 
     def _run(self, part: Tensor) -> Outcome:
-        """What the model makes of scaled rows, each with its own step size: it does not depend on other rows."""
+        """Run the model on scaled rows, each with its own step size, so that rows do not affect each other."""
         return self.model_.run(part, control=1).check()
 
     def _predictions(self, X: ArrayLike) -> Tensor:
         return self._computed(X, lambda part: self._run(part).prediction)
 
     def _states(self, part: Tensor, times: list[float]) -> Tensor:
-        """The states of scaled rows at some times, [rows, times, features]."""
+        """Return the states of scaled rows at some times, [rows, times, features]."""
         states: Any = self.model_.flow.solve(part, save_at=times, control=1).check().ys
         return states.flatten(2).swapaxes(0, 1)

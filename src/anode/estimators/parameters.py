@@ -1,4 +1,4 @@
-"""The parameters of an estimator: what they mean, in the help of both; their defaults; which of them training takes."""
+"""The parameters that both estimators share, and the docstrings that describe them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ K = TypeVar("K", bound=type[Any])
 SECTION = re.compile(r"^(Args|Attributes|Example):\n", re.MULTILINE)
 MERGED = ("Args", "Attributes")
 BATCH = 32
-"""What ``batch_size="auto"`` means, if there are as many rows."""
+"""The value of ``batch_size="auto"``."""
 FOR_FIT = ("epochs", "lr", "weight_decay", "optimizer", "scheduler", "clip")
-"""The parameters that :func:`anode.fit` takes as they are."""
+"""The parameters that are passed to :func:`anode.fit` unchanged."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -32,42 +32,43 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     """The parameters that classifier and regressor share.
 
     Args:
-        augment: Number of zeros appended to a row, or of channels of zeros appended to an image; 0 is the plain neural
-            ODE. ``"auto"`` means 5. Or an :class:`anode.Augment`; every fit trains a copy of it.
+        augment: Number of zeros to append to each row, or of channels of zeros to append to each image; 0 is the plain
+            neural ODE. ``"auto"`` means 5. Or an :class:`anode.Augment`; each fit trains a copy of it.
         hidden: Width of the field's hidden layers; not for images.
         layers: Number of the field's hidden layers; not for images.
         activation: ``"relu"``, ``"softplus"``, ``"tanh"``, ``"silu"`` or ``"gelu"``.
         time: Whether the field depends on time.
         image: Channels, height and width, if rows are images. The field is then convolutional.
         filters: Number of channels of the convolutional field's hidden layers; only for images.
-        field: A function or class that returns the right-hand side f(t, h), a ``torch.nn.Module``. It is given the size
-            of the state, a number; for images, channels, height and width of the state. It replaces the network that
-            ``hidden``, ``layers``, ``activation``, ``time`` and ``filters`` describe: leave these at their defaults.
-            h is [rows, size], or [rows, channels, height, width]. t is a scalar in training and has one value per row,
-            [rows, 1] or [rows, 1, 1, 1], in prediction; f has to let it broadcast against h.
-        solver: How to solve, an :class:`anode.Solver`. Defaults to dopri5 with the paper's tolerances. Its ``control``
-            applies to training.
-        scale: Whether inputs are scaled.
+        field: A function or class that takes the size of the state and returns the right-hand side f(t, h), a
+            ``torch.nn.Module``. For images it takes channels, height and width of the state. h is [rows, size], or
+            [rows, channels, height, width]. t must broadcast against h: it is a scalar in training, and [rows, 1] or
+            [rows, 1, 1, 1] in prediction. Leave ``hidden``, ``layers``, ``activation``, ``time`` and ``filters`` at
+            their defaults, because the field replaces the network that they configure.
+        solver: An :class:`anode.Solver`. Defaults to dopri5 with the paper's tolerances. Its ``control`` is used in
+            training only.
+        scale: Whether to scale the inputs.
         epochs: Number of passes over the data.
-        batch_size: Number of rows in an iteration, or all rows if there are fewer. ``"auto"`` means 32.
+        batch_size: Number of rows per iteration, or all rows if there are fewer. ``"auto"`` means 32.
         lr: Learning rate.
-        weight_decay: Weight decay as the optimizer takes it: an L2 penalty for Adam.
-        optimizer: Name of an optimizer, or a function that makes one, as :func:`anode.fit` takes it. A function sets
-            learning rate and weight decay itself: leave ``lr`` and ``weight_decay`` at their defaults.
-        scheduler: A function from the optimizer to a learning rate scheduler of torch, as :func:`anode.fit` takes it.
-        clip: Largest norm of the gradient; larger gradients are scaled down to it.
-        callbacks: Objects of :class:`anode.Callback` that are called during training. scikit-learn copies them when it
-            clones an estimator, as ``GridSearchCV`` does.
-        device: Where to train and predict, such as ``"cuda"``. Defaults to torch's default device, usually the CPU.
-            Predictions are NumPy arrays in any case. A loaded or unpickled estimator predicts on the default device.
-        early_stopping: Whether to stop when the validation loss has not improved for ``patience`` epochs, and to return
-            to the model with the lowest. The validation set is that given to ``fit``, or a part of the rows.
+        weight_decay: Weight decay of the optimizer: an L2 penalty for Adam.
+        optimizer: Name of an optimizer, or a function that returns one, see :func:`anode.fit`. With a function, leave
+            ``lr`` and ``weight_decay`` at their defaults.
+        scheduler: A function that takes the optimizer and returns a torch learning rate scheduler, see
+            :func:`anode.fit`.
+        clip: Maximum norm of the gradient. Larger gradients are scaled down.
+        callbacks: :class:`anode.Callback` objects that are called during training. scikit-learn copies them when it
+            clones an estimator, for example in ``GridSearchCV``.
+        device: Device for training and prediction, such as ``"cuda"``. Defaults to torch's default device, usually the
+            CPU. Predictions are always NumPy arrays. A loaded or unpickled estimator uses the default device.
+        early_stopping: Whether to stop if the validation loss has not improved for ``patience`` epochs, and keep the
+            model with the lowest validation loss. The validation set is that passed to ``fit``, or a part of the rows.
         validation_fraction: Fraction of the rows to set aside for ``early_stopping``.
         patience: Number of epochs without improvement after which ``early_stopping`` stops.
-        warm_start: Whether ``fit`` continues from the last fit, with the scales found then. The model has to be built
-            alike; settings of solver and training may change.
+        warm_start: Whether ``fit`` continues from the last fit, with the same scaling. The architecture must not
+            change; settings of solver and training may.
         random_state: Random seed of the weights and of the order of rows.
-        verbose: Whether to show a progress bar, if there is a terminal.
+        verbose: Whether to show a progress bar on a terminal.
     """
 
     augment: int | str | Augment = "auto"
@@ -98,7 +99,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _given(self) -> dict[str, Any]:
-        """The parameters, with numbers of numpy as those of Python."""
+        """The parameters, with NumPy numbers converted to Python numbers."""
         parameters = self.get_params(deep=False)
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items()}
 
@@ -107,10 +108,10 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         return bool(self._given[name] != getattr(type(self), name))
 
     def _for_fit(self, rows: int) -> dict[str, Any]:
-        """The parameters that are arguments of :func:`anode.fit`, for so many rows."""
+        """Return the parameters that are arguments of :func:`anode.fit`, for this number of rows."""
         given = self._given
         options = {name: given[name] for name in FOR_FIT}
-        if not isinstance(given["optimizer"], str):  # it sets these itself, and fit refuses them
+        if not isinstance(given["optimizer"], str):  # it sets these itself, and fit does not accept them
             options |= {name: None for name in ("lr", "weight_decay") if not self._is_changed(name)}
         batch_size = number("batch_size", BATCH if self.batch_size == "auto" else given["batch_size"], whole=True)
         return {
@@ -123,9 +124,9 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
 
 
 def documented(base: type[Any]) -> Callable[[K], K]:
-    """Return a decorator that adds to a class's docstring what that of its base class says.
+    """Return a decorator that appends the docstring of a base class to that of a class.
 
-    Parameters and attributes of the base follow those of the class, and the base's text, without its first paragraph,
+    The base's parameters and attributes follow those of the class. The base's text, without its first paragraph,
     follows that of the class.
     """
     first, inherited = _sections(base)
@@ -142,6 +143,6 @@ def documented(base: type[Any]) -> Callable[[K], K]:
 
 
 def _sections(kind: type[Any]) -> tuple[str, dict[str, str]]:
-    """The text of a docstring before its sections, and that of each section; empty where there is none."""
+    """Return the text of a docstring before its sections, and the text of each section; empty if missing."""
     text, *rest = SECTION.split(inspect.cleandoc(kind.__doc__ or ""))
     return text, dict.fromkeys(MERGED, "") | dict(zip(rest[::2], rest[1::2], strict=True))

@@ -131,7 +131,7 @@ class Flow(Model):
             **settings: Settings of :class:`anode.Solver`, such as ``rtol``. They override those of the flow's solver.
 
         Returns:
-            The errors and costs; ``passes`` says whether the errors are below ``bound``.
+            The errors and the cost; ``passes`` says whether the overall reconstruction error is within ``bound``.
 
         Example:
             >>> import torch, anode
