@@ -102,7 +102,7 @@ def solve(
         for name in ("rtol", "atol"):
             inputs.tolerance(name, getattr(solver, name), y0)
         for name, given in (("norm", norm is not None), ("event", event is not None), ("step_at", bool(landings))):
-            require(group_dims == 0 or not given, name, control, 'control="joint" beside it')
+            require(group_dims == 0 or not given, name, control, 'only control="joint"')
         made = solver.plan(
             packing.pack(y0),
             packing,
