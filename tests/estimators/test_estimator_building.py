@@ -205,14 +205,18 @@ def test_going_on_takes_a_field_built_alike():
     before = model.history_.loss[0]
     assert model.fit(*IRIS).history_.loss[0] < before
     for other in (Private, lambda size: Swirl(size, speed=2.0), None):
-        with pytest.raises(ValueError, match="field: takes a module built as in the first fit, as warm_start is set"):
+        with pytest.raises(
+            ValueError, match="field: takes a module built as in the first fit, because warm_start is set"
+        ):
             model.set_params(field=other).fit(*IRIS)
 
 
 def test_going_on_takes_an_augmentation_built_alike():
     model = rows(augment=Lift(4, 3), warm_start=True)
     assert model.fit(*IRIS).n_iter_ == 2
-    with pytest.raises(ValueError, match="augment: takes a module built as in the first fit, as warm_start is set"):
+    with pytest.raises(
+        ValueError, match="augment: takes a module built as in the first fit, because warm_start is set"
+    ):
         model.set_params(augment=3).fit(*IRIS)
 
 

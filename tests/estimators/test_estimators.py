@@ -435,7 +435,7 @@ def test_going_on_takes_the_columns_and_the_shape_of_the_first_fit():
     model = iris_classifier(warm_start=True)
     with pytest.raises(ValueError, match="expecting 4 features"):
         model.fit(IRIS.data[:, :2], IRIS.target)
-    with pytest.raises(ValueError, match="hidden: takes 8 as in the first fit, as warm_start is set, got 9"):
+    with pytest.raises(ValueError, match="hidden: takes 8 as in the first fit, because warm_start is set, got 9"):
         model.set_params(hidden=9).fit(IRIS.data, IRIS.target)
     assert model.predict(IRIS.data).shape == (150,)
 
@@ -471,7 +471,7 @@ def test_rows_that_do_not_count_are_not_held_out():
         ({"class_weight": {0: -1, 1: 1, 2: 1}}, "class_weight: takes numbers from 0"),
         ({"time": "yes"}, "time: takes True or False, got 'yes'"),
         ({"solver": {"max_steps": 0}}, "^solver: takes an anode.Solver"),
-        ({"early_stopping": True, "validation_fraction": 0.999}, "validation_fraction: takes a part"),
+        ({"early_stopping": True, "validation_fraction": 0.999}, "validation_fraction: takes a fraction that splits"),
     ],
 )
 def test_mistakes_are_named_by_the_argument_they_are_in(options, said):
@@ -521,7 +521,7 @@ def test_a_file_with_too_many_classes_is_damaged(tmp_path):
     content = json.loads(path.read_text())
     content["fitted"]["classes_"]["texts"].append("rose")
     path.write_text(json.dumps(content))
-    with pytest.raises(DamagedFileError, match="classes_ has not 3 values"):
+    with pytest.raises(DamagedFileError, match="classes_ does not have 3 values"):
         ANODEClassifier.load(path)
 
 

@@ -187,5 +187,5 @@ def test_regions_of_a_wrong_shape_or_of_no_classes_are_refused_by_name():
         regions(figure().axes[0], GRID, GRID, np.zeros((4, 5)))
     with pytest.raises(ValueError, match=r"classes: takes whole numbers from 0, or -1 and 1, got \[0.5\]"):
         regions(figure().axes[0], GRID, GRID, np.full((5, 5), 0.5))
-    with pytest.raises(ValueError, match="labels: takes labels with points"):
+    with pytest.raises(ValueError, match="labels: takes labels if points are given"):
         regions(figure().axes[0], GRID, GRID, np.zeros((5, 5)), POINTS)

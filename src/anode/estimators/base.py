@@ -202,7 +202,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
         """Learn the classes or the scale of the targets, and return the weights of the rows."""
 
     @abstractmethod
-    def _numbers(self, y: Array, name: str = "y", like: str = "the first fit, as warm_start is set") -> Array:
+    def _numbers(self, y: Array, name: str = "y", like: str = "the first fit, because warm_start is set") -> Array:
         """Return targets as the model learns them; ``name`` and ``like`` are used in error messages."""
 
     @abstractmethod

@@ -77,7 +77,7 @@ class ANODEClassifier(ClassifierMixin, NeuralODEEstimator):  # type: ignore[misc
         of_class: Array = compute_sample_weight(self.class_weight, y)
         return of_class if weights is None else weights * of_class
 
-    def _numbers(self, y: Array, name: str = "y", like: str = "the first fit, as warm_start is set") -> Array:
+    def _numbers(self, y: Array, name: str = "y", like: str = "the first fit, because warm_start is set") -> Array:
         known, classes = self.classes_, np.unique(y)
         takes = f"the classes of {like}: {known.tolist()}"
         require(bool(np.isin(classes, known).all()), name, classes.tolist(), takes)

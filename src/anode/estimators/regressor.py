@@ -78,7 +78,7 @@ class ANODERegressor(RegressorMixin, NeuralODEEstimator):  # type: ignore[misc]
         self.target_ndim_ = int(np.ndim(y))
         return weights
 
-    def _numbers(self, y: Array, name: str = "y", like: str = "the first fit, as warm_start is set") -> Array:
+    def _numbers(self, y: Array, name: str = "y", like: str = "the first fit, because warm_start is set") -> Array:
         columns = _columns(y)
         got, known = columns.shape[1], self._outputs
         require(got == known, name, f"{got} targets", f"{known} targets, as in {like}")
