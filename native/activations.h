@@ -1,4 +1,4 @@
-// Activations of networks on vectors of points, with the derivatives that are kept beside the values.
+// Activation functions on vectors of points, with the derivatives that are kept with the values.
 
 #pragma once
 

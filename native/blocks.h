@@ -12,17 +12,17 @@
 namespace anode {
 
 constexpr long kBlockRows = 64;    // few enough for a block's evaluations to stay in the cache
-constexpr long kLargeRows = 1024;  // from which on torch's threads are waited for; see share_borrowed
+constexpr long kLargeRows = 1024;  // from this number of rows on, torch's threads are used; see share_borrowed
 
-/// How many strands each of some members has: together enough for the threads of most machines.
+/// The number of strands per member: in total enough for the threads of most machines.
 inline int strands_of_each(int members) { return std::max(1, 16 / members); }
 
-/// Rows that are worked on together, and how wide their block is.
+/// Rows that are processed together, and the width of their block.
 struct Piece {
   long first, rows, width;
 };
 
-/// So many rows, cut into blocks of about the same size.
+/// Splits rows into blocks of about the same size.
 inline std::vector<Piece> cut_rows(long first, long count, long lanes) {
   const long blocks = (count + kBlockRows - 1) / kBlockRows;
   std::vector<Piece> pieces;
@@ -33,7 +33,7 @@ inline std::vector<Piece> cut_rows(long first, long count, long lanes) {
   return pieces;
 }
 
-/// Room for the state of a block, with a row for the time in front of it.
+/// Memory for the state of a block, with a leading row for the time.
 template <class T>
 T* take_state(Arena& arena, long dim, long width) {
   return arena.take<T>((dim + 1) * width) + width;
@@ -45,7 +45,7 @@ T* times_of(T* state, long width) {
   return state - width;
 }
 
-/// Rows [rows][dim] as a block; what is over is filled with copies of the last row, which is as finite as that is.
+/// Writes rows [rows][dim] to a block. The rest of the block is filled with copies of the last row, to stay finite.
 template <class T>
 void load_rows(const T* from, long rows, long dim, long width, T* block) {
   for (long b = 0; b < width; ++b) {
@@ -54,14 +54,14 @@ void load_rows(const T* from, long rows, long dim, long width, T* block) {
   }
 }
 
-/// The same for cotangents: what is over has none.
+/// The same for cotangents; the rest of the block is filled with zeros.
 template <class T>
 void load_cotangent(const T* from, long rows, long dim, long width, T* block) {
   for (long b = 0; b < width; ++b)
     for (long i = 0; i < dim; ++i) block[i * width + b] = b < rows ? from[b * dim + i] : T(0);
 }
 
-/// A weighted sum of some slopes.
+/// A weighted sum of slopes.
 template <class T>
 struct Sum {
   int count = 0;

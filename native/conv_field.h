@@ -1,8 +1,8 @@
-// The field of convolutions 1x1, 3x3 and 1x1 on images whose channels lie last, and its derivative.
+// The field of 1x1, 3x3 and 1x1 convolutions on images in channels-last layout, and its derivative.
 //
-// Images are worked off a few at a time, from the first convolution to the last, so that what is between them stays in
-// the cache. Of an evaluation only the second activation is kept for the backward pass: the first is a product with few
-// channels, made again in less time than it would take to read it from memory.
+// A few images at a time go through all convolutions, so that intermediate results stay in the cache. Only the second
+// activation is kept for the backward pass. The first is a product with few channels: computing it again takes less
+// time than reading it from memory.
 
 #pragma once
 
@@ -27,27 +27,27 @@ class ConvField {
   ConvField(int channels, int filters, Activation, bool time, const std::vector<const float*>& parameters,
             const char* instructions);
 
-  /// How many numbers a pixel of what evaluate() keeps has.
+  /// The number of values per pixel that evaluate() keeps.
   int stride() const { return stride_; }
 
   /// slope = f; `kept` [images][pixels][stride] may be null.
   void evaluate(const Times&, const float* x, const Images&, float* slope, float* kept, int threads) const;
 
-  /// pulled = the cotangent of x, from that of the slope; those of the parameters are added up.
+  /// pulled = the cotangent of x, from that of the slope. The gradients of the parameters accumulate.
   void pull(const Times&, const float* x, const float* kept, const float* cotangent, const Images&, float* pulled,
             int threads);
 
-  /// What was added up, in the order of the parameters; the sums begin anew.
+  /// Returns the accumulated gradients, in the order of the parameters, and resets them.
   void take(const std::vector<float*>& gradients);
 
  private:
   struct Biases;
   struct Sums;
 
-  /// A matrix [outputs][inputs], or its transposed, as the kernels want it.
+  /// Packs a matrix [outputs][inputs], or its transpose, for the kernels.
   const float* pack(const float* weight, int outputs, int inputs, bool transposed);
 
-  /// Everything that is added to the outputs of the layers at some time.
+  /// The biases of the layers at a given time.
   Biases biases(float t, Arena&) const;
   long images_at_once(const Images&) const;
   void evaluate_some(const Times&, const float* x, const Images&, float* slope, float* second, Arena&) const;
@@ -60,11 +60,11 @@ class ConvField {
   /// Rows of whole vectors to rows of channels.
   void narrow(const float* wide, long rows, float* to) const;
 
-  /// sums [channels][stride] += transposed few [rows][channels] times many [rows][stride]. What is added is summed up by
-  /// itself first: added to large sums one by one, as many small numbers would lose their last digits.
+  /// sums [channels][stride] += transposed few [rows][channels] times many [rows][stride]. The product is summed
+  /// separately first: adding many small numbers to large sums one by one would lose their last digits.
   void accumulate(const float* few, const float* many, long rows, float* sums, Arena&) const;
 
-  /// Adds what concerns biases and time, of one image.
+  /// Adds one image's gradients of biases and time weights.
   void add_up(float t, const Images& image, const float* g, const float* at_second, const float* at_hidden,
               const Sums&, Arena&) const;
   Sums sums(int strand);

@@ -3,9 +3,9 @@
 // Images have their channels last, so that a vector instruction treats several channels of a pixel. Rows of channels are
 // filled up to a multiple of `lanes`, and matrices are packed [outputs / lanes][inputs][lanes].
 //
-// 3x3 convolutions are done by Winograd's minimal filtering. An output tile of 4x4 pixels depends on 6x6 pixels of the
-// input. Transformed, both are 36 numbers a channel, between which the convolution is 36 products of matrices
-// [tiles][channels]: 36 multiplications in place of 144.
+// 3x3 convolutions use Winograd's minimal filtering. An output tile of 4x4 pixels depends on 6x6 pixels of the input.
+// After a transform, both are 36 numbers per channel, and the convolution is 36 products of matrices [tiles][channels]:
+// 36 multiplications instead of 144.
 //
 // Reference: Lavin and Gray, "Fast algorithms for convolutional neural networks", CVPR 2016. The matrices are those of
 // the points 0, 1, -1, 2, -2 and infinity.
@@ -52,7 +52,7 @@ struct ConvKernels {
   void (*sum)(const float* x, long stride, long rows, long channels, float* sums);
 };
 
-/// Those of the best instruction set that this processor has, or those called `name`.
+/// The kernels for the best instruction set of this CPU, or for the one called `name`.
 const ConvKernels& conv_kernels(const char* name = nullptr);
 
 }  // namespace anode

@@ -65,7 +65,7 @@ struct Elementwise {
   void (*sum_points)(const T* a, long stride, long rows, long width, T* sums, long step);
 };
 
-/// The operations for the best instruction set that this processor has, or for that called `name`.
+/// The operations for the best instruction set of this CPU, or for the one called `name`.
 template <class T>
 const Elementwise<T>& elementwise(const char* name = nullptr);
 

@@ -1,4 +1,4 @@
-// A field by itself, or a stack of them: evaluated and pulled back for a loop over steps that is elsewhere.
+// A field, or a stack of fields: evaluations and pullbacks for the loop over steps in Python.
 
 #pragma once
 
@@ -19,28 +19,28 @@ class Field {
   Field(std::shared_ptr<const Program> program, const Tensors<const T>& tensors, int members, long rows,
         const Kernels<T>& kernels);
 
-  /// How many numbers an evaluation with so many times keeps, so that it can be pulled back.
+  /// The number of values that an evaluation with this number of times keeps for its pullback.
   long kept_size(long times) const;
 
-  /// The slope at y, [rows][dim], and at one time, or at one for each of `times` parts of the rows. `kept` is null if
-  /// it will not be pulled back.
+  /// Evaluates the slope at y, [rows][dim], at one time, or at one time for each of `times` parts of the rows. `kept`
+  /// is null if it will not be pulled back.
   void evaluate(const T* t, long times, const T* y, T* slope, T* kept, int threads);
 
-  /// Pull a cotangent of the slope back to y. The gradients of the tensors add up.
+  /// Pulls a cotangent of the slope back to y. The gradients of the tensors accumulate.
   void pull(long times, T* kept, const T* cotangent, T* at_y, int threads);
 
-  /// Add the gradients of the tensors to what is there; their sums begin anew.
+  /// Adds the accumulated gradients of the tensors to the given arrays, and resets them.
   void take(const Tensors<T>& gradients);
 
  private:
   struct Block {
     int member, strand;
     long first, rows, width;
-    long at[2];  // where what it keeps begins, if the times of its points are the same and if they are not
+    long at[2];  // where its kept values begin, if its points share one time and if they do not
   };
 
-  /// Blocks that are worked on one after the other, and room for one of them. Sums belong to a strand, so that they do
-  /// not depend on the number of threads.
+  /// Blocks that are processed one after the other, and memory for one of them. Sums belong to a strand, so that they
+  /// do not depend on the number of threads.
   struct Strand {
     int member;
     std::size_t first, last;  // of the blocks

@@ -12,7 +12,7 @@ namespace anode {
 
 enum class Activation : int { none, relu, tanh, softplus, silu, gelu };
 
-/// Whether the derivative of an activation is kept beside its value, instead of being computed from it.
+/// Whether the derivative of an activation is kept with its value, instead of being computed from it.
 constexpr bool keeps_derivative(Activation act) {
   return act == Activation::softplus || act == Activation::silu || act == Activation::gelu;
 }
@@ -57,11 +57,11 @@ struct Kernels {
   void (*sums)(int outputs, int inputs, int count, const T* const* cotangents, const T* const* x, long width,
                const LayerSums<T>&);
 
-  /// out = y + h * (w_0 k_0 + w_1 k_1 + ...), with one h a point; y may be null for zero.
+  /// out = y + h * (w_0 k_0 + w_1 k_1 + ...), with one h per point; y may be null for zero.
   void (*combine)(int count, const T* weights, const T* const* k, const T* y, const T* h, long features, long width,
                   T* out);
 
-  /// The same with one weight a point: weights[i][width].
+  /// The same with one weight per point: weights[i][width].
   void (*combine_pointwise)(int count, const T* const* weights, const T* const* k, const T* y, const T* h,
                             long features, long width, T* out);
 

@@ -75,7 +75,7 @@ struct Controller {
   }
 };
 
-/// What a solve is asked to do, see anode/ode/plan.py.
+/// The plan of a solve, see anode/ode/plan.py.
 struct Task {
   std::vector<double> times;  // the start, those of the outputs, the end
   std::vector<int> wanted;    // which of them, in order of time
@@ -83,9 +83,9 @@ struct Task {
   double rtol, atol, first_step, min_step, max_step;  // first_step: NaN if it is to be chosen
   long max_steps;
   Controller controller;
-  bool grouped;  // whether there are groups with a step size of their own
-  bool keeps_non_finite;        // whether steps of given size go on with NaN and infinity
-  std::vector<int> components;  // features of the parts of the state, of which the largest error counts
+  bool grouped;  // whether groups have their own step sizes
+  bool keeps_non_finite;        // whether fixed steps continue with NaN and infinity
+  std::vector<int> components;  // features of each component of the state; the largest error of all is used
 
   double direction() const { return times.back() >= times.front() ? 1 : -1; }
 };
@@ -107,7 +107,7 @@ struct Clock {
     active = false;
   }
 
-  /// Choose t1, the end of the next step, which is `from` for one who stands still.
+  /// Chooses t1, the end of the next step, which is `from` for a group that does not move.
   void propose(const Task& task) {
     from = t;
     if (!active) {
@@ -115,7 +115,7 @@ struct Clock {
       return;
     }
     if (attempts >= task.max_steps) {
-      // If most rejections were for NaN or infinity, it was those that used up the steps.
+      // If most steps were rejected because of NaN or infinity, that is what used up the budget.
       stop(2 * overflows > rejected ? kNonFinite : kMaxSteps);
       t1 = t;
       return;
@@ -135,9 +135,9 @@ struct Clock {
     t1 = t + task.direction() * h;
   }
 
-  /// Keep the step or not, move on, and choose the size of the next.
+  /// Accepts or rejects the step, advances time, and chooses the size of the next step.
   ///
-  /// ratio: its error over what is allowed; for steps of given size NaN if the new state is not finite, else 0.
+  /// ratio: its error divided by what is allowed; for fixed steps NaN if the new state is not finite, otherwise 0.
   void judge(double ratio, const Task& task, const Method& method) {
     kept = false;
     if (!active) return;

@@ -1,4 +1,4 @@
-// A field as a list of operations on blocks of points, and its derivative as another; see anode/engine/layout.py.
+// A field and its derivative as lists of operations on blocks of points; see anode/engine/program/layout.py.
 
 #pragma once
 
@@ -11,15 +11,15 @@
 
 namespace anode {
 
-/// Pieces of memory that operations read and write. In all but `scalar` a row has an entry for each point, and in the
-/// uniform ones as many as `Width` says.
+/// Pieces of memory that operations read and write. In all but `scalar` a row has one entry per point; in the uniform
+/// ones it has as many as `Width` says.
 enum Space : int { kState, kKept, kScratch, kScalar, kSlope, kCotangent, kPulled, kLoose, kUniform, kUniformCotangent, kSpaces };
 
 enum class Kind : int { unary, binary, select, sum, largest, affine, pull, points, fold };
 
-/// How many entries a row has: one for each point, or, if it holds a value that depends on time and tensors only, fewer
-/// where all points have one time. All of those are then the same, except in its cotangent: there, they are parts of a
-/// sum over the points. A pullback is linear, so it may be given the parts.
+/// The number of entries of a row: one per point. A uniform row, whose value depends on time and tensors only, has
+/// fewer if all points share one time. Its entries are then equal. The entries of its cotangent are parts of a sum over
+/// the points; a pullback is linear, so it can be applied to the parts.
 struct Width {
   long points, uniform;
 };
@@ -47,7 +47,7 @@ struct Instruction {
 /// An affine map. Its weights are gathered from the scalars, so that it may be any part of any tensor.
 struct Map {
   int outputs, inputs;
-  int skipped;                    // how many of the first inputs need no cotangent
+  int skipped;                    // number of leading inputs that need no cotangent
   Slot cotangent, input;          // the rows that hold those; no space if nothing depends on it
   std::vector<int> weight, bias;  // which scalars: [outputs][inputs], [outputs]
   std::vector<int> forward, backward;  // those of the packed matrices; -1 for zero
@@ -70,14 +70,14 @@ struct Program {
     for (long size : sizes) all += size;
     return all;
   }
-  /// Room for what an evaluation keeps, and for the cotangents that are kept: uniform rows follow the others.
+  /// The sizes of what an evaluation keeps, and of the cotangents that are kept; uniform rows follow the others.
   long kept_size(Width width) const { return kept * width.points + uniform * width.uniform; }
   long cotangents_size(Width width) const {
     return cotangents * width.points + uniform_cotangents * width.uniform;
   }
 };
 
-/// Where the tensors of a program, or their gradients, lie: of each, one member after the other, or one for all.
+/// The addresses of a program's tensors, or of their gradients: of all members in turn, or one shared by all.
 template <class T>
 struct Tensors {
   std::vector<T*> first;
@@ -88,7 +88,7 @@ struct Tensors {
   }
 };
 
-/// The gradients of one member's tensors, added up.
+/// The accumulated gradients of one member's tensors.
 template <class T>
 struct Sums {
   T* scalars;                     // of tensors that single operations use, and of everything in the end
@@ -96,11 +96,11 @@ struct Sums {
 
   Sums(const Program& program, Arena& arena);
 
-  /// Adds all to the gradients, where those are wanted.
+  /// Adds the sums to the gradients that are wanted.
   void add_to(const Tensors<T>& total, const Program& program, int member);
 };
 
-/// What an evaluation leaves behind: the state, with the time in front of it, and what the pullback needs.
+/// The result of an evaluation: the state, preceded by the time, and what the pullback needs.
 template <class T>
 struct Evaluation {
   T* x = nullptr;

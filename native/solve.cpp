@@ -303,7 +303,7 @@ void Solve<T>::first_slope(Cohort<T>& cohort) {
   });
 }
 
-/// Give up the groups whose slope is not finite where they are.
+/// Stop the groups whose slope is not finite.
 template <class T>
 void Solve<T>::give_up_without_slope(Cohort<T>& cohort) {
   each(cohort, [&](Block<T>& block) {
@@ -482,7 +482,7 @@ std::vector<Emission> Solve<T>::emissions(Cohort<T>& cohort) {
   return passed;
 }
 
-/// Put out the states that were wanted inside a step.
+/// Write the outputs inside a step.
 template <class T>
 void Solve<T>::emit(const Cohort<T>& cohort, Block<T>& block, const Emission& emission) {
   const long dim = dim_, width = block.width;
@@ -524,7 +524,7 @@ void Solve<T>::move_on(Cohort<T>& cohort, bool has_end_slope) {
       block.kept.push_back({y.x, {}, block.pieced});
       if (was_remembered) block.kept.back().evaluations = block.evaluations;
     }
-    if (!whole) {  // a step that some points take back; its evaluations are of no use, those of the others included
+    if (!whole) {  // some points reject the step, so its evaluations cannot be kept, not even for the other points
       for (long b = 0; b < block.width; ++b) {
         if (clock_of(cohort.clocks, b).kept) continue;
         for (long at = b; at < dim_ * block.width; at += block.width) {
@@ -539,7 +539,7 @@ void Solve<T>::move_on(Cohort<T>& cohort, bool has_end_slope) {
     if (!keep_) {
       block.evaluations[end] = y;
     } else {
-      // What was remembered needs new memory, and so does, in any case, the next end of a step.
+      // Evaluations that are kept need new memory, and so does, in any case, the end of the next step.
       for (int i = was_remembered ? 1 : end; i <= end; ++i) block.evaluations[i] = room(block);
     }
   });

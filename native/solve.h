@@ -1,7 +1,7 @@
 // One solve of the ODE of a program, or of a stack of them, and its exact gradient.
 //
-// Points are cut into blocks. A cohort is one or several blocks that take their steps together: all points of a group
-// with one step size, or a block of points with a step size each. What a cohort does depends on no other.
+// Points are split into blocks. A cohort is one or several blocks that take their steps together: all points of a group
+// with one step size, or a block of points with one step size per point. Cohorts are independent of each other.
 
 #pragma once
 
@@ -25,22 +25,22 @@ struct Extent {
   long group_rows;  // of one group
 };
 
-/// What became of each group; arrays of the caller.
+/// The results per group, in arrays of the caller.
 struct Groups {
   double* t;
   std::int64_t *status, *nfe, *accepted, *rejected;
 };
 
-/// A state that was wanted inside a step.
+/// An output inside a step.
 struct Emission {
   int position;                  // among the wanted times
   bool at_end;                   // whether it is the state at the end of the step
   std::vector<double> fraction;  // of each clock, where in the step; NaN if not in this one
 };
 
-/// A step that at least one clock of a cohort kept.
+/// A step that at least one clock of a cohort accepted.
 struct Step {
-  std::vector<double> t, t1;  // of each clock; equal for one that stood still
+  std::vector<double> t, t1;  // of each clock; equal for a clock that did not move
   std::vector<Emission> emissions;
 };
 
@@ -60,7 +60,7 @@ struct Block {
   // The steps that were kept.
   struct Kept {
     T* y;
-    std::vector<Evaluation<T>> evaluations;  // empty if they have to be made again
+    std::vector<Evaluation<T>> evaluations;  // empty if they have to be computed again
     bool pieced;                             // whether the first slope was put together from two evaluations
   };
   std::vector<Kept> kept;
@@ -80,8 +80,8 @@ struct Cohort {
   long calls = 0;
 };
 
-/// Blocks of one member that are worked on one after the other. What is summed up belongs to one strand, so that sums
-/// do not depend on the number of threads.
+/// Blocks of one member that are processed one after the other. Sums belong to a strand, so that they do not depend on
+/// the number of threads.
 template <class T>
 struct Strand {
   int member;
@@ -97,18 +97,18 @@ class Solve {
   Solve(std::shared_ptr<const Method> method, Task task, std::shared_ptr<const Program> program,
         const Tensors<const T>& tensors, const Extent& extent, const Kernels<T>& kernels, bool keep, int threads);
 
-  /// Solve from y0, [rows][dim]. Writes the states at the wanted times (NaN where they are not reached), the state
-  /// where the last step ended, and what became of each group; returns how often the field was evaluated. Asked before
-  /// every step, on any of the threads, whether to stop, it may leave everything as it is then.
+  /// Solves from y0, [rows][dim]. Writes the states at the wanted times (NaN if they were not reached), the state at
+  /// the end of the last step, and the results per group. Returns the number of evaluations of the field. Before every
+  /// step, on any thread, it asks whether to stop; if so, the outputs may be incomplete.
   long run(const T* y0, const std::vector<T*>& outputs, T* last, const Groups& groups,
            const std::function<bool()>& is_stopped);
 
-  /// Whether the field's slope at y0 and the start is this one, up to a fraction of the largest slope.
+  /// Whether the field's slope at the start equals this one, up to a fraction of the largest slope.
   bool agrees(const T* y0, const T* slope, double tolerance);
 
-  /// Gradients for y0 and, added to what is there, for the tensors, from the cotangents of the outputs and of the
-  /// last state, each null for zero; returns how often the field was evaluated again. Asked before every step whether
-  /// to stop, as run is.
+  /// Computes the gradient of y0, and adds the gradients of the tensors to the given arrays, from the cotangents of the
+  /// outputs and of the last state, each null for zero. Returns the number of repeated evaluations. Asks before every
+  /// step whether to stop, like run.
   long backward(const std::vector<const T*>& of_outputs, const T* of_last, T* at_y0, const Tensors<T>& gradients,
                 const std::function<bool()>& is_stopped);
 
@@ -151,14 +151,14 @@ class Solve {
   const Kernels<T>& kernels_;
   bool keep_;
   int threads_;
-  long steps_kept_ = 0;  // of how many steps all evaluations are remembered
+  long steps_kept_ = 0;  // number of steps whose evaluations are kept
   Loan arena_;
   std::vector<Network<T>> networks_;
   std::vector<Strand<T>> strands_;
   std::vector<Cohort<T>> cohorts_;
   std::vector<std::vector<int>> items_;  // cohorts of one strand each; empty if a single cohort has many strands
 
-  // Of the run at hand.
+  // Of the current run.
   std::function<bool()> is_stopped_;
   const T* y0_ = nullptr;
   std::vector<T*> outputs_;

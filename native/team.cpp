@@ -72,7 +72,7 @@ class Team {
       if (look < kLooks)
         relax();
       else
-        std::this_thread::yield();  // the processor may be needed by the one that is waited for
+        std::this_thread::yield();  // the thread that this one waits for may need the CPU
     }
   }
 

@@ -182,7 +182,7 @@ class Learner {
   std::vector<T> state_, features_, last_, prediction_, at_features_;
 };
 
-/// What is logged of an iteration that changes nothing.
+/// The record of an iteration that changes nothing.
 void clear(const Log& log, int members, long iteration, int member) {
   const long at = iteration * members + member;
   log.loss[at] = std::numeric_limits<double>::quiet_NaN();

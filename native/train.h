@@ -12,10 +12,10 @@ namespace anode {
 
 enum class Loss : int { huber, mse, cross_entropy };
 
-/// Why an iteration failed, beyond the statuses of solves.
+/// Why an iteration failed, in addition to the statuses of solves.
 enum Failure : int { kLoss = 5, kGradient = 6 };
 
-/// Where something of every member lies; a stride of zero if all share it.
+/// The address of the first member's data, and the stride between members; 0 if all share it.
 template <class T>
 struct PerMember {
   T* first;
@@ -28,9 +28,9 @@ struct Optimiser {
   double weight_decay, beta1, beta2, eps;
 };
 
-/// What a training run works on. The parameters are the tensors of the field, then weight and bias of the linear map
-/// behind it, then those that nothing depends on, each with all members one after the other unless they share it.
-/// What has no means is not trained.
+/// The data and parameters of a training run. The parameters are the tensors of the field, then weight and bias of the
+/// linear layer after it, then those that the loss does not depend on. Each holds all members in turn, unless they
+/// share it. Parameters without means are not trained.
 template <class T>
 struct Course {
   std::shared_ptr<const Method> method;
@@ -41,14 +41,14 @@ struct Course {
   PerMember<const T> x;                 // [points][inputs]
   PerMember<const T> targets;           // [points][outputs]; null for classes
   PerMember<const std::int64_t> labels;  // [points]; null for numbers
-  PerMember<const T> weights;           // [points]; null if all points count alike
+  PerMember<const T> weights;           // [points]; null if all are equal
   std::vector<T*> parameters, means, squares;
-  std::vector<bool> shared;  // of each tensor of the field, whether it is one for all members; such are not trained
-  std::vector<long> idle;    // the sizes of the parameters that nothing depends on
+  std::vector<bool> shared;  // of each tensor of the field, whether all members share it; these are not trained
+  std::vector<long> idle;    // the sizes of the parameters that the loss does not depend on
   Optimiser adam;
 };
 
-/// What iterations leave behind, [iterations][members].
+/// The records of iterations, [iterations][members].
 struct Log {
   double *loss, *accuracy;
   std::int64_t *nfe, *accepted, *rejected, *nfe_backward;
@@ -61,15 +61,15 @@ struct Batches {
   long first, count;                    // which batches
 };
 
-/// Runs iterations, each member on its own. A member that fails stays as it was before that iteration.
+/// Runs iterations, independently for each member. A member that fails keeps its parameters from before that iteration.
 ///
-/// steps: how many iterations were made before. frozen: members that are to be left alone. failed_at, why: for each
-/// member the iteration, counted from these, in which it failed (batches.count if in none) and the reason.
+/// steps: the number of earlier iterations. frozen: the members to skip. failed_at, why: for each member the iteration
+/// of this call in which it failed (batches.count if none) and the reason.
 template <class T>
 void train(const Course<T>&, const Batches&, long steps, const std::uint8_t* frozen, int threads, const Log&,
            std::int64_t* failed_at, std::int64_t* why);
 
-/// Whether slopes at time 0, those of one member's rows after those of another, are what the program computes.
+/// Whether the program computes these slopes at time 0; the rows of all members follow each other.
 template <class T>
 bool agrees(const Course<T>&, const T* state, const T* slope, long rows, double tolerance);
 

@@ -1,4 +1,4 @@
-// 3x3 convolutions of images whose channels lie last, with a border of zeros, and the gradient of their weights.
+// 3x3 convolutions of images in channels-last layout, with zero padding, and the gradient of their weights.
 
 #pragma once
 
@@ -15,10 +15,10 @@ struct Images {
   long pixels() const { return height * width; }
 };
 
-/// Told of `pixels` neighbours in a line of an output image, from (y, x) on, as soon as they are there.
+/// Called with `pixels` neighbours in a row of an output image, starting at (y, x), as soon as they are computed.
 using Done = std::function<void(long image, long y, long x, long pixels, float* values)>;
 
-/// The convolutions of one kind of images: so many channels in and out, in rows of `stride` numbers.
+/// The convolutions for a given number of input and output channels, in rows of `stride` numbers.
 class Winograd {
  public:
   Winograd(const ConvKernels& kernels, int channels, int stride)

@@ -533,7 +533,7 @@ def test_on_a_read_only_disk_the_error_names_the_file_that_was_asked_for(tmp_pat
 
 def test_a_folder_is_kept_for_one_process_until_it_is_done(tmp_path):
     with locked(tmp_path, "out"):
-        refused = pytest.raises(BlockingIOError, match=r"out: .* is in use by another process; wait for it")
+        refused = pytest.raises(BlockingIOError, match=r"out: .* is in use by another process; wait until it ends")
         with refused, locked(tmp_path, "out"):
             pass
         assert not any(tmp_path.iterdir())

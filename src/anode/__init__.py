@@ -5,7 +5,7 @@ from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-if sys.argv[:1] == ["-m"] and ("-m", "anode") in pairwise(sys.orig_argv):  # which imports this before __main__
+if sys.argv[:1] == ["-m"] and ("-m", "anode") in pairwise(sys.orig_argv):  # it imports this before __main__
     from anode_command import interrupt_quietly
 
     interrupt_quietly()
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from anode.estimators.tables import TableEncoder as TableEncoder
 
 METHODS = tuple(TABLEAUS)
-"""The names of all methods."""
+"""The names of the built-in Runge-Kutta methods."""
 
 __all__ = [  # without estimators and plots, so that a star import needs no extra
     "METHODS",
@@ -143,5 +143,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The public names, including those that are imported on first use."""
+    """Return the public names, including those that are imported on first use."""
     return [*__all__, *_ESTIMATORS, "plots"]

@@ -1,4 +1,4 @@
-"""Checks of what callers pass, with errors that name the argument, what it got and what it takes."""
+"""Argument checks, whose errors name the argument, what it takes and what it got."""
 
 from __future__ import annotations
 
@@ -22,40 +22,47 @@ K = TypeVar("K", bound=type[Any])
 
 
 class Words(str):
-    """What an error says of a value instead of the value: it is shown without quotes."""
+    """A description of a value for error messages, which is shown without quotes."""
 
     __slots__ = ()
     __repr__ = str.__str__
 
 
 def require(condition: bool, name: str, got: Any, takes: str) -> None:
-    """Raise ``ValueError`` about an argument unless the condition holds."""
+    """Raise ``ValueError`` unless the condition holds.
+
+    Args:
+        condition: Whether the argument is valid.
+        name: The name of the argument.
+        got: Its value.
+        takes: What the argument takes.
+    """
     if not condition:
         got = describe(got) if isinstance(got, Tensor) and got.numel() > 1 else got
         raise ValueError(f"{name}: takes {takes}, got {got!r}")
 
 
 def flag(name: str, value: Any) -> None:
-    """Raise ``ValueError`` about an argument unless it is a truth value."""
+    """Raise ``ValueError`` unless an argument is a boolean."""
     require(isinstance(value, bool | np.bool_), name, value, "True or False")
 
 
 def lookup(name: str, key: Any, table: dict[str, T]) -> T:
-    """An entry of a table by its name, or ``ValueError`` with the nearest names."""
+    """Return an entry of a table, or raise ``ValueError`` with the nearest name."""
     if isinstance(key, str) and key in table:
         return table[key]
     raise ValueError(f"{name}: takes one of {', '.join(table)}, got {key!r}{nearest(key, table, 0.65)}")
 
 
 def nearest(name: Any, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """A hint at the known name that is most like a given one, whatever its case; empty if none is like it."""
+    """Return a hint at the most similar known name, ignoring case; empty if none is similar."""
     lower = {each.lower(): each for each in known}
     near = get_close_matches(str(name).lower(), lower, n=1, cutoff=cutoff)
     return f"; did you mean {lower[near[0]]!r}?" if near else ""
 
 
 def check_call(name: str, function: Callable[..., Any], arguments: int, takes: str) -> None:
-    """Raise ``TypeError`` about an argument unless it is a function that can be called with so many arguments."""
+    """Raise ``TypeError`` unless an argument can be called with ``arguments`` positional arguments."""
     if not callable(function):
         raise TypeError(f"{name}: takes {takes}, got {function!r}")
     why = uncallable(function, arguments)
@@ -64,10 +71,10 @@ def check_call(name: str, function: Callable[..., Any], arguments: int, takes: s
 
 
 def uncallable(function: Callable[..., Any], arguments: int) -> str | None:
-    """Why a function cannot be called with so many arguments; ``None`` if it can, or if that is not known."""
+    """Return why a function cannot be called with this number of arguments; ``None`` if it can, or if unknown."""
     try:
         signature = inspect.signature(function.forward if isinstance(function, nn.Module) else function)
-    except (ValueError, TypeError):  # of a built-in function, which has none
+    except (ValueError, TypeError):  # a built-in function may have no signature
         return None
     try:
         signature.bind(*[None] * arguments)
@@ -78,16 +85,16 @@ def uncallable(function: Callable[..., Any], arguments: int) -> str | None:
 
 
 def check_function(name: str, function: Any, call: str) -> None:
-    """Raise ``TypeError`` about an argument unless it is a function or an object that can be called."""
+    """Raise ``TypeError`` unless an argument is a function or a callable object."""
     if isinstance(function, type) or not callable(function):
         hint = f"; pass an object, {function.__name__}(...)" if isinstance(function, type) else ""
         raise TypeError(f"{name}: takes a function {call}, got {function!r}{hint}")
 
 
 def names_arguments(function: Callable[P, T]) -> Callable[P, T]:
-    """Let an error about an argument that a function does not have say which arguments it has."""
+    """Decorate a function so that the error for an unknown argument lists the arguments that it takes."""
     parameters = inspect.signature(function).parameters
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):  # then the function has to check them
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):  # the function checks its keywords itself
         return function
     known = [name for name in parameters if name != "self"]
 
@@ -99,20 +106,20 @@ def names_arguments(function: Callable[P, T]) -> Callable[P, T]:
             for name in kwargs.keys() - known:
                 called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
                 takes = f"{called}, which takes {', '.join(known)}{nearest(name, known)}"
-                raise TypeError(f"{name}: is no argument of {takes}") from None
+                raise TypeError(f"{name}: is not an argument of {takes}") from None
             raise
 
     return call
 
 
 def names_settings(kind: K) -> K:
-    """Let a class do the same when it is called, see :func:`names_arguments`."""
+    """Decorate the constructor of a class with :func:`names_arguments`."""
     kind.__init__ = names_arguments(kind.__init__)
     return kind
 
 
 def tensors_in(name: str, values: Any) -> tuple[Tensor, ...]:
-    """The tensors of an iterable; ``TypeError`` if it is none, or has anything else in it."""
+    """Return the tensors of an iterable, or raise ``TypeError`` if it holds anything else."""
     found = tuple(values) if isinstance(values, Iterable) else (values,)
     for value in found:
         if not isinstance(value, Tensor):
@@ -121,12 +128,12 @@ def tensors_in(name: str, values: Any) -> tuple[Tensor, ...]:
 
 
 def is_finite(x: Tensor) -> bool:
-    """Whether all values are finite; their sum says so, most of the time, at a fraction of the cost."""
+    """Whether all values are finite. If their sum is finite, they are, which is much cheaper to check."""
     return cmath.isfinite(x.detach().sum().item()) or bool(x.isfinite().all())
 
 
 def finite_rows(name: str, value: Tensor) -> None:
-    """Check that all values are finite, and say in how many rows they are not."""
+    """Raise ``ValueError`` unless all values are finite; the error says in how many rows they are not."""
     if value.is_floating_point() and not value.isfinite().all():
         bad = int((~value.isfinite()).reshape(len(value), -1).any(1).sum())
         raise ValueError(f"{name}: takes finite values, got NaN or infinity in {bad} of {len(value)} rows")
@@ -135,7 +142,16 @@ def finite_rows(name: str, value: Tensor) -> None:
 def number(
     name: str, value: Any, *, whole: bool = False, optional: bool = False, zero: bool = False, finite: bool = False
 ) -> Any:
-    """Check a number above zero, or from zero, and return it as a number of Python: NumPy's are accepted as well."""
+    """Check a number and return it as a Python number; NumPy's numbers are accepted.
+
+    Args:
+        name: The name of the argument.
+        value: Its value.
+        whole: Whether it must be an integer.
+        optional: Whether it may be ``None``.
+        zero: Whether it may be 0; otherwise it must be above 0.
+        finite: Whether it must be finite.
+    """
     if optional and value is None:
         return None
     found = whole_number(value) if whole else real_number(value)
@@ -146,7 +162,7 @@ def number(
 
 
 def whole_number(value: Any) -> int | None:
-    """A whole number of any type as Python's ``int``; ``None`` for anything else, truth values included."""
+    """Return an integer of any type as an ``int``; ``None`` for anything else, including booleans."""
     if isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype == torch.bool):
         return None
     try:
@@ -156,14 +172,14 @@ def whole_number(value: Any) -> int | None:
 
 
 def real_number(value: Any) -> float | None:
-    """A number of any type as Python's ``int`` or ``float``; ``None`` for anything else, truth values included."""
+    """Return a number of any type as an ``int`` or ``float``; ``None`` for anything else, including booleans."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
 
 
 def usable_device(name: Any) -> str:
-    """Return the name of a device that torch can compute on here, or raise ``ValueError``."""
+    """Return the name of a device, or raise ``ValueError`` if torch cannot use it on this machine."""
     try:
         torch.ones((), device=name).item()
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
@@ -173,7 +189,7 @@ def usable_device(name: Any) -> str:
 
 
 def describe(value: Any) -> Words:
-    """A short description of a value for error messages."""
+    """Return a short description of a value for error messages."""
     if isinstance(value, Tensor):
         return Words(f"a tensor of shape {tuple(value.shape)} and dtype {value.dtype}")
     if isinstance(value, tuple | list):

@@ -1,4 +1,4 @@
-"""Optional packages: which extra brings them, and the line that says what is missing."""
+"""Optional packages: which extra installs them, and the error if one is missing."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ EXTRAS = {
     "parquet": ("pyarrow",),
     "play": ("starlette", "uvicorn", "wsproto"),
 }
-"""The packages that this code imports of each extra; pyproject.toml holds their versions."""
+"""The packages of each extra that anode imports; pyproject.toml holds their versions."""
 
 MODULES = {"pillow": "PIL", "scikit-learn": "sklearn"}
-"""The packages that are imported by another name."""
+"""The import names of packages that differ from their package names."""
 
 
 class MissingPackageError(ModuleNotFoundError):
-    """An optional package is not installed. The message is one line that says how to install it."""
+    """An optional package is not installed. The message says how to install it, on one line."""
 
 
 def needs(feature: str, extra: str, *packages: str) -> None:
-    """Raise an error unless optional packages are installed. They are not imported.
+    """Raise an error unless optional packages are installed. Does not import them.
 
     Args:
-        feature: What needs them, as the error names it.
-        extra: The extra that they come with.
-        packages: Which of the extra's packages; all of them by default.
+        feature: The feature that needs them, for the error message.
+        extra: The extra that installs them.
+        packages: The packages of the extra to check. Defaults to all.
 
     Raises:
-        MissingPackageError: If one of them is not installed.
+        MissingPackageError: If a package is not installed.
     """
     missing = [name for name in packages or EXTRAS[extra] if not installed(name)]
     if missing:

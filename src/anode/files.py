@@ -1,4 +1,4 @@
-"""Writing files: the only place where it is done, so that a file is whole or not there, whatever happens."""
+"""Read and write files. All files are written here, atomically: a file is either complete or not there."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from torch import Tensor
 
 try:
     import fcntl
-except ImportError:  # a system without it
+except ImportError:  # not available on Windows
     fcntl = None  # type: ignore[assignment]
 
 
 UNFINISHED = ".anode-unfinished-"
-"""How the names of files and folders begin that are being made."""
+"""Prefix of the names of files and folders that are being written."""
 LONGEST_HEADER = 10**8
-"""Bytes of a safetensors file's header, as the format has it."""
+"""Maximum number of bytes of a safetensors file's header, as defined by the format."""
 ARRIVING = ".anode-arriving-"
-"""How the names of tensors begin that their description names already, and that have not taken their name yet."""
+"""Prefix of the names of tensor files that are complete but have not been renamed to their final name."""
 
 
 class DamagedFileError(ValueError):
-    """A file that does not hold what its name promises."""
+    """A file is damaged, or not in the format that its name says."""
 
 
 @contextmanager
 def locked(folder: Path, argument: str) -> Iterator[None]:
-    """Keep a folder for this process; ``BlockingIOError`` if another one has it.
+    """Lock a folder for this process, or raise ``BlockingIOError`` if another process has locked it.
 
-    The lock is the system's, so it ends with the process however that ends, and nothing is left behind. Where a system
-    or a file system has no such locks, nobody looks after that.
+    The operating system releases the lock when the process ends, even if it is killed. Does nothing if the system or
+    the file system does not support locks.
 
     Args:
-        folder: Exists.
-        argument: What the caller calls it.
+        folder: The folder, which must exist.
+        argument: The caller's name for it, for the error message.
     """
     descriptor = os.open(folder, os.O_RDONLY) if fcntl is not None else None
     try:
@@ -53,10 +53,10 @@ def locked(folder: Path, argument: str) -> Iterator[None]:
     except BlockingIOError:
         os.close(descriptor)
         raise BlockingIOError(
-            f"{argument}: {folder} is in use by another process; wait for it, or give another folder"
+            f"{argument}: {folder} is in use by another process; wait until it ends, or choose another folder"
         ) from None
     except OSError:
-        pass  # the file system has no locks
+        pass  # the file system does not support locks
     try:
         yield
     finally:
@@ -65,14 +65,14 @@ def locked(folder: Path, argument: str) -> Iterator[None]:
 
 
 def write(path: Path, save: Callable[[Path], object]) -> Path:
-    """Create a file by way of a temporary one beside it, which takes its name once it is complete.
+    """Write a file under a temporary name in the same folder, and rename it once it is complete.
 
     Args:
-        path: The file; its folder is made if need be.
-        save: Writes to the path it is given, which has the same suffix.
+        path: The file. Its folder is created if necessary.
+        save: A function that writes to the path it is given, which has the same suffix.
 
     Raises:
-        OSError: It could not be written, because the disk is full for example; the error names it.
+        OSError: If the file could not be written, for example because the disk is full. The error names ``path``.
     """
     with _complete({path: save}) as made, naming(path):
         made[path].replace(path)
@@ -81,9 +81,9 @@ def write(path: Path, save: Callable[[Path], object]) -> Path:
 
 @contextmanager
 def _complete(saves: Mapping[Path, Callable[[Path], object]]) -> Iterator[dict[Path, Path]]:
-    """Write files under temporary names and yield these, by the names that they are to take.
+    """Write files under temporary names and yield these names, by the final name of each file.
 
-    Whatever still has its temporary name in the end is removed.
+    Files that still have their temporary name afterwards are removed.
     """
     made = {path: temporary(path) for path in saves}
     try:
@@ -96,17 +96,17 @@ def _complete(saves: Mapping[Path, Callable[[Path], object]]) -> Iterator[dict[P
         yield made
     finally:
         for unfinished in made.values():
-            with suppress(OSError):  # a disk that became read-only refuses this even if there is no such file
+            with suppress(OSError):  # a read-only disk raises an error even if the file does not exist
                 unfinished.unlink(missing_ok=True)
 
 
 @contextmanager
 def naming(path: Path, unfinished: Path | None = None) -> Iterator[None]:
-    """Let errors of the system name the file that was asked for, and not the temporary one that they are about.
+    """Make operating system errors name the requested file instead of the temporary one.
 
     Args:
-        path: The file.
-        unfinished: If given, only errors about this temporary folder and what is in it are changed.
+        path: The requested file.
+        unfinished: If given, only errors about this temporary folder and its contents are changed.
     """
     try:
         yield
@@ -119,9 +119,9 @@ def naming(path: Path, unfinished: Path | None = None) -> Iterator[None]:
 
 
 def make_folder(folder: Path) -> Path:
-    """Make a folder, and those that it lies in, as far as they are not there.
+    """Create a folder and its missing parents, and return it.
 
-    ``Path.mkdir`` calls itself once per level, and ends in a ``RecursionError`` on a path of a thousand levels.
+    ``Path.mkdir`` is recursive and raises a ``RecursionError`` for a path with a thousand levels.
     """
     missing: list[Path] = []
     for each in (folder, *folder.parents):
@@ -134,19 +134,19 @@ def make_folder(folder: Path) -> Path:
 
 
 def temporary(path: Path) -> Path:
-    """A new name beside a file or folder, to make it under; :func:`remove_unfinished` knows such names.
+    """Return a new temporary name in the same folder, which :func:`remove_unfinished` recognizes.
 
-    Nobody else makes such names: a prefix of this program's own, and 32 random digits.
+    The name has a prefix that only anode uses, and 32 random digits.
     """
     return path.with_name(f"{UNFINISHED}{_short(path.stem)}-{uuid4().hex}{_short(path.suffix)}")
 
 
 def remove_unfinished(folder: Path, stem: str = "") -> None:
-    """Remove what has a temporary name because the process that was making it was killed.
+    """Remove temporary files and folders that killed processes left behind.
 
     Args:
-        folder: Where; nobody may be writing there. It need not exist.
-        stem: How the names begin that were to be taken.
+        folder: The folder to search. No other process may be writing there. It need not exist.
+        stem: Prefix of the final names whose temporary files are removed. Defaults to all.
     """
     left = re.compile(rf"{re.escape(UNFINISHED + stem)}.*-[0-9a-f]{{32}}(\.[^.]*)?")
     for path in folder.iterdir() if folder.is_dir() else ():
@@ -159,12 +159,12 @@ def remove_unfinished(folder: Path, stem: str = "") -> None:
 
 
 def _short(name: str) -> str:
-    """As much of a name as leaves room for more: systems take names of 255 bytes."""
+    """Return the first 64 bytes of a name, because systems limit file names to 255 bytes."""
     return os.fsencode(name)[:64].decode("utf-8", "ignore")
 
 
 def sync_folder(folder: Path) -> None:
-    """Let the names of a folder's files be on the disk, where a system can say so."""
+    """Flush the names of a folder's files to disk, on systems that support it."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -174,7 +174,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> Path:
-    """Write a file of bytes."""
+    """Write a binary file."""
     return write(path, lambda unfinished: unfinished.write_bytes(content))
 
 
@@ -184,7 +184,7 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def write_json(path: Path, content: Any, indent: int | None = None) -> Path:
-    """Write a JSON file; NaN and infinities, which JSON does not have, are refused."""
+    """Write a JSON file. Raises ``ValueError`` for NaN and infinity, which JSON does not have."""
     return write_text(path, _as_json(content, indent))
 
 
@@ -193,12 +193,12 @@ def _as_json(content: Any, indent: int | None) -> str:
 
 
 def write_described(described: Path, content: dict[str, Any], path: Path, tensors: Mapping[str, Tensor]) -> Path:
-    """Write tensors and the JSON file that describes them, and says which they are; returns the latter.
+    """Write tensors and the JSON file that describes them as one atomic operation, and return the JSON file.
 
-    Another process that reads them meanwhile, with :func:`read_described`, gets both as they were or both as they will
-    be. The moment in between is when the JSON file takes its name: it holds the checksum of its tensors, which are on
-    the disk by then, under a name that consists of that checksum. They take the name that people know afterwards. A
-    process that is killed leaves a pair that can be read, at whatever moment.
+    A process that calls :func:`read_described` at the same time gets both old files or both new files. The JSON file
+    holds the checksum of its tensors. The tensors are first written under a name that contains their checksum; then the
+    JSON file is replaced, which is the atomic step; then the tensors get their final name. If the process is killed at
+    any moment, it leaves a pair of files that can be read.
     """
     values = tensors_to_bytes(tensors)
     checksum = sha256(values).hexdigest()
@@ -220,7 +220,7 @@ def write_described(described: Path, content: dict[str, Any], path: Path, tensor
             raise
         with naming(path):
             sync_folder(path.parent)
-            with suppress(FileNotFoundError):  # another process wrote the same, where there are no locks
+            with suppress(FileNotFoundError):  # without locks, another process may have written the same tensors
                 arriving.replace(path)
         if alone:
             _remove_arriving(path)
@@ -228,39 +228,39 @@ def write_described(described: Path, content: dict[str, Any], path: Path, tensor
 
 
 def read_described(described: Path, path: Path) -> tuple[Any, dict[str, Tensor]]:
-    """Read a JSON file and the tensors that it describes, which have to be those it says they are, if it does.
+    """Read a JSON file and the tensors that it describes.
 
     Args:
         described: The JSON file.
-        path: The tensors.
+        path: The file of the tensors.
 
     Raises:
-        FileNotFoundError: One of them is not there.
-        DamagedFileError: They do not belong together, or one of them is not such a file.
+        FileNotFoundError: If one of the files does not exist.
+        DamagedFileError: If a file is damaged, or the JSON file holds the checksum of other tensors.
     """
     content, misses = read_json(described), 0
     while True:
         checksum = content.get("sha256") if isinstance(content, dict) else None
         if checksum is not None and not (isinstance(checksum, str) and re.fullmatch("[0-9a-f]{64}", checksum)):
-            raise DamagedFileError(f"{described}: is damaged: its sha256 is no checksum")
+            raise DamagedFileError(f"{described}: is damaged: its sha256 is not a checksum")
         tensors = _read_matching(path, checksum)
         if tensors is not None:
             return content, tensors
         again = read_json(described)
-        # While one description is in place, its tensors may change their name once, and be missed by that.
+        # The tensors of one JSON file may be renamed once while they are read, and be missed because of that.
         misses = misses + 1 if again == content else 0
         if misses == 3:
             break
         content = again
     read_tensors(path)
     raise DamagedFileError(
-        f"{path}: is damaged, or does not belong to the .json file beside it, as if a process was killed while "
-        "saving; restore both or remove both"
+        f"{path}: is damaged, or does not belong to the .json file of the same name, as if a process was killed "
+        "while saving; restore both or remove both"
     )
 
 
 def _read_matching(path: Path, checksum: str | None) -> dict[str, Tensor] | None:
-    """Tensors of a checksum, wherever they are; ``None`` if there are only others, or none."""
+    """Return the tensors with a checksum, from their final or their temporary file; ``None`` if neither matches."""
     if checksum is None:
         return read_tensors(path)
     for place in (path, _arriving(path, checksum)):
@@ -272,12 +272,12 @@ def _read_matching(path: Path, checksum: str | None) -> dict[str, Tensor] | None
 
 
 def _arriving(path: Path, checksum: str) -> Path:
-    """Where tensors of a checksum are before they take their name."""
+    """Return the name of the tensors with a checksum before they get their final name."""
     return path.with_name(f"{ARRIVING}{_short(path.stem)}-{checksum}{path.suffix}")
 
 
 def _remove_arriving(path: Path) -> None:
-    """Remove tensors that a process did not come to describe because it was killed."""
+    """Remove tensors whose JSON file was not written because the process was killed."""
     names = re.compile(rf"{re.escape(ARRIVING + _short(path.stem))}-([0-9a-f]{{64}}){re.escape(path.suffix)}")
     for each in path.parent.iterdir():
         found = names.fullmatch(each.name)
@@ -287,21 +287,21 @@ def _remove_arriving(path: Path) -> None:
 
 @contextmanager
 def _only_writer(described: Path, coming: Path) -> Iterator[bool]:
-    """Wait until no other process is replacing a JSON file and its tensors, and keep others waiting.
+    """Wait until no other process is replacing a JSON file and its tensors, and make others wait.
 
-    The lock is on the JSON file itself, on the one in place and on the one that comes, so that no further file is
-    needed. Nobody is kept from reading.
+    Both the current and the new JSON file are locked, so no separate lock file is needed. Readers do not wait.
 
     Yields:
-        Whether there was a file to lock; where there was none, or the system has no locks, others may be writing.
+        Whether the current file was locked. If there is none, or the system does not support locks, other processes may
+        be writing.
     """
     with ExitStack() as stack:
         in_place = False
-        with suppress(OSError):  # there is no file yet, or the file system has no locks
+        with suppress(OSError):  # there is no file yet, or the file system does not support locks
             while fcntl is not None and not in_place:
                 file = stack.enter_context(described.open("rb"))
                 fcntl.flock(file, fcntl.LOCK_EX)
-                in_place = os.path.samestat(os.fstat(file.fileno()), described.stat())  # or it was just replaced
+                in_place = os.path.samestat(os.fstat(file.fileno()), described.stat())  # False if it was just replaced
         with suppress(OSError):
             if fcntl is not None:
                 fcntl.flock(stack.enter_context(coming.open("rb")), fcntl.LOCK_EX)
@@ -324,7 +324,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Path:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file, or raise :class:`DamagedFileError`.
 
-    The file is read, not mapped into memory: whoever overwrites a mapped file ends the processes that look at it.
+    The file is read instead of mapped into memory, because overwriting a mapped file crashes the processes that use it.
     """
     try:
         return _in_order(load(path.read_bytes()))
@@ -333,12 +333,12 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def tensors_to_bytes(tensors: Mapping[str, Tensor], notes: dict[str, str] | None = None) -> bytes:
-    """The content of a safetensors file, with notes for :func:`notes_in`."""
+    """Return the content of a safetensors file, with notes that :func:`notes_in` reads."""
     return save(_contiguous(tensors), notes)
 
 
 def notes_in(path: Path) -> dict[str, str]:
-    """The notes in the header of a safetensors file, which is all that is read of it; none if it is no such file."""
+    """Read the notes in the header of a safetensors file, without its tensors; empty if it is not such a file."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         try:
@@ -349,7 +349,7 @@ def notes_in(path: Path) -> dict[str, str]:
 
 
 def tensors_from_bytes(content: bytes) -> dict[str, Tensor]:
-    """Tensors from the content of a safetensors file, or :class:`DamagedFileError`."""
+    """Return the tensors in the content of a safetensors file, or raise :class:`DamagedFileError`."""
     try:
         return _in_order(load(content))
     except SafetensorError as error:
@@ -357,7 +357,7 @@ def tensors_from_bytes(content: bytes) -> dict[str, Tensor]:
 
 
 def _in_order(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """By name: their order is another in every process."""
+    """Sort the tensors by name, because safetensors returns them in a different order in every process."""
     return dict(sorted(tensors.items()))
 
 

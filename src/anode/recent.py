@@ -1,4 +1,4 @@
-"""Values that were used lately."""
+"""A cache of the most recently used values."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """Values by keys; those that were not used for longest are forgotten.
+    """A cache that drops the least recently used value when it is full.
 
     Args:
-        most: How many are remembered.
+        most: Maximum number of values.
     """
 
     def __init__(self, most: int) -> None:
@@ -22,17 +22,17 @@ class Recent(Generic[T]):
         self._values: OrderedDict[Hashable, T] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value of a key, which is made if it is not there, and not kept if the key cannot be hashed."""
+        """Return the value of a key. If there is none, call ``make``, and cache its result if the key is hashable."""
         try:
             value = self._values[key]
             self._values.move_to_end(key)
             return value
-        except (KeyError, TypeError):  # it is new, or another thread has just removed it
+        except (KeyError, TypeError):  # the key is new or not hashable, or another thread has just removed it
             pass
-        value = make()  # outside, as its errors have nothing to do with the key's
+        value = make()  # outside the try statement, so that its own errors are raised
         with suppress(TypeError):
             self._values[key] = value
         if len(self._values) > self._most:
-            with suppress(KeyError):  # another thread was quicker
+            with suppress(KeyError):  # another thread may have removed it first
                 self._values.popitem(last=False)
         return value

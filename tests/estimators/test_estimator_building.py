@@ -155,13 +155,13 @@ def test_what_makes_no_field_is_refused(field, said):
 )
 def test_what_describes_a_network_is_refused_beside_a_field(options):
     (name, value), *_ = options.items()
-    with pytest.raises(ValueError, match=rf"{name}: takes no value beside field, .*default, got {value!r}"):
+    with pytest.raises(ValueError, match=rf"{name}: takes no value with field, .*default, got {value!r}"):
         rows(field=Swirl, **options)
 
 
 @pytest.mark.parametrize("options", [{"hidden": 8}, {"layers": np.int64(1)}], ids=["hidden", "layers"])
 def test_sizes_of_a_perceptron_are_refused_for_images(options):
-    with pytest.raises(ValueError, match=f"{next(iter(options))}: takes no value beside image, .*filters instead"):
+    with pytest.raises(ValueError, match=f"{next(iter(options))}: takes no value with image, .*filters instead"):
         images(**options)
 
 
@@ -205,14 +205,18 @@ def test_going_on_takes_a_field_built_alike():
     before = model.history_.loss[0]
     assert model.fit(*IRIS).history_.loss[0] < before
     for other in (Private, lambda size: Swirl(size, speed=2.0), None):
-        with pytest.raises(ValueError, match="field: takes a module built as in the first fit, as warm_start is set"):
+        with pytest.raises(
+            ValueError, match="field: takes a module built as in the first fit, because warm_start is set"
+        ):
             model.set_params(field=other).fit(*IRIS)
 
 
 def test_going_on_takes_an_augmentation_built_alike():
     model = rows(augment=Lift(4, 3), warm_start=True)
     assert model.fit(*IRIS).n_iter_ == 2
-    with pytest.raises(ValueError, match="augment: takes a module built as in the first fit, as warm_start is set"):
+    with pytest.raises(
+        ValueError, match="augment: takes a module built as in the first fit, because warm_start is set"
+    ):
         model.set_params(augment=3).fit(*IRIS)
 
 

@@ -30,7 +30,7 @@ def test_the_help_describes_what_is_learned(kind):
 
 def test_the_help_keeps_what_is_said_of_both():
     for kind in KINDS:
-        assert "the prediction for a row does not depend on other rows" in kind.__doc__
+        assert "its prediction does not depend on other rows" in kind.__doc__
         assert NeuralODEEstimator.__doc__.splitlines()[0] not in kind.__doc__
 
 

@@ -147,7 +147,7 @@ def test_columns_that_the_model_does_not_take_are_refused(columns, tmp_path):
     content = json.loads(path.read_text())
     content["fitted"]["n_features_in_"]["value"] = columns
     path.write_text(json.dumps(content))
-    with pytest.raises(DamagedFileError, match=rf"its offset_ has not {columns} values"):
+    with pytest.raises(DamagedFileError, match=rf"its offset_ does not have {columns} values"):
         ANODEClassifier.load(path)
 
 

@@ -39,7 +39,7 @@ def test_an_optimizer_of_ones_own_is_made_of_the_parameters():
 
 @pytest.mark.parametrize("options", [{"lr": 0.1}, {"weight_decay": 0.0}], ids=["lr", "weight_decay"])
 def test_an_optimizer_of_ones_own_sets_rate_and_decay_itself(options):
-    with pytest.raises(ValueError, match=f"{next(iter(options))}: takes nothing beside an optimizer of your own"):
+    with pytest.raises(ValueError, match=f"{next(iter(options))}: takes None if optimizer is a function"):
         classifier(optimizer=sgd, **options)
 
 
@@ -85,7 +85,7 @@ class Rate(anode.Callback):
         ({"optimizer": 3}, "optimizer: takes one of adam, .*or a function .*, got 3"),
         ({"scheduler": "cosine"}, "scheduler: takes a function"),
         ({"clip": -1.0}, "clip: takes a number above 0"),
-        ({"callbacks": "bar"}, r"callbacks: takes a list of objects of anode\.Callback"),
+        ({"callbacks": "bar"}, r"callbacks: takes a list of anode\.Callback objects"),
         ({"device": "nonsense"}, "device: takes a device that torch can use here, .*got 'nonsense'"),
         ({"device": 1.5}, "device: takes a device that torch can use here, .*got 1.5"),
     ],
@@ -107,7 +107,7 @@ def test_callbacks_are_called_and_can_end_training():
 
 
 def test_a_callback_of_another_kind_is_refused():
-    with pytest.raises(TypeError, match=r"callbacks: takes a list of objects of anode\.Callback"):
+    with pytest.raises(TypeError, match=r"callbacks: takes a list of anode\.Callback objects"):
         classifier(callbacks=[print])
 
 

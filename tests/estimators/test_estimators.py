@@ -213,7 +213,7 @@ def test_training_ends_when_it_no_longer_helps(kind):
     build, rows = EACH[kind]
     model = build(early_stopping=True, epochs=500, patience=3, validation_fraction=0.3, lr=0.05)
     assert model.n_iter_ < 500
-    assert "no lower validation loss in 3 evaluations" in model.history_.stopped
+    assert "the validation loss has not improved for 3 evaluations" in model.history_.stopped
     assert len(model.history_.validation) == model.n_iter_
     assert model.predict(rows).shape[0] == len(rows)
 
@@ -362,7 +362,7 @@ def test_an_image_classifier_is_kept(tmp_path):
 
 def test_what_cannot_be_kept_as_text_is_named(tmp_path):
     model = iris_classifier(random_state=np.random.RandomState(0))
-    with pytest.raises(TypeError, match="random_state: takes numbers, text, registered modules"):
+    with pytest.raises(TypeError, match="random_state: only numbers, text, registered modules"):
         model.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
 
@@ -435,7 +435,7 @@ def test_going_on_takes_the_columns_and_the_shape_of_the_first_fit():
     model = iris_classifier(warm_start=True)
     with pytest.raises(ValueError, match="expecting 4 features"):
         model.fit(IRIS.data[:, :2], IRIS.target)
-    with pytest.raises(ValueError, match="hidden: takes 8 as in the first fit, as warm_start is set, got 9"):
+    with pytest.raises(ValueError, match="hidden: takes 8 as in the first fit, because warm_start is set, got 9"):
         model.set_params(hidden=9).fit(IRIS.data, IRIS.target)
     assert model.predict(IRIS.data).shape == (150,)
 
@@ -471,7 +471,7 @@ def test_rows_that_do_not_count_are_not_held_out():
         ({"class_weight": {0: -1, 1: 1, 2: 1}}, "class_weight: takes numbers from 0"),
         ({"time": "yes"}, "time: takes True or False, got 'yes'"),
         ({"solver": {"max_steps": 0}}, "^solver: takes an anode.Solver"),
-        ({"early_stopping": True, "validation_fraction": 0.999}, "validation_fraction: takes a part"),
+        ({"early_stopping": True, "validation_fraction": 0.999}, "validation_fraction: takes a fraction that splits"),
     ],
 )
 def test_mistakes_are_named_by_the_argument_they_are_in(options, said):
@@ -480,7 +480,7 @@ def test_mistakes_are_named_by_the_argument_they_are_in(options, said):
 
 
 def test_values_too_large_to_be_scaled_are_an_error_about_them():
-    with pytest.raises(ValueError, match="X: takes values of which mean and variance are finite numbers"):
+    with pytest.raises(ValueError, match="X: takes values whose mean and variance are finite"):
         ANODEClassifier(**QUICK).fit(IRIS.data * 1e200, IRIS.target)
 
 
@@ -521,7 +521,7 @@ def test_a_file_with_too_many_classes_is_damaged(tmp_path):
     content = json.loads(path.read_text())
     content["fitted"]["classes_"]["texts"].append("rose")
     path.write_text(json.dumps(content))
-    with pytest.raises(DamagedFileError, match="classes_ has not 3 values"):
+    with pytest.raises(DamagedFileError, match="classes_ does not have 3 values"):
         ANODEClassifier.load(path)
 
 
@@ -576,7 +576,8 @@ class Lift(anode.Augment):
 
 
 def test_mistakes_in_parameters_are_named():
-    with pytest.raises(TypeError, match=r"hiden: is no argument of ANODEClassifier, .*lr, .*; did you mean 'hidden'"):
+    said = r"hiden: is not an argument of ANODEClassifier, .*lr, .*; did you mean 'hidden'"
+    with pytest.raises(TypeError, match=said):
         ANODEClassifier(hiden=3)
     with pytest.raises(ValueError, match=r"augment: does not fit x of shape \(1, 4\): mat1"):
         ANODEClassifier(augment=Lift()).fit(IRIS.data, IRIS.target)

@@ -274,7 +274,7 @@ def test_a_state_that_is_not_finite_is_an_assertion_error_with_adaptive_steps(li
         (lambda t, y: -y.double(), POINTS, "float64"),
         (lambda t, y: y.sum(), POINTS, "shape"),
         (lambda t, s: (-s[0], -s[1][:, None]), PAIR, "shape"),
-        (lambda t, s: (-s[0], -s[1]), (POINTS, torch.ones(2).double()), "one dtype"),
+        (lambda t, s: (-s[0], -s[1]), (POINTS, torch.ones(2).double()), "the same dtype"),
         (lambda t, y: -y, torch.zeros(0, 3), "at least one element"),
         (lambda t, y: -y, POINTS * torch.nan, "finite"),
     ],

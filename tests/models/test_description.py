@@ -76,7 +76,7 @@ def test_two_things_cannot_have_one_name():
     class Linear(nn.Module):
         pass
 
-    with pytest.raises(ValueError, match=r"name: 'Linear' is registered by torch\.nn already; pass another name="):
+    with pytest.raises(ValueError, match=r"name: 'Linear' is already registered by torch\.nn; pass another name="):
         anode.register(Linear)
     anode.register(Linear, name="MyLinear")
     assert description_of(Linear()) == {"module": "MyLinear", "settings": {}}
@@ -85,7 +85,7 @@ def test_two_things_cannot_have_one_name():
 def test_what_is_no_class_of_modules_is_refused():
     with pytest.raises(
         TypeError,
-        match=r"builder: takes a class of .*, or a function that returns one, got <class 'dict'>",
+        match=r"builder: takes a subclass of .*, or a function that returns a module, got <class 'dict'>",
     ):
         anode.register(dict)
 
@@ -130,10 +130,10 @@ def test_a_counter_in_a_module_does_not_make_it_another():
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: anode.register(5), r"builder: takes a class of torch\.nn\.Module, or a function .*, got 5"),
+        (lambda: anode.register(5), r"builder: takes a subclass of torch\.nn\.Module, or a function .*, got 5"),
         (lambda: anode.register(nn.Linear(1, 1)), r"builder: takes .*, got Linear\(.*; register its class"),
-        (lambda: anode.register(lambda: nn.Linear(1, 1)), "name: takes a text that files call it, .*got '<lambda>'"),
-        (lambda: anode.register(Heir, name=5), "name: takes a text that files call it, .*got 5"),
+        (lambda: anode.register(lambda: nn.Linear(1, 1)), "name: takes a name to use in files, .*got '<lambda>'"),
+        (lambda: anode.register(Heir, name=5), "name: takes a name to use in files, .*got 5"),
         (lambda: anode.register(lambda: 3, name="three")(), "builder: takes .*, got three, which returned a int"),
     ],
     ids=["number", "module", "lambda", "name", "no module"],
@@ -165,5 +165,5 @@ def test_a_module_that_was_built_before_its_class_was_registered_is_refused_with
 
     module = Late()
     anode.register(Late, name="registered late")
-    with pytest.raises(TypeError, match=r"built before Late was registered.*build it anew"):
+    with pytest.raises(TypeError, match=r"built before Late was registered.*build it again"):
         description_of(module)

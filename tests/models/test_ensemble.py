@@ -183,7 +183,7 @@ def test_nothing_cannot_be_stacked():
     ids=str,
 )
 def test_models_built_differently_cannot_be_stacked(others):
-    with pytest.raises(ValueError, match="models: takes models built and frozen alike"):
+    with pytest.raises(ValueError, match="models: takes models with the same architecture and frozen"):
         anode.stack([anode.NeuralODE(2, 1), anode.NeuralODE(2, 1, **others)])
 
 
@@ -206,7 +206,9 @@ class Own(anode.Model):
 
 
 def test_a_model_with_parameters_beside_its_parts_cannot_be_stacked():
-    with pytest.raises(ValueError, match=r"models: takes a Model whose parameters are those of its parts.*'scale'"):
+    with pytest.raises(
+        ValueError, match=r"models: takes models all of whose parameters belong to their parts.*'scale'"
+    ):
         anode.stack([Own(), Own()])
 
 
@@ -217,7 +219,7 @@ def test_stacks_cannot_be_stacked():
 
 @each_model
 def test_a_model_that_is_no_stack_cannot_be_unstacked(name):
-    with pytest.raises(ValueError, match=r"model: takes a model made by anode\.stack"):
+    with pytest.raises(ValueError, match=r"model: takes a stack made by anode\.stack"):
         anode.unstack(BUILDERS[name]())
 
 
@@ -229,7 +231,7 @@ def test_a_model_that_is_no_stack_cannot_be_unstacked(name):
 def test_a_model_all_of_whose_sizes_are_equal_cannot_be_unstacked_either(build):
     model = build()
     assert model.members is None
-    with pytest.raises(ValueError, match=r"model: takes a model made by anode\.stack"):
+    with pytest.raises(ValueError, match=r"model: takes a stack made by anode\.stack"):
         anode.unstack(model)
 
 
@@ -378,7 +380,7 @@ def test_any_module_can_be_stacked():
 def test_modules_of_one_class_with_other_parts_cannot_be_stacked():
     other = composed()
     other.head[0] = nn.Identity()
-    with pytest.raises(ValueError, match="models: takes models built and frozen alike"):
+    with pytest.raises(ValueError, match="models: takes models with the same architecture and frozen"):
         anode.stack([composed(), other])
 
 
@@ -402,7 +404,7 @@ def test_models_whose_parts_share_parameters_cannot_be_stacked():
         field = Scaled(1.0)
         return anode.NeuralODE(field=field, head=field.line)
 
-    with pytest.raises(ValueError, match="models: takes models whose parts share no parameters with each other"):
+    with pytest.raises(ValueError, match="models: takes models whose parts do not share parameters"):
         anode.seeded(build, range(2))
 
 
@@ -439,7 +441,7 @@ def test_buffers_that_a_module_reassigns_are_kept_in_a_stack():
     [
         (lambda: anode.stack(anode.ResNet(2, 1)), "models: takes a list of modules, got a ResNet"),
         (lambda: anode.stack([1, 2]), "models: takes a list of modules, got a int in it"),
-        (lambda: anode.unstack(5), r"model: takes a model made by anode\.stack, got a int by itself"),
+        (lambda: anode.unstack(5), r"model: takes a stack made by anode\.stack, got a int that is not stacked"),
         (lambda: anode.seeded(lambda: anode.ResNet(2, 1), 5), r"seeds: takes whole numbers, one per member, .*got 5"),
         (lambda: anode.seeded(lambda: anode.ResNet(2, 1), "ab"), "seeds: takes whole numbers, .*got 'ab'"),
         (lambda: anode.seeded(anode.ResNet(2, 1), [1]), r"build: takes a function .*; pass lambda: ResNet\(\.\.\.\)"),

@@ -90,7 +90,7 @@ def test_images_of_another_shape_are_an_error_that_names_x(shape):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"image": (28, 28)}, "image: takes three numbers: channels, height, width"),
+        ({"image": (28, 28)}, "image: takes three numbers: channels, height and width"),
         ({"image": 28}, "image: takes three numbers"),
         ({"image": (1, 0, 28)}, "image: takes a whole number above 0, got 0"),
         ({"classes": 0}, "classes: takes a whole number above 0, got 0"),

@@ -349,7 +349,7 @@ def test_an_input_of_another_shape_for_a_stack_is_an_error_that_names_x(build, s
 
 @pytest.mark.parametrize("build", [partial(anode.NeuralODE, 2, 1), partial(anode.ImageNeuralODE, (1, 4, 4), 3)])
 def test_an_unknown_argument_is_an_error_that_names_it_and_the_nearest(build):
-    with pytest.raises(TypeError, match=r"rtoll: is no argument of .*; did you mean 'rtol'\?"):
+    with pytest.raises(TypeError, match=r"rtoll: is not an argument of .*; did you mean 'rtol'\?"):
         build(rtoll=1e-3)
 
 
@@ -497,10 +497,10 @@ def test_a_state_may_be_a_tuple():
     [
         ({}, "in_features: takes a whole number above 0, got None"),
         ({"in_features": 2}, "out_features: takes a whole number above 0, got None"),
-        ({"field": Spots(1)}, r"in_features: takes the size of an input, or pass head=, a module, got None"),
+        ({"field": Spots(1)}, r"in_features: takes the size of each input, unless head= is given, got None"),
         ({"field": Spots(1), "head": 3}, r"head: takes a torch\.nn\.Module, got 3"),
-        ({"field": Spots(1), "head": Position(), "hidden": 8}, "hidden: takes nothing beside field"),
-        ({"field": Spots(1), "head": Position(), "out_features": 8}, "out_features: takes nothing beside head"),
+        ({"field": Spots(1), "head": Position(), "hidden": 8}, "hidden: takes None with field="),
+        ({"field": Spots(1), "head": Position(), "out_features": 8}, "out_features: takes None with head="),
         ({"field": lambda t, h: h, "head": Position()}, r"field: takes a torch\.nn\.Module f\(t, h\)"),
         ({"in_features": 2, "out_features": 1, "augmnet": 3}, "augmnet: .*did you mean 'augment'"),
     ],

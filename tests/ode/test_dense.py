@@ -81,7 +81,7 @@ def test_it_joins_its_steps_without_a_gap_or_a_kink(step_size):
 def test_times_outside_the_span_are_refused(fraction, control, span):
     solution = anode.solve(decay, start(3, 2), span, control=control, dense=True)
     outside = at(fraction, span)
-    with pytest.raises(ValueError, match=r"^t: .*solved from"):
+    with pytest.raises(ValueError, match=r"^t: takes times from .* to .*, the part that was solved"):
         solution(outside)
     with pytest.raises(ValueError, match=f"{outside:.3g}"):
         solution(torch.tensor([at(0.5, span), outside], dtype=DOUBLE))

@@ -56,7 +56,7 @@ def test_tolerances_that_are_tensors_compare_by_their_values():
     assert Solver(rtol=torch.tensor([1e-3, 1e-4])) == Solver(rtol=torch.tensor([1e-3, 1e-4]))
     assert Solver(rtol=torch.tensor([1e-3, 1e-4])) != Solver(rtol=torch.tensor([1e-3, 1e-5]))
     assert Solver(rtol=torch.tensor(1e-3)) != Solver(rtol=1e-3)
-    with pytest.raises(TypeError, match=r"rtol: takes numbers, names, .* to be written as JSON, got tensor"):
+    with pytest.raises(TypeError, match=r"rtol: only numbers, names, .* can be written as JSON, got tensor"):
         Solver(rtol=torch.tensor([1e-5])).to_json()
 
 
@@ -68,7 +68,7 @@ def test_a_controller_of_ones_own_is_refused_as_json_by_name():
         def decide(self, ratio, memory):
             return ratio <= 1, 0.5, memory
 
-    with pytest.raises(TypeError, match=r"controller: takes .*PID.* to be written as JSON"):
+    with pytest.raises(TypeError, match=r"controller: only .*PID.* can be written as JSON"):
         Solver(controller=Mine()).to_json()
 
 
@@ -110,7 +110,7 @@ def test_a_bad_setting_is_refused_by_name_wherever_it_is_given(settings, said):
 def test_an_unknown_setting_is_refused_with_the_nearest_name():
     for make in (lambda: Solver().but(rtoll=1.0), lambda: anode.Flow(anode.MLPField(2), rtoll=1.0)):
         with pytest.raises(
-            TypeError, match=r"rtoll: is no (setting of a solver|argument of Flow), .*did you mean 'rtol'"
+            TypeError, match=r"rtoll: is not (a setting of anode.Solver|an argument of Flow), .*did you mean 'rtol'"
         ):
             make()
 
@@ -152,7 +152,7 @@ def test_a_method_of_ones_own_is_solved_by_both_engines(engine):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"c": (0.0,)}, "c: takes as many values as b, 2"),
+        ({"c": (0.0,)}, "c: takes 2 values, one per weight in b"),
         ({"a": ((), (0.5, 0.5))}, r"a: takes rows of \[0, 1\] weights, or a square .*, got rows of \[0, 2\]$"),
         ({"a": ((0.0, 0.5), (1.0, 0.0))}, r"a: takes rows of \[0, 1\] weights, or a square .*, got rows of \[2, 2\]$"),
         ({"a": 3}, "a: takes a sequence of numbers, got 3"),

@@ -55,7 +55,7 @@ def test_labels_are_classes_from_zero_truth_values_or_signs(labels, expected):
         ([np.inf, 1, 2], r"got \[inf\]"),
         ([-2, -1, 1], r"got \[-2.0, -1.0\]"),
         (["cat", "dog", "owl"], r"number the classes first, got 'str"),
-        ([0, 1], r"shape \[3\], a label for each point, got \(2,\)"),
+        ([0, 1], r"shape \[3\], one label per point, got \(2,\)"),
     ],
 )
 def test_other_labels_are_refused_by_name(labels, got):
@@ -187,5 +187,5 @@ def test_regions_of_a_wrong_shape_or_of_no_classes_are_refused_by_name():
         regions(figure().axes[0], GRID, GRID, np.zeros((4, 5)))
     with pytest.raises(ValueError, match=r"classes: takes whole numbers from 0, or -1 and 1, got \[0.5\]"):
         regions(figure().axes[0], GRID, GRID, np.full((5, 5), 0.5))
-    with pytest.raises(ValueError, match="labels: takes labels with points"):
+    with pytest.raises(ValueError, match="labels: takes labels if points are given"):
         regions(figure().axes[0], GRID, GRID, np.zeros((5, 5)), POINTS)

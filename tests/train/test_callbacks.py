@@ -158,7 +158,7 @@ def test_callbacks_see_the_module_that_is_trained_and_no_wrapper(model):
 
 @pytest.mark.parametrize("callbacks", [[print], [Log], Log(), print, None], ids=range(5))
 def test_what_is_no_callback_is_named(callbacks):
-    with pytest.raises(TypeError, match=r"callbacks: takes a list of objects of anode\.Callback, got"):
+    with pytest.raises(TypeError, match=r"callbacks: takes a list of anode\.Callback objects, got"):
         fit(model_of(), data_of(), callbacks=callbacks)
 
 

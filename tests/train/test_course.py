@@ -134,7 +134,7 @@ def test_training_ends_when_no_member_is_left():
     for which in ("auto", "torch"):
         history = train(spoil(model_of(2, engine=which, max_steps=50)), data_of())
         assert len(history) == 1
-        assert history.stopped == "no member is left"
+        assert history.stopped == "all members have failed"
 
 
 @pytest.mark.parametrize("on_failure", ["stop", "skip", "raise"])
@@ -255,15 +255,15 @@ def in_groups(parameters):
 @pytest.mark.parametrize(
     ("why", "build", "options"),
     [
-        ("no NeuralODE", lambda: anode.ResNet(3, 1).double(), {}),
+        ("not a NeuralODE", lambda: anode.ResNet(3, 1).double(), {}),
         ("the model has hooks", hooked, {}),
         ('engine is "torch"', lambda: model_of(engine="torch"), {}),
         ("is not compiled", lambda: model_of(gradient="continuous"), {}),
         ("control is not", lambda: model_of(control="sample"), {}),
         ("not trained", frozen, {}),
         ("have hooks", with_hook, {}),
-        ("the model was changed", patched, {}),
-        ("none of ours", model_of, {"loss": nn.MSELoss(reduction="none")}),
+        ("the model was modified", patched, {}),
+        ("the loss is not a built-in one", model_of, {"loss": nn.MSELoss(reduction="none")}),
         ("the optimizer is SGD", model_of, {"optimizer": "sgd"}),
         ("several groups", model_of, {"optimizer": in_groups, "lr": None}),
         ("there is a scheduler", model_of, {"scheduler": lambda adam: ExponentialLR(adam, 0.9)}),
@@ -395,7 +395,7 @@ def test_a_state_of_the_optimizer_that_does_not_fit_is_not_written_to():
     seen = Seen()
     with pytest.raises(RuntimeError):
         train(model_of(), data_of(), callbacks=[seen, Changes(smaller)])
-    assert "the optimizer's state is not that of these parameters" in eligible(seen.training).obstacle
+    assert "the optimizer's state does not match the parameters" in eligible(seen.training).obstacle
 
 
 def test_a_budget_of_steps_beyond_all_numbers_of_the_engine_is_none():

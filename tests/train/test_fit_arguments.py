@@ -69,7 +69,7 @@ x, y = data_of().x, data_of().y
         ({"validation": broken("x", 3)}, "validation, x: takes finite values, .* in 1 of 22 rows"),
         ({"validation": broken("y", 3)}, "validation, y: takes finite values, .* in 1 of 22 rows"),
         ({"validation": (x, y[:3])}, "validation: takes as many x as y"),
-        ({"data": (x, y, y)}, r"data, weights: takes one number a point, shape \(22,\), got \(22, 1\)"),
+        ({"data": (x, y, y)}, r"data, weights: takes one number per point, shape \(22,\), got \(22, 1\)"),
         ({"data": (x, y, torch.full((22,), math.nan))}, "data, weights: takes finite values"),
         ({"data": (x, y, torch.zeros(22))}, "data, weights: takes numbers from 0, not all of them 0, got 'only 0'"),
         ({"validation": (x, y, -torch.ones(22))}, "validation, weights: takes numbers from 0, .*got -1"),
@@ -124,10 +124,10 @@ def test_the_error_says_how_many_datasets_there_were():
 @pytest.mark.parametrize("name", ["data", "validation"])
 def test_datasets_of_different_sizes_are_an_error_that_lists_them(name):
     sets = [data_of(points=22), data_of(points=20), data_of(points=22)]
-    said = rf"{name}: takes data of one size, and targets of one shape, got \[\(\(20, 2\), .*\(\(22, 2\), "
+    said = rf"{name}: takes data and targets of the same shape for all members, got \[\(\(20, 2\), .*\(\(22, 2\), "
     refuses(stack_of(), ValueError, said, **{name: sets})
     sets = [data_of(), data_of(), data_of("Flow")]
-    refuses(stack_of(), ValueError, rf"{name}: takes data of one size", **{name: sets})
+    refuses(stack_of(), ValueError, rf"{name}: takes data and targets of the same shape", **{name: sets})
 
 
 def test_a_list_that_is_not_all_datasets_is_an_error():

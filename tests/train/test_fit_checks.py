@@ -153,7 +153,7 @@ def test_reports_have_the_last_error():
     "build", [lambda: model_of("ResNet"), lambda: torch.nn.Sequential(torch.nn.Linear(2, 1)).double()]
 )
 def test_a_model_without_a_flow_has_nothing_to_check(build):
-    with pytest.raises(ValueError, match="check_every: takes nothing for a model without a flow"):
+    with pytest.raises(ValueError, match="check_every: takes None for a model without a flow"):
         fit(build(), data_of(), check_every=2)
 
 

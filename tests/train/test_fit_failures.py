@@ -34,7 +34,7 @@ from helpers.trainings import (
 @each_solved
 @pytest.mark.parametrize("gradient", ["discrete", "stored"])
 @pytest.mark.parametrize(
-    ("scale", "reason"), [(1e3, "MAX_STEPS: the step budget"), (math.inf, "NON_FINITE: f gave NaN")]
+    ("scale", "reason"), [(1e3, "MAX_STEPS: the step budget"), (math.inf, "NON_FINITE: f returned NaN")]
 )
 def test_a_member_whose_solve_fails_is_frozen_and_the_others_are_the_same_to_the_bit(kind, gradient, scale, reason):
     fine = stack_of(kind, max_steps=20, gradient=gradient)
@@ -117,7 +117,7 @@ def test_training_ends_when_no_member_is_left(kind):
     model = spoil(stack_of(kind, max_steps=20))
     before = values_of(model)
     history = fit(model, data_of(kind), validation=data_of(kind))
-    assert history.stopped == "no member is left"
+    assert history.stopped == "all members have failed"
     assert [failure.member for failure in history.failures] == [0, 1, 2]
     assert len(history) == 1
     assert np.isnan(history.loss).all()

@@ -110,16 +110,16 @@ def test_a_loss_of_a_failed_solve_is_no_mistake_of_the_loss():
             {"optimizer": lambda p: None},
             "optimizer: takes a function .*, got one that returned a NoneType",
         ),
-        ({"transform": lambda: 3}, "transform: takes a function from .*too many positional"),
+        ({"transform": lambda: 3}, "transform: takes a function that maps .*too many positional"),
         ({"transform": lambda x: (x, x)}, "transform: takes .*, got one that returned a tuple of 2 elements"),
         ({"transform": lambda x: None}, "transform: takes .*, got one that returned a NoneType"),
         ({"transform": lambda x: x.float()}, r"transform: takes .*of the same dtype .*torch\.float32"),
         ({"transform": lambda x: x[:3]}, r"transform: takes .*as many points .*shape \(3, 2\)"),
         ({"transform": lambda x: x[:, :1]}, "data: does not fit the model: x: takes 2 features"),
-        ({"snapshots": anode.Snapshots(x, 5)}, r"snapshots\.at: takes a list of numbers of iterations, .*got 5"),
+        ({"snapshots": anode.Snapshots(x, 5)}, r"snapshots\.at: takes a list of iterations, .*got 5"),
         (
             {"snapshots": anode.Snapshots(x, [0.5])},
-            r"snapshots\.at: takes a list of numbers .*got \[0.5\]",
+            r"snapshots\.at: takes a list of iterations, .*got \[0.5\]",
         ),
         (
             {"data": (x.long(), y)},
@@ -152,9 +152,9 @@ def test_a_function_that_cannot_be_used_is_named(options, said):
         ),
         (composed(field=OwnField(3, 3, lambda h: None)), "field: takes a module that returns .*, got a NoneType"),
         (composed(augment=Nothing()), "field: does not fit x of shape .*, whose state has shape a NoneType"),
-        (composed(head=Own(3, 1, lambda h: None)), "model: takes a module that returns one tensor, .*got .*a NoneType"),
-        (Own(2, 1, lambda h: (h, h)), "model: takes a module that returns one tensor, .*got one that returns a tuple"),
-        (Own(2, 1, lambda h: {"a": h}), "model: takes a module that returns one tensor, .*got one that returns a dict"),
+        (composed(head=Own(3, 1, lambda h: None)), "model: takes a module that returns one tensor .*got .*a NoneType"),
+        (Own(2, 1, lambda h: (h, h)), "model: takes a module that returns one tensor .*got one that returns a tuple"),
+        (Own(2, 1, lambda h: {"a": h}), "model: takes a module that returns one tensor .*got one that returns a dict"),
         (Own(3, 1), r"data: does not fit the model: Own cannot be called with a tensor of shape \(1, 2\)"),
         (anode.MLPField(2).double(), r"data: .*MLPField cannot be called .*; train a field f\(t, h\) as anode\.Flow"),
     ],
@@ -279,8 +279,8 @@ def test_settings_that_are_wrong_are_not_blamed_on_a_part_of_the_model():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"evaluate_every": 3}, r"evaluate_every: takes nothing without validation data \(pass validation=.*, got 3"),
-        ({"checkpoint_every": 3}, r"checkpoint_every: takes nothing without a folder \(pass checkpoint=.*, got 3"),
+        ({"evaluate_every": 3}, r"evaluate_every: takes None without validation data \(pass validation=.*, got 3"),
+        ({"checkpoint_every": 3}, r"checkpoint_every: takes None without a folder \(pass checkpoint=.*, got 3"),
         ({"loss": nn.CrossEntropyLoss()}, "loss: takes another function .*always 0, got CrossEntropyLoss.*BCEWith"),
         ({"loss": nn.functional.cross_entropy}, "loss: takes another function .*with one output"),
     ],
@@ -294,11 +294,14 @@ def test_what_would_have_no_effect_is_refused(options, said):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: anode.MLPField(2, hiden=3), "hiden: is no argument of MLPField, .*; did you mean 'hidden'"),
-        (lambda: anode.ResNet(2, 1, hiden=3), "hiden: is no argument of ResNet, .*; did you mean 'hidden'"),
-        (lambda: anode.ImageNeuralODE((1, 8, 8), 3, rtoll=1), "rtoll: is no argument of Image.*; did you mean 'rtol'"),
-        (lambda: anode.Solver(metod=3), "metod: is no argument of Solver, .*; did you mean 'method'"),
-        (lambda: anode.Tableau(ordr=3), "ordr: is no argument of Tableau, .*; did you mean 'order'"),
+        (lambda: anode.MLPField(2, hiden=3), "hiden: is not an argument of MLPField, .*; did you mean 'hidden'"),
+        (lambda: anode.ResNet(2, 1, hiden=3), "hiden: is not an argument of ResNet, .*; did you mean 'hidden'"),
+        (
+            lambda: anode.ImageNeuralODE((1, 8, 8), 3, rtoll=1),
+            "rtoll: is not an argument of ImageNeuralODE, .*; did you mean 'rtol'",
+        ),
+        (lambda: anode.Solver(metod=3), "metod: is not an argument of Solver, .*; did you mean 'method'"),
+        (lambda: anode.Tableau(ordr=3), "ordr: is not an argument of Tableau, .*; did you mean 'order'"),
         (lambda: anode.Solver("euler", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), "takes from 1 to 13 positional"),
     ],
     ids=["field", "model", "settings", "solver", "tableau", "positional"],
@@ -310,7 +313,8 @@ def test_an_argument_that_a_class_does_not_have_is_named_with_the_nearest_one(ca
 
 @pytest.mark.parametrize(("name", "near"), [("batchsize", "batch_size"), ("epoch", "epochs")])
 def test_an_argument_that_fit_does_not_have_is_named_with_the_nearest_one(name, near):
-    with pytest.raises(TypeError, match=rf"^{name}: is no argument of fit, .*optimizer.*; did you mean '{near}'\?$"):
+    said = rf"^{name}: is not an argument of fit, .*optimizer.*; did you mean '{near}'\?$"
+    with pytest.raises(TypeError, match=said):
         anode.fit(model_of(), data_of(), **{name: 3})
 
 

@@ -117,8 +117,8 @@ def test_an_error_of_the_first_process_ends_all(said):
     assert said[1]["listener"].startswith("RuntimeError: the first process could not go on")
     assert said[0]["refused"].startswith("ValueError: checkpoint: ")
     assert "RuntimeError: the first process could not go on: checkpoint: " in said[1]["refused"]
-    assert said[0]["damaged"].startswith("DamagedFileError: checkpoint: no state in ")
-    assert "no state in" in said[1]["damaged"]
+    assert said[0]["damaged"].startswith("DamagedFileError: checkpoint: no checkpoint in ")
+    assert "no checkpoint in" in said[1]["damaged"]
 
 
 @pytest.mark.slow
@@ -131,8 +131,10 @@ def test_a_failure_is_raised_by_all(said):
 @pytest.mark.slow
 def test_what_several_processes_cannot_do_is_an_error_in_each(said):
     for each in said:
-        assert each["stack"] == "ValueError: model: takes a model by itself beside other processes, got 'a stack of 2'"
-        assert each["sample"].startswith('ValueError: model: takes flows with control="joint" beside other processes')
+        assert (
+            each["stack"] == "ValueError: model: takes a single model if several processes train it, got 'a stack of 2'"
+        )
+        assert each["sample"].startswith('ValueError: model: takes flows with control="joint" if several processes')
         assert each["continuous"].startswith('ValueError: model: takes flows with gradient="discrete" or "stored"')
         assert each["others"].startswith("ValueError: data, model: take the same data, model and settings in every")
 

@@ -293,7 +293,9 @@ def test_where_no_state_can_be_read_the_error_says_which_folder_to_remove(tmp_pa
     cut(tmp_path / "state-4.safetensors", 0.5)
     before, model = content_of(tmp_path), model_of()
     values = values_of(model)
-    with pytest.raises(DamagedFileError, match=r"checkpoint: no state in .*state-4\.safetensors.*remove the folder"):
+    with pytest.raises(
+        DamagedFileError, match=r"checkpoint: no checkpoint in .*state-4\.safetensors.*remove the folder"
+    ):
         fit(model, DATA, **OPTIONS, checkpoint=tmp_path)
     assert content_of(tmp_path) == before
     assert same(values_of(model), values)
@@ -314,14 +316,14 @@ def my_loss(prediction, y):
         ({"loss": my_loss}, "loss was 'huber' and is 'my_loss'"),
         ({"on_failure": "skip"}, "on_failure was None and is 'skip'"),
         ({"evaluate_every": 2}, "evaluate_every was None and is 2"),
-        ({"data": data_of(seed=1)}, "data is another"),
-        ({"data": data_of(points=23)}, "data is another"),
-        ({"validation": data_of()}, "validation is another"),
-        ({"validation": None}, "validation is another"),
-        ({"snapshots": Snapshots(CHECK.x[:4], [0, 2, 4])}, "snapshots is another"),
-        ({"model": model_of(rtol=1e-4)}, "model is another"),
-        ({"model": model_of("augmented")}, "model is another"),
-        ({"model": stack_of()}, "model is another"),
+        ({"data": data_of(seed=1)}, "data is different"),
+        ({"data": data_of(points=23)}, "data is different"),
+        ({"validation": data_of()}, "validation is different"),
+        ({"validation": None}, "validation is different"),
+        ({"snapshots": Snapshots(CHECK.x[:4], [0, 2, 4])}, "snapshots is different"),
+        ({"model": model_of(rtol=1e-4)}, "model is different"),
+        ({"model": model_of("augmented")}, "model is different"),
+        ({"model": stack_of()}, "model is different"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -338,7 +340,7 @@ def test_a_folder_of_another_run_is_refused_by_what_differs_and_left_alone(chang
 
 def test_fewer_epochs_than_have_been_made_are_an_error(tmp_path):
     kept(tmp_path)
-    with pytest.raises(ValueError, match=r"epochs: takes at least 2, as in .* 4 iterations have been made, 3 an epoch"):
+    with pytest.raises(ValueError, match=r"epochs: takes at least 2, because .* holds 4 iterations, 3 per epoch"):
         fit(model_of(), DATA, **OPTIONS, epochs=1, checkpoint=tmp_path)
 
 
@@ -361,7 +363,7 @@ def test_a_file_that_is_only_called_like_a_state_is_left_alone(content, tmp_path
     mine = tmp_path / "state-1.safetensors"
     mine.write_bytes(content)
     with pytest.raises(
-        ValueError, match=r"checkpoint: .*state-1\.safetensors is not a state of training; take another"
+        ValueError, match=r"checkpoint: .*state-1\.safetensors is not a checkpoint of anode; choose another"
     ):
         kept(tmp_path)
     assert content_of(tmp_path) == {mine.name: content}
@@ -447,6 +449,6 @@ def test_large_data_are_told_apart_by_a_part_of_them(monkeypatch, tmp_path):
     fit(model_of(), DATA, checkpoint=tmp_path, progress=interrupt_after(1))
     other = (DATA.x.clone(), DATA.y)
     other[0][0] += 1
-    with pytest.raises(ValueError, match="data is another"):
+    with pytest.raises(ValueError, match="data is different"):
         fit(model_of(), other, checkpoint=tmp_path)
     assert np.isfinite(fit(model_of(), DATA, checkpoint=tmp_path).loss).all()

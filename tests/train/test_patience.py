@@ -18,7 +18,7 @@ def overfitting(**options):
 def test_training_ends_when_the_validation_loss_has_not_become_lower_and_the_model_is_the_best():
     model, copies, history = overfitting(patience=5)
     best = int(history.validation.argmin())
-    assert history.stopped == "no lower validation loss in 5 evaluations"
+    assert history.stopped == "the validation loss has not improved for 5 evaluations"
     assert len(history.validation) == best + 6 < 60
     assert same(values_of(model), values_of(copies.models[int(history.validation_at[best])]))
 
@@ -69,7 +69,7 @@ def test_a_loss_that_is_not_a_number_is_no_lower_one():
     ("options", "said"),
     [
         ({"patience": 0}, "patience: takes a whole number above 0, got 0"),
-        ({"patience": 3, "validation": None}, r"patience: takes nothing without validation data \(pass .*, got 3"),
+        ({"patience": 3, "validation": None}, r"patience: takes None without validation data \(pass .*, got 3"),
     ],
 )
 def test_patience_that_cannot_be_is_an_error(options, said):
@@ -78,5 +78,5 @@ def test_patience_that_cannot_be_is_an_error(options, said):
 
 
 def test_patience_is_for_models_by_themselves():
-    with pytest.raises(ValueError, match="patience: takes nothing for a stack"):
+    with pytest.raises(ValueError, match="patience: takes None for a stack"):
         anode.fit(stack_of(), data_of(), batch_size=8, validation=data_of(), patience=3)

@@ -33,7 +33,7 @@ def test_batches_of_a_function_train_as_points_in_that_order_do(build):
     found = train(other, batches)
     np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-5)
     assert found.batches == 3
-    assert "made by somebody else" in found.engine
+    assert "the data come in batches" in found.engine
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,11 @@ def test_a_function_of_a_seed_is_taken_up_to_the_same_bits(tmp_path):
 
 
 def test_a_loader_is_taken_up_too_and_says_that_bits_may_differ(tmp_path):
-    with pytest.warns(UserWarning, match="data: the batches of a DataLoader cannot be resumed to the same bits"):
+    with pytest.warns(
+        UserWarning, match="data: with the batches of a DataLoader, a resumed run does not give exactly the same"
+    ):
         train(model_of(), loader(shuffle=True), checkpoint=tmp_path, progress=interrupt_after(4))
-    with pytest.warns(UserWarning, match="cannot be resumed"):
+    with pytest.warns(UserWarning, match="a resumed run does not give exactly the same result"):
         assert len(train(model_of(), loader(shuffle=True), checkpoint=tmp_path)) == 6
 
 
@@ -109,11 +111,11 @@ def test_a_transform_is_applied_to_what_is_trained_on_and_to_nothing_else():
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (batches(0), "data: takes an iterable that can be gone through once per epoch; pass a function"),
+        (batches(0), "data: takes an iterable that can be iterated once per epoch; pass a function"),
         (lambda seed: [], "data: takes at least one batch per epoch, got none"),
         (lambda: None, "data: takes a function of a seed that returns the batches of an epoch, got .*too many"),
         (lambda seed: None, "data: takes a function of a seed that returns the batches of an epoch, got .*NoneType"),
-        (lambda seed: [(data_of().x, data_of().y[:3])], r"data: takes batches .*as many of each .*got \[22, 3\]"),
+        (lambda seed: [(data_of().x, data_of().y[:3])], r"data: takes batches .*the same length .*got \[22, 3\]"),
         (lambda seed: [(data_of().x, data_of().y, -torch.ones(22))], "data, weights: takes numbers from 0, got -1"),
         (lambda seed: [(data_of().x, data_of().y, torch.ones(22) / 0)], "data, weights: takes finite values"),
         (
@@ -124,7 +126,7 @@ def test_a_transform_is_applied_to_what_is_trained_on_and_to_nothing_else():
         (lambda seed: [data_of().x], r"data: takes points and targets, \(x, y\), as loss is 'huber', got points alone"),
         (
             lambda seed: [(data_of().x.float(), data_of().y)],
-            r"data: takes torch\.float64, as the model's parameters are",
+            r"data: takes torch\.float64, the dtype of the model's parameters",
         ),
         (lambda seed: [(data_of().x[:, :1], data_of().y)], "data: does not fit the model: x: takes 2 features"),
     ],
@@ -149,12 +151,14 @@ def test_what_are_no_batches_is_named(data, said):
 
 
 def test_an_epoch_with_fewer_batches_is_an_error_that_counts_them():
-    with pytest.raises(ValueError, match="data: takes as many batches in every epoch, 3, got 2 batches in epoch 1"):
+    with pytest.raises(
+        ValueError, match="data: takes the same number of batches in every epoch, 3, got 2 batches in epoch 1"
+    ):
         train(model_of(), lambda seed: list(batches(seed))[: 2 if seed else 3])
 
 
 def test_a_batch_size_beside_batches_is_refused():
-    with pytest.raises(ValueError, match="batch_size: takes nothing beside data that come in batches, got 8"):
+    with pytest.raises(ValueError, match="batch_size: takes None if the data come in batches, got 8"):
         fit(model_of(), loader())
 
 
@@ -172,7 +176,7 @@ def test_any_module_that_predicts_can_be_trained(members, tmp_path):
     assert history.members == members
     assert history.loss[-3:].mean() < history.loss[:3].mean()
     assert not any(torch.equal(a, b) for a, b in zip(before, values_of(model), strict=True))
-    assert "no NeuralODE" in history.engine
+    assert "not a NeuralODE" in history.engine
 
 
 # Losses that see the outcome

@@ -60,7 +60,7 @@ def test_the_validation_loss_is_weighted_too():
 
 def test_weights_are_a_part_of_what_a_checkpoint_belongs_to(tmp_path):
     trained(weighted(torch.arange(1.0, 23.0)), checkpoint=tmp_path)
-    with pytest.raises(ValueError, match="data is another"):
+    with pytest.raises(ValueError, match="data is different"):
         trained(data_of(), checkpoint=tmp_path)
 
 

@@ -1,1 +1,1 @@
-"""The compiled engine: which fields it can see through, and how it is called."""
+"""The compiled engine: how right-hand sides are traced and compiled, and how the engine is called."""

@@ -1,4 +1,4 @@
-"""A field as the compiled engine takes it: a program and the tensors that it uses."""
+"""A compiled field: a program for the engine and the tensors that it uses."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Compiled:
     """A field that the compiled engine can integrate.
 
     Attributes:
-        program: What it computes.
-        tensors: The tensors that the program uses, in its order. Those of a stack have a dimension of members in front,
+        program: The program.
+        tensors: The tensors that the program uses, in its order. For a stack they have a leading dimension of members,
             unless they are shared.
-        shared: Of each tensor, whether all members use the same.
-        members: How many fields are stacked; ``None`` for one by itself.
-        components: How many features each component of a state has that is a tuple; empty for a tensor.
-        unused: Parameters that f has and does not use, whose gradients are zero.
-        sources: Further tensors, from which some of the program's were computed.
-        derived: The places of those among ``tensors``: f computes them from other tensors alone.
+        shared: Whether all members share the tensor, for each tensor.
+        members: Number of stacked fields; ``None`` for a single field.
+        components: Number of features of each component of a tuple state; empty for a tensor.
+        unused: Parameters that f does not use. Their gradients are zero.
+        sources: Further tensors from which some of ``tensors`` were computed.
+        derived: Indices of these in ``tensors``. f computes them from other tensors only.
     """
 
     program: Program
@@ -42,10 +42,10 @@ class Compiled:
         return tuple(x for i, x in enumerate(self.tensors) if i not in self.derived)
 
     def joined(self, state: Sequence[Tensor]) -> Tensor:
-        """The components of a state side by side, a row for each point."""
+        """Return the components of a state, concatenated into one row per point."""
         return torch.cat([part.reshape(-1, size) for part, size in zip(state, self.components, strict=True)], dim=1)
 
     def parted(self, rows: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The components again, in the shapes of others."""
+        """Split rows into components, in the shapes of ``like``."""
         parts = rows.split(self.components, dim=1)
         return tuple(part.reshape(other.shape) for part, other in zip(parts, like, strict=True))

@@ -1,4 +1,4 @@
-"""From a function of the user's to a field that the compiled engine takes."""
+"""Trace a user's function and compile it for the engine."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from anode.ode.field import parameters_of
 from anode.ode.problem import Problem
 
 MOST_FEATURES = 512
-"""The largest state without a batch that is taken as the features of one point."""
+"""Maximum number of elements of a state without a batch dimension, which is treated as one point."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """Where a function is looked at.
+    """The state and time at which a function is traced.
 
     Attributes:
-        states: The components of the state, those of all members.
+        states: The components of the state, of all members.
         is_tuple: Whether the state is a tuple.
         t: The time.
-        group_dims: How many leading dimensions of the state have step sizes of their own.
+        group_dims: Number of leading dimensions of the state that have their own step sizes.
     """
 
     states: tuple[Tensor, ...]
@@ -47,7 +47,7 @@ class Example:
         return Kind.of(self.states, self.is_tuple, self.group_dims)
 
     def of_member(self, f: Rate) -> Example:
-        """The same for one member of a function that is mapped over members; for others, the same."""
+        """Return the example for one member if f is mapped over members, otherwise itself."""
         if not is_mapped(f):
             return self
         states = tuple(x[0] if x.ndim and len(x) else x for x in self.states)
@@ -55,31 +55,31 @@ class Example:
 
 
 def known_of(problem: Problem) -> Known:
-    """What is known of a problem's f, which may have to be found out first.
+    """Return what is known of a problem's f, from memory or by tracing it.
 
-    To find out, f is evaluated at the start, and this evaluation is used whoever solves; then it is traced.
+    Before tracing, f is evaluated at the start of the solve. The solve uses this evaluation, whichever engine runs it.
     """
 
     def prepare() -> None:
-        # What is computed once and for all must not be taken for something that f does.
+        # Compute cached properties now, so that they are not mistaken for side effects of f.
         _ = problem.now, problem.module_parameters, problem.own_derivative
 
     f, plan, states = problem.f, problem.plan, components(problem)
     mode = is_mapped(f), torch.is_grad_enabled(), torch.get_default_dtype()
     example = Example(states, problem.packing.is_tuple, plan.times[0], plan.group_dims)
-    kind = plan.prepared.get(mode, lambda: example.of_member(f).kind)  # which takes its time to be found
+    kind = plan.prepared.get(mode, lambda: example.of_member(f).kind)  # cached because it is slow to compute
     known = memory_of(f).find(f, kind, states)
     return known_for(f, example, problem.start, prepare) if known is None else known
 
 
 def known_for(f: Rate, example: Example, start: Callable[[], Any], prepare: Callable[[], Any] = lambda: None) -> Known:
-    """What is known of a function, which may have to be found out first.
+    """Return what is known of a function, from memory or by tracing it.
 
     Args:
         f: The function.
-        example: Where to look at it.
-        start: Evaluates f once, to see what it does besides computing. It is called only if nothing is known.
-        prepare: Called before that.
+        example: Where to trace it.
+        start: Evaluates f once, to observe its side effects. Called only if nothing is known.
+        prepare: Called before ``start``.
     """
     example = example.of_member(f)
     kind, memory = example.kind, memory_of(f)
@@ -101,7 +101,7 @@ def known_for(f: Rate, example: Example, start: Callable[[], Any], prepare: Call
 
 
 def _trace(known: Known, example: Example) -> None:
-    """Find the program of a function, or why it has none."""
+    """Trace a function and store its program, or the obstacle, in ``known``."""
     member = member_of(known.f)
     f, states = known.f if member is None else member.f, example.states
     counts = [counter.count() for counter in known.counters]
@@ -111,7 +111,7 @@ def _trace(known: Known, example: Example) -> None:
             continue
         builder = Builder(sum(x.numel() if batch_dims == 0 else x[:1].numel() for x in states))
         t = torch.tensor(example.t, dtype=states[0].dtype)
-        if example.group_dims:  # every point has a time of its own, which broadcasts against its features
+        if example.group_dims:  # every point has its own time, which broadcasts against its features
             t = t.reshape((1,) * (2 if example.is_tuple else states[0].ndim))
         try:
             known.traced = trace(f, states, example.is_tuple, batch_dims, t, builder)
@@ -134,14 +134,14 @@ def _trace(known: Known, example: Example) -> None:
         known.obstacle, known.first = "", first_of(states) if batch_dims == 0 else None
         break
     for counter, count in zip(known.counters, counts, strict=True):
-        counter.reset(count)  # a call that could not be recorded may have ended before it counted
+        counter.reset(count)  # a call that could not be traced may have ended before it counted
 
 
 def _of_all(traced: Traced, member: Member) -> tuple[Traced, tuple[bool, ...]]:
-    """The traced function of one member with the tensors of all, and which of those all members share.
+    """Return the traced function of one member with the stacked tensors, and which of these all members share.
 
     Raises:
-        Untraceable: If the members compute with something that is not stacked as their tensors are.
+        Untraceable: If the members use something that is not stacked.
     """
     if traced.derived is not None:
         raise Untraceable("f computes tensors from its parameters alone, and its members are stacked")
@@ -158,7 +158,7 @@ def _of_all(traced: Traced, member: Member) -> tuple[Traced, tuple[bool, ...]]:
 
 
 def unbatched(states: tuple[Tensor, ...], batch_dims: int, group_dims: int) -> str:
-    """Why some states cannot be taken as so many points with features of their own; nothing if they can."""
+    """Return why states cannot be treated as points with features; empty if they can."""
     if group_dims > batch_dims:
         return "features of one point have step sizes of their own"
     if batch_dims == 0 and sum(x.numel() for x in states) > MOST_FEATURES:
@@ -171,18 +171,18 @@ def unbatched(states: tuple[Tensor, ...], batch_dims: int, group_dims: int) -> s
 
 
 def components(problem: Problem) -> tuple[Tensor, ...]:
-    """The components of the initial state."""
+    """Return the components of the initial state."""
     state = problem.packing.unpack(problem.y0)
     return state if isinstance(state, tuple) else (state,)
 
 
 def compiled(known: Known, problem: Problem) -> Compiled:
-    """A known function as the engine takes it."""
+    """Return the compiled field of a known function."""
     return field_of(known, components(problem))
 
 
 def field_of(known: Known, states: tuple[Tensor, ...]) -> Compiled:
-    """A known function as the engine takes it, on such states."""
+    """Return the compiled field of a known function on such states."""
     if known.compiled is not None and not known.swapped:
         return known.compiled
     assert known.traced is not None
@@ -200,9 +200,9 @@ def field_of(known: Known, states: tuple[Tensor, ...]) -> Compiled:
 
 
 def is_tried(known: Known, problem: Problem, field: Compiled) -> bool:
-    """Whether the program agrees with f at another time and state too, once for each shape of states.
+    """Whether the program agrees with f at another time and state too; checked once per shape of states.
 
-    f was traced with a few points, and may ask how many there are. What it does then may not show at the start.
+    f was traced with a few points and may depend on their number in a way that is not visible at the start.
     """
     if problem.y0.shape in known.tried:
         return True

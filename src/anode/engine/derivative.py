@@ -1,4 +1,4 @@
-"""A compiled field whose steps Python takes: one call of the engine evaluates it, another pulls a cotangent back."""
+"""The compiled derivative of a field, for solves whose steps are taken in Python."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from anode.ode.problem import Problem
 
 
 class CompiledDerivative(Derivative):
-    """A field and its derivative by the compiled engine.
+    """The derivative of a field by the compiled engine.
 
     Args:
-        problem: The solve whose packed states the field is evaluated on.
-        field: What f computes.
-        counters: What f counts, which every evaluation advances.
-        params: The tensors whose gradients are wanted; ``None`` for all that f depends on.
+        problem: The problem, on whose packed states the field is evaluated.
+        field: The compiled field.
+        counters: The counters of f, which every evaluation advances.
+        params: Tensors to differentiate with respect to; ``None`` for all that f depends on.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class CompiledDerivative(Derivative):
             parameters=[x.data_ptr() for x in tensors],
         )
         self._places: tuple[Tensor, Tensor] | None = None
-        if field.components:  # where the numbers of a packed state are among the rows of features, and the reverse
+        if field.components:  # the permutation from a packed state to rows of features, and its inverse
             packed = torch.arange(y.numel()).reshape(y.shape)
             places = field.joined(tuple(problem.packing.unpack(packed))).flatten()
             self._places = places, torch.argsort(places)
 
     def wanted(self, params: Sequence[Tensor], time: bool) -> Derivative | None:
         if time and self._field.program.uses_time:
-            return None  # its pullback knows no cotangent of time
+            return None  # the pullback does not compute the cotangent of time
         if list(map(id, params)) == list(map(id, self.parameters)):
             return self
         return CompiledDerivative(self._problem, self._field, self._counters, params)
@@ -67,7 +67,7 @@ class CompiledDerivative(Derivative):
         return BYTES_KEPT // (stages * (kept + y.nbytes))
 
     def agrees(self, t: Tensor, y: Tensor, slope: Tensor) -> bool:
-        """Whether the slope is, up to rounding, the one that f computed there. It counts as no evaluation."""
+        """Whether the compiled slope equals the slope of f, up to rounding. Not counted as an evaluation."""
         own = self._evaluate(t, y, None)
         tolerance = native.AGREEMENT[y.dtype]
         if bool((own - slope).abs().max() <= tolerance * slope.abs().max()):
@@ -125,7 +125,7 @@ class CompiledDerivative(Derivative):
         return rate
 
     def _pass_on(self, found: dict[int, Tensor]) -> None:
-        """Add what reaches parameters through tensors that were computed from them."""
+        """Add the gradients that reach parameters through tensors computed from them."""
         live = [p for p in self.parameters if p.requires_grad]
         at = [found[id(x)] for x in self._computed]
         through = torch.autograd.grad(self._computed, live, at, allow_unused=True, retain_graph=True) if live else ()
@@ -134,7 +134,7 @@ class CompiledDerivative(Derivative):
                 found[id(p)] = found[id(p)] + more if id(p) in found else more
 
     def count(self, evaluations: int) -> None:
-        """Advance what f counts by so many evaluations."""
+        """Advance the counters of f by this number of evaluations."""
         for counter in self._counters:
             counter.advance(evaluations)
 
@@ -152,11 +152,11 @@ class CompiledDerivative(Derivative):
         return self._packed(slope, y)
 
     def _rows(self, packed: Tensor) -> Tensor:
-        """The features of each point side by side."""
+        """Return a packed state as rows of features, one per point."""
         if self._places is None:
             return native.laid_out(packed)
         return packed.detach().reshape(-1).index_select(0, self._places[0])
 
     def _packed(self, rows: Tensor, like: Tensor) -> Tensor:
-        """Rows of features as the state is packed."""
+        """Return rows of features as a packed state."""
         return rows if self._places is None else rows.index_select(0, self._places[1]).view(like.shape)

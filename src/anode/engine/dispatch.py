@@ -1,4 +1,4 @@
-"""Who solves: the compiled engine where it applies, else the loop in Python, for which the engine may evaluate f."""
+"""Choose what solves: the compiled engine, or the Python loop, for which the engine may still evaluate f."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 
 def run(problem: Problem, gradient: Gradient) -> Solution:
-    """Solve a problem so that autograd can differentiate the solution as ``gradient`` says."""
+    """Solve a problem and return a solution that autograd can differentiate by ``gradient``."""
     outside = obstacles.of_field(problem)
     inside = obstacles.of_loop(problem) or obstacles.of_gradient(problem, gradient)
     problem.obstacle = outside or inside
@@ -37,7 +37,7 @@ def run(problem: Problem, gradient: Gradient) -> Solution:
         if solution is not None:
             return solution
     if problem.engine == "native":
-        raise ValueError(f'engine: takes "auto" or "torch" here, got "native", and {problem.obstacle}')
+        raise ValueError(f'engine: takes "auto" or "torch" for this solve, got "native", but {problem.obstacle}')
     if inside and not outside:
         compile_field(problem, gradient)
         if problem.compiled is not None and gradient.compiled and gradient.twice and not problem.dense:
@@ -46,14 +46,14 @@ def run(problem: Problem, gradient: Gradient) -> Solution:
 
 
 def compile_field(problem: Problem, gradient: Gradient) -> None:
-    """Let the engine evaluate f wherever Python takes the steps, and take them itself where nothing is recorded."""
+    """Let the engine evaluate f for the Python loop, and take the steps itself if gradients are not recorded."""
     obstacle = problem.obstacle
     problem.compiled = with_field(problem, lambda field, known: _prepared(problem, gradient, field, known))
     problem.obstacle = obstacle
 
 
 def compiled_again(problem: Problem, params: Sequence[Tensor]) -> Derivative | None:
-    """The derivative of f by the engine when a backward solve begins, if it has one. f may have changed since."""
+    """Return the compiled derivative of f for a backward solve, or ``None``. f may have changed since the solve."""
     problem.slope = None
     with torch.enable_grad():
         derivative = with_field(problem, lambda field, known: _prepared(problem, Continuous(), field, known))
@@ -64,16 +64,17 @@ def compiled_again(problem: Problem, params: Sequence[Tensor]) -> Derivative | N
 
 
 def with_field(problem: Problem, use: Callable[[Compiled, Known | None], R | None]) -> R | None:
-    """What somebody makes of a field that is compiled and of what is known of it; ``None``, and an obstacle, if none.
+    """Call ``use`` with the compiled field and what is known of it, and return its result.
 
-    What is known is ``None`` if the field tells what it computes.
+    If f cannot be compiled, set ``problem.obstacle`` and return ``None``. What is known is ``None`` for a field that
+    describes itself.
     """
     field = described(problem)
     return traced(problem, use) if field is None else use(field, None)
 
 
 def described(problem: Problem) -> Compiled | None:
-    """A field that tells what it computes, if it does and fits the state."""
+    """Return the compiled field if f describes itself and fits the state, otherwise ``None``."""
     f = problem.f
     perceptron = f.perceptron() if isinstance(f, Transparent) and not problem.packing.is_tuple else None
     field = None if perceptron is None else perceptron.compiled()
@@ -83,7 +84,7 @@ def described(problem: Problem) -> Compiled | None:
 
 
 def traced(problem: Problem, use: Callable[[Compiled, Known], R | None]) -> R | None:
-    """What somebody makes of a function that was traced; ``None``, and an obstacle, if it has to be called as it is."""
+    """Trace f and call ``use`` with it, see :func:`with_field`."""
     problem.obstacle = "f brings a derivative of its own" if problem.own_derivative is not None else ""
     for _ in range(0 if problem.obstacle else 2):
         known = known_of(problem)
@@ -107,16 +108,16 @@ def traced(problem: Problem, use: Callable[[Compiled, Known], R | None]) -> R | 
 
 
 def _solved(problem: Problem, gradient: Gradient, field: Compiled, known: Known | None) -> Solution:
-    """The whole solve by the engine."""
+    """Run the whole solve in the engine."""
     if known is None:
         return native.solve(problem, field, gradient)
     solution = native.solve(problem, field, gradient, first_slope(problem))
-    known.count(solution.stats.calls - 1)  # the first was f's own
+    known.count(solution.stats.calls - 1)  # f made the first call itself
     return solution
 
 
 def _prepared(problem: Problem, gradient: Gradient, field: Compiled, known: Known | None) -> CompiledDerivative | None:
-    """The derivative of f by the engine; ``None`` if it is not the one that is wanted."""
+    """Return the compiled derivative of f; ``None`` if it does not provide what is needed."""
     if torch.is_grad_enabled() and gradient.compiled:
         if problem.times is not None and field.program.uses_time:
             return None  # the derivative with respect to time is not compiled
@@ -133,7 +134,7 @@ def _prepared(problem: Problem, gradient: Gradient, field: Compiled, known: Know
     def integrate(y0: Tensor, slope: Tensor | None) -> Trace:
         trace = native.integrate(problem, field, y0)
         if known is not None:
-            known.count(trace.stats.calls - (slope is not None))  # that was f's own
+            known.count(trace.stats.calls - (slope is not None))  # f evaluated this slope itself
         return trace
 
     if not obstacles.of_loop(problem):
@@ -142,7 +143,7 @@ def _prepared(problem: Problem, gradient: Gradient, field: Compiled, known: Know
 
 
 def number_obstacle(known: Known, problem: Problem) -> str:
-    """Say that f computes something else with as many points as there are; empty if it does not."""
+    """Return an obstacle if f computes something else for this number of points; empty if it does not."""
     if known.traced is None or known.traced.numbers is None or known.first is not None:
         return ""
     example = Example(components(problem), problem.packing.is_tuple, problem.plan.times[0], problem.plan.group_dims)
@@ -165,7 +166,7 @@ def number_obstacle(known: Known, problem: Problem) -> str:
 
 
 def first_slope(problem: Problem) -> Tensor:
-    """The slope at the start, as f computes it."""
+    """Return the slope at the start, computed by f itself."""
     if problem.slope is not None:
         return problem.slope.detach()
 
@@ -173,5 +174,5 @@ def first_slope(problem: Problem) -> Tensor:
         with torch.inference_mode(False):
             return problem.now.detach()
 
-    with torch.no_grad():  # f was seen not to write into its arguments
+    with torch.no_grad():  # f is known not to write into its arguments
         return problem.rate(problem.plan.prepared.get("now", now), problem.y0)

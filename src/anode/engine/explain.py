@@ -1,4 +1,4 @@
-"""anode.explain: who would solve a right-hand side, and what the compiled engine made of it."""
+"""``anode.explain``, which shows which engine would solve an ODE, and the compiled program."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from anode.ode.solver import DEFAULT
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """Who would solve a right-hand side. Print it.
+    """The result of :func:`anode.explain`. Print it.
 
     Attributes:
-        engine: Who would: :class:`anode.ode.solution.Engine`. ``engine.obstacle`` is the first reason against the
-            compiled engine; it is empty if there is none, and only then is there a program.
-        state: What the engine takes for points, and what for their features.
+        engine: The engine that would solve the ODE, an :class:`anode.ode.solution.Engine`. ``engine.obstacle`` is the
+            first reason why the compiled engine cannot; if it is not empty, the other attributes are.
+        state: Which dimensions of the state are points, and which are features.
         tensors: Name and shape of each tensor that the program reads.
-        computed: For each of those that f computes from other tensors alone, the names of these others. torch computes
-            them once per solve.
+        computed: The tensors that f computes from other tensors only, with the names of these. torch computes them once
+            per solve.
         fixed: Tensors of integers and booleans, whose values are part of the program.
-        counters: The attributes that f advances, and by how much per evaluation.
+        counters: The attributes of f that count evaluations, and their increment per evaluation.
         lines: The program, see :func:`anode.engine.program.listing.listing`.
-        operations: Number of operations in an evaluation.
-        pullback: Number of operations that take a gradient back through an evaluation.
-        kept: Numbers kept per point and evaluation for the gradient.
+        operations: Number of operations per evaluation.
+        pullback: Number of operations of the backward pass per evaluation.
+        kept: Number of values kept per point and evaluation for the backward pass.
     """
 
     engine: Engine
@@ -80,22 +80,24 @@ class Explanation:
 
 
 def explain(f: Callable[[Tensor, Any], Any], y0: State, t: float = 0.0) -> Explanation:
-    """Say who would solve dy/dt = f(t, y) from such a state, and show the program that the compiled engine would run.
+    """Explain which engine would solve dy/dt = f(t, y), and show the program that the compiled engine would run.
 
-    Nothing is solved, but f is called a few times, as at the beginning of its first solve. Its counters are set back.
-    The answer is that for :func:`anode.solve` with default settings and for :func:`anode.odeint`. Other settings can be
-    obstacles, such as an event; ``Solution.engine`` reports those.
+    Nothing is solved, but f is called a few times, as at the start of its first solve. Attributes in which f counts its
+    calls are restored. The explanation is valid for :func:`anode.solve` with default settings and for
+    :func:`anode.odeint`. Other settings, such as an event, can prevent compilation too; ``Solution.engine`` reports
+    these.
 
     Args:
-        f: The right-hand side, as for :func:`anode.solve`.
+        f: The right-hand side, see :func:`anode.solve`.
         y0: An initial state.
-        t: The initial time.
+        t: The start time.
 
     Returns:
-        An :class:`Explanation`, to print.
+        An :class:`Explanation`. Print it.
 
     Raises:
-        TypeError, ValueError: y0 is not a state that can be solved from.
+        TypeError: If ``f`` is not a function, or ``y0`` is not a tensor or a tuple of tensors.
+        ValueError: If ``y0`` is empty or not finite.
 
     Example:
         >>> import torch, anode
@@ -126,7 +128,7 @@ def explain(f: Callable[[Tensor, Any], Any], y0: State, t: float = 0.0) -> Expla
     if field is not None:
         return _explained(field, [names.of(x) for x in field.tensors], problem, batched=True)
     known = known_of(problem)
-    if problem.slope is not None:  # f was called once beyond what tracing counts
+    if problem.slope is not None:  # f was called once more than tracing accounts for
         known.count(-1)
     obstacle = (
         known.obstacle or obstacles.unfit(compiled(known, problem), problem.y0) or number_obstacle(known, problem)
@@ -137,7 +139,7 @@ def explain(f: Callable[[Tensor, Any], Any], y0: State, t: float = 0.0) -> Expla
 
 
 def _problem(f: Callable[[Tensor, Any], Any], y0: State, t: float) -> Problem:
-    """A solve that is not run."""
+    """Return a problem with default settings."""
     y0 = inputs.state(y0)
     packing = Packing(y0, int(isinstance(f, Field) and f.members is not None))
     y = packing.pack(y0)
@@ -147,7 +149,7 @@ def _problem(f: Callable[[Tensor, Any], Any], y0: State, t: float) -> Problem:
 
 
 def _of_traced(known: Known, problem: Problem, names: Names) -> Explanation:
-    """The explanation of a function that was traced."""
+    """Return the explanation of a traced function."""
     assert known.traced is not None
     field, derived = compiled(known, problem), known.traced.derived
     titles = [names.of(x) for x in known.traced.tensors]
@@ -167,7 +169,7 @@ def _of_traced(known: Known, problem: Problem, names: Names) -> Explanation:
 
 
 def _explained(field: Compiled, titles: list[str], problem: Problem, batched: bool, **facts: Any) -> Explanation:
-    """The explanation of a field that the engine can run."""
+    """Return the explanation of a field that the engine can run."""
     layout = Layout(field.program, native.extension.UNARY, native.extension.BINARY)
     tensors = tuple((title, tuple(x.shape)) for title, x in zip(titles, field.tensors, strict=True))
     alone = [
@@ -188,7 +190,7 @@ def _explained(field: Compiled, titles: list[str], problem: Problem, batched: bo
 
 
 def _state(field: Compiled, problem: Problem, batched: bool) -> str:
-    """What the engine takes for points, and what for their features."""
+    """Describe which dimensions of the state are points, and which are features."""
     dtype = str(problem.y0.dtype).removeprefix("torch.")
     features = _count(field.program.dim, "feature")
     if field.components:

@@ -1,4 +1,4 @@
-"""What is known of the functions that were solved: their programs, or why they have none."""
+"""A cache of what is known of right-hand sides: their programs, or why they have none."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from anode.recent import Recent
 Rate = Callable[..., Any]
 
 MOST_FUNCTIONS = 64
-"""How many functions are remembered. What is known of a module is kept by the module itself."""
+"""Maximum number of functions in the cache. A module keeps what is known of it itself."""
 MOST_TRACES = 12
-"""How often a function is traced anew before it is called as it is."""
+"""How often a function that changes is traced again before it is no longer compiled."""
 CHANGES = f"f has changed {MOST_TRACES} times since it was first solved"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a program depends on besides f: everything about the state but the number of points.
+    """What a program depends on besides f: everything about the state except the number of points.
 
     Attributes:
-        dtype: Of the state.
+        dtype: The dtype of the state.
         is_tuple: Whether the state is a tuple.
-        shapes: Of the components, without their first dimension.
-        dims: How many dimensions each component has.
-        recording: Whether autograd is recording, which f can see.
-        group_dims: How many leading dimensions have times of their own.
-        numbers: torch's default dtype, which the tensors get that f makes of numbers.
+        shapes: The shapes of the components, without their first dimension.
+        dims: Number of dimensions of each component.
+        recording: Whether autograd is recording, which f can observe.
+        group_dims: Number of leading dimensions with their own times.
+        numbers: torch's default dtype, which tensors have that f makes from numbers.
     """
 
     dtype: torch.dtype
@@ -55,7 +55,7 @@ class Kind:
 
     @classmethod
     def of(cls, states: tuple[Tensor, ...], is_tuple: bool, group_dims: int) -> Kind:
-        """The kind of a state."""
+        """Return the kind of a state."""
         shapes, dims = tuple(x.shape[1:] for x in states), tuple(x.ndim for x in states)
         recording, numbers = torch.is_grad_enabled(), torch.get_default_dtype()
         return cls(states[0].dtype, is_tuple, shapes, dims, recording, group_dims, numbers)
@@ -67,22 +67,22 @@ class Known:
 
     Attributes:
         f: The function.
-        kind: Of the states.
-        obstacle: Why it has to be called as it is; nothing if it has a program.
-        guard: Tells whether anything that f reads has changed.
-        counters: What f counts.
-        traced: Its tensors.
-        program: What it computes.
-        first: The first dimensions of the states, if the program is of no other number of points.
-        tensors: Those that are traced, and others that f reaches: it may ask for their shapes.
-        forms: Of these.
-        members: How many members compute the program; ``None`` for a function that is not mapped over members.
-        shared: Of each traced tensor, whether all members use the same.
+        kind: The kind of the states.
+        obstacle: Why it cannot be compiled; empty if it has a program.
+        guard: Checks whether anything that f reads has changed.
+        counters: The counters of f.
+        traced: The traced function with its tensors.
+        program: The program.
+        first: The first dimensions of the states, if the program is valid for this number of points only.
+        tensors: The traced tensors, and others that f can access, whose shapes it may use.
+        forms: The shapes, dtypes and devices of these.
+        members: Number of members; ``None`` for a function that is not mapped over members.
+        shared: Whether all members share the tensor, for each traced tensor.
         unused: Parameters of f that the program does not use.
-        moved: Tensors of the guard that stand in the places of traced ones since it last changed, by the ids of those.
-        swapped: All tensors that stand in the places of traced ones in the solve at hand.
+        moved: Tensors that have replaced traced ones since the guard last changed, by the ids of the traced ones.
+        swapped: All tensors that replace traced ones in the current solve.
         tried: The shapes of states for which the program was compared with f away from the start.
-        compiled: The program and the tensors as the engine takes them, unless either may change from solve to solve.
+        compiled: The compiled field, unless its program or tensors may change from solve to solve.
     """
 
     f: Rate
@@ -104,19 +104,19 @@ class Known:
     compiled: Compiled | None = None
 
     def keep(self, compiled: Compiled) -> None:
-        """Remember what the engine took, unless its tensors may be others in the next solve."""
+        """Cache the compiled field, unless its tensors may change before the next solve."""
         if self.traced is not None and self.traced.derived is None and not self.swapped:
             self.compiled = compiled
 
     def count(self, calls: int) -> None:
-        """Advance what f counts by so many calls of it."""
+        """Advance the counters of f by this number of calls."""
         for counter in self.counters:
             counter.advance(calls)
 
     def swaps(self, f: Rate) -> dict[int, Tensor] | None:
-        """The tensors that stand in the places of traced ones now, by the ids of those.
+        """Return the tensors that replace traced ones now, by the ids of the traced ones.
 
-        ``None`` if what is known is not true of f. What f was seen to do besides computing is taken to stay as it is.
+        Returns ``None`` if what is known no longer applies to f. The side effects of f are assumed not to change.
         """
         found: dict[int, Tensor] = {}
         comparison = Comparison(found)
@@ -147,12 +147,13 @@ class Known:
 class Memory:
     """What is known of the functions of one owner.
 
-    A copy of it is an empty dict: it is about other objects, and a module that is saved must not need anode.
+    A copy or pickle of it is an empty dict, because it refers to other objects, and because a saved module must not
+    require anode.
 
     Attributes:
-        entries: What is known, the latest last.
-        traces: How often something was traced, for each kind of state.
-        functions: What is known of the functions that have the owner in their closure, by their code.
+        entries: What is known, the most recent last.
+        traces: Number of traces per kind of state.
+        functions: What is known of functions with the owner in their closure, by their code.
     """
 
     def __init__(self, owner: Any = None) -> None:
@@ -165,7 +166,7 @@ class Memory:
         return dict, ()
 
     def find(self, f: Rate, kind: Kind, states: tuple[Tensor, ...]) -> Known | None:
-        """What is known of a function on such states. What does not hold now may hold again, as in training mode."""
+        """Return what is known of a function on such states. Outdated entries are kept: they may apply again later."""
         for known in reversed(self.entries):
             if (known.kind is not kind and known.kind != kind) or known.first not in (None, first_of(states)):
                 continue
@@ -178,16 +179,16 @@ class Memory:
         return None
 
     def keep(self, known: Known) -> None:
-        """Remember something."""
+        """Add an entry."""
         self.traces[known.kind] += 1
         self.entries = [*self.entries[-7:], known]
 
     def forget(self, known: Known) -> None:
-        """Forget something that turned out to be wrong."""
+        """Remove an entry that turned out to be wrong."""
         self.entries = [each for each in self.entries if each is not known]
 
     def is_tired(self, kind: Kind) -> bool:
-        """Whether so much was traced for states of a kind that it does not pay."""
+        """Whether a kind of state was traced so often that tracing again does not pay off."""
         return self.traces[kind] >= MOST_TRACES
 
 
@@ -195,7 +196,7 @@ FUNCTIONS: Recent[Memory] = Recent(MOST_FUNCTIONS)
 
 
 def memory_of(f: Rate) -> Memory:
-    """Where what is known of a function is kept."""
+    """Return the memory of a function."""
     if isinstance(f, partial):
         return memory_of(f.func)
     if isinstance(f, SequentialField):
@@ -216,7 +217,7 @@ def memory_of(f: Rate) -> Memory:
 
 
 def _module_within(function: FunctionType) -> nn.Module | None:
-    """The first module in the closure of a function."""
+    """Return the first module in the closure of a function."""
     for cell in function.__closure__ or ():
         with suppress(ValueError):  # it is empty
             if isinstance(cell.cell_contents, nn.Module):
@@ -225,23 +226,23 @@ def _module_within(function: FunctionType) -> nn.Module | None:
 
 
 def forms(tensors: Sequence[Tensor]) -> list[Any]:
-    """Everything about some tensors but their values."""
+    """Return the shapes, dtypes and devices of tensors."""
     return [(x.shape, x.dtype, x.device) for x in tensors]
 
 
 def first_of(states: tuple[Tensor, ...]) -> tuple[int, ...]:
-    """The first dimension of each state; 1 for numbers."""
+    """Return the first dimension of each state; 1 for scalars."""
     return tuple(x.shape[0] if x.ndim else 1 for x in states)
 
 
 class Comparison:
-    """Compares functions that may be one, or made of the same code and the same objects, as a lambda in a loop is.
+    """Compares functions that may be equal: made of the same code and objects, such as a lambda in a loop.
 
     Args:
-        swaps: Receives the tensors of the second that stand in the places of others of the first, by the ids of those.
+        swaps: Receives the tensors of the second function that replace others of the first, by the ids of the latter.
 
     Attributes:
-        places: The ids of the variables and containers of the first in which such tensors were looked for.
+        places: The ids of the first function's variables and containers that were searched for such tensors.
     """
 
     def __init__(self, swaps: dict[int, Tensor]) -> None:
@@ -250,7 +251,7 @@ class Comparison:
         self._within: set[tuple[int, int]] = set()  # what is being compared: a function may be in its own closure
 
     def is_same(self, a: Any, b: Any) -> bool:
-        """Whether two functions compute the same, but for tensors that were replaced."""
+        """Whether two functions compute the same, except for replaced tensors."""
         if a is b or (id(a), id(b)) in self._within:
             return True
         self._within.add((id(a), id(b)))

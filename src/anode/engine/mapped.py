@@ -18,9 +18,8 @@ class Member:
     """The first member of a stack.
 
     Attributes:
-        f: What it computes, ``f(t, y)``, on a state without a dimension of members.
-        pairs: Each tensor that f may use of its own, and the stacked tensor of all members, whose first part it is. The
-            two share their memory.
+        f: Its right-hand side ``f(t, y)``, on a state without a dimension of members.
+        pairs: Pairs of a tensor of this member and the stacked tensor of all members, which share their memory.
     """
 
     f: Callable[[Tensor, Any], Any]
@@ -33,15 +32,15 @@ class Mapped(ABC):
     @property
     @abstractmethod
     def members(self) -> int | None:
-        """How many members there are. It is the first dimension of a state; ``None`` for a field by itself."""
+        """The number of members, which is the first dimension of a state; ``None`` for a single field."""
 
     @abstractmethod
     def member(self) -> Member:
-        """The first member, which the compiled engine traces in place of all."""
+        """Return the first member, which the compiled engine traces instead of all."""
 
 
 def member_of(f: Any) -> Member | None:
-    """The first member of a function that is mapped over members; ``None`` for any other."""
+    """Return the first member of a function that is mapped over members; ``None`` for any other function."""
     return f.member() if is_mapped(f) else None
 
 
@@ -51,7 +50,7 @@ def is_mapped(f: Any) -> bool:
 
 
 def first_of(module: nn.Module) -> Member:
-    """The first member of a field whose tensors are stacked."""
+    """Return the first member of a field whose tensors are stacked."""
     stacked = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     own = {name: tensor.detach()[0].requires_grad_(tensor.requires_grad) for name, tensor in stacked.items()}
 

@@ -1,4 +1,4 @@
-"""Names of the tensors that a right-hand side uses, as its author would call them."""
+"""Names of the tensors that a right-hand side uses, as they appear in its code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Names:
         self._unnamed = 0
 
     def of(self, tensor: Tensor) -> str:
-        """The name of a tensor; one without a name gets a number."""
+        """Return the name of a tensor, or a number if it has no name."""
         if _key(tensor) not in self._found:
             self._unnamed += 1
             self._found[_key(tensor)] = f"c{self._unnamed}"
@@ -35,17 +35,17 @@ class Names:
 
 
 def _key(tensor: Tensor) -> Key:
-    # Not the object: autograd makes new ones for the same memory.
+    # Not the id of the object, because autograd makes new objects for the same memory.
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 
 def _tensors(prefix: str, value: Any) -> Iterator[tuple[str, Tensor]]:
-    """All tensors of an object, with their names."""
+    """Yield all tensors of an object with their names."""
     if isinstance(value, Tensor):
         yield prefix, value
     elif isinstance(value, nn.Module):
         dot = f"{prefix}." if prefix else ""
-        # What a module does not register is found in the attributes of each.
+        # Tensors that a module does not register are found in its attributes.
         for path, module in value.named_modules():
             inside = dot + (f"{path}." if path else "")
             plain = {name: x for name, x in vars(module).items() if isinstance(x, Tensor)}
@@ -67,7 +67,7 @@ def _tensors(prefix: str, value: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _inner(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a variable, and those one level further in."""
+    """Yield the tensors of a variable, and of its elements or attributes."""
     if isinstance(value, (Tensor, nn.Module)):
         yield from _tensors(name, value)
         return

@@ -1,7 +1,7 @@
-"""The compiled engine: whole solves of programs, with no Python between the steps.
+"""The compiled engine: whole solves without Python between the steps.
 
-It decides as the loop in :mod:`anode.ode.integrate` does, and its results differ by rounding only; that loop is what it
-is tested against. Where it does not apply (:mod:`anode.engine.obstacles`), the loop serves.
+It makes the same decisions as the loop in :mod:`anode.ode.integrate`, against which it is tested. Results differ by
+rounding only. :mod:`anode.engine.obstacles` lists what it does not support; the Python loop is used instead.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ except ImportError:
 
 
 def _borrow_threads() -> None:
-    """Let the engine use torch's threads, where torch has those of OpenMP."""
-    with contextlib.suppress(OSError, AttributeError):  # where it has others, the engine has its own
+    """Let the engine use torch's threads, if torch uses OpenMP."""
+    with contextlib.suppress(OSError, AttributeError):  # otherwise the engine has its own threads
         parallel = ctypes.CDLL(torch._C.__file__).GOMP_parallel
         extension.borrow_threads(ctypes.cast(parallel, ctypes.c_void_p).value)
 
@@ -53,50 +53,50 @@ if extension is not None:
 MISSING = "the engine was not compiled when anode was installed"
 DTYPES = (torch.float32, torch.float64)
 instructions = ""
-"""The instruction set that solves use, one of :func:`instruction_sets`; the best if empty."""
+"""The instruction set to use, one of :func:`instruction_sets`; empty for the best."""
 
 
 def instruction_sets() -> list[str]:
-    """The instruction sets of this processor for which the engine is compiled, best first; none without an engine."""
+    """Return the instruction sets of this CPU that the engine supports, best first; empty without an engine."""
     return [] if extension is None else extension.instruction_sets().split()
 
 
 def convolves(y: Tensor, parameters: Sequence[Tensor]) -> bool:
-    """Whether the engine can convolve images y, with these parameters of convolutions."""
+    """Whether the engine can compute convolutions of images y with these parameters."""
     if extension is None or torch.compiler.is_compiling() or is_followed(y, *parameters):
         return False
     return all(x.device.type == "cpu" and x.dtype == torch.float32 for x in (y, *parameters))
 
 
 AGREEMENT = {torch.float32: 1e-4, torch.float64: 1e-10}
-"""How far a slope by the engine may be from f's own, as a fraction of the largest slope."""
+"""Largest difference between the slopes of the engine and of f, relative to the largest slope."""
 
 
 class StaleError(Exception):
-    """A program computes something else than the function that it was traced from."""
+    """A program no longer computes the same as the function from which it was traced."""
 
 
 def _rows(problem: Problem, field: Compiled, packed: Tensor) -> Tensor:
-    """A packed state with the features of each point side by side."""
+    """Return a packed state as rows of features, one per point."""
     return field.joined(tuple(problem.packing.unpack(packed))) if field.components else packed
 
 
 def _packed(problem: Problem, field: Compiled, rows: Tensor) -> Tensor:
-    """Rows of features as the problem packs a state that is a tuple."""
+    """Return rows of features as a packed tuple state."""
     return problem.packing.pack(field.parted(rows, tuple(problem.packing.unpack(problem.y0))))
 
 
 def solve(problem: Problem, field: Compiled, gradient: Gradient, slope: Tensor | None = None) -> Solution:
-    """The whole solve by the compiled engine, which :mod:`anode.engine.obstacles` has nothing against.
+    """Run a whole solve in the compiled engine. :mod:`anode.engine.obstacles` must have found no obstacle.
 
     Args:
-        problem: What to solve.
-        field: What f computes.
-        gradient: How to differentiate it.
-        slope: f at the start, as f computes it.
+        problem: The problem.
+        field: The compiled field.
+        gradient: The gradient method.
+        slope: The slope at the start, computed by f itself, to compare with.
 
     Raises:
-        StaleError: The slope is another one.
+        StaleError: If the engine computes another slope.
     """
     if not torch.is_grad_enabled() or not any(x.requires_grad for x in (problem.y0, *field.tensors)):
         trace = integrate(problem, field, problem.y0, slope)
@@ -113,10 +113,10 @@ def solve(problem: Problem, field: Compiled, gradient: Gradient, slope: Tensor |
 
 
 def integrate(problem: Problem, field: Compiled, y0: Tensor, slope: Tensor | None = None) -> Trace:
-    """The loop over steps by the engine, with nothing to differentiate.
+    """Run the loop over steps in the engine, without recording gradients.
 
     Raises:
-        StaleError: f at the start is not the slope that was given.
+        StaleError: If the engine computes another slope at the start than ``slope``.
     """
     slope = None if slope is None else _rows(problem, field, slope)
     trace, _ = run_on(problem, field, _rows(problem, field, y0), field.tensors, slope=slope)
@@ -126,7 +126,7 @@ def integrate(problem: Problem, field: Compiled, y0: Tensor, slope: Tensor | Non
 
 
 class NativeSolve(torch.autograd.Function):
-    """A solve by the compiled engine, with its gradient by the same."""
+    """A solve and its gradient by the compiled engine."""
 
     @staticmethod
     def forward(
@@ -138,7 +138,7 @@ class NativeSolve(torch.autograd.Function):
         y0: Tensor,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        """Run the solve and put its trace into ``report``; returns the wanted outputs and the last state."""
+        """Run the solve, append its trace to ``report``, and return the wanted outputs and the last state."""
         trace, solve = run_on(problem, field, y0, tensors[: len(field.tensors)], keep=True, slope=slope)
         report.append(trace)
         ctx.lock = Lock()
@@ -155,7 +155,7 @@ class NativeSolve(torch.autograd.Function):
 
     @staticmethod
     def pull(ctx: Any, cotangents: Sequence[Tensor | None]) -> tuple[Any, ...]:
-        """The backward pass by the engine."""
+        """Run the backward pass in the engine."""
         y0, *tensors = ctx.saved_tensors
         cotangents = tuple(None if g is None else laid_out(g) for g in cotangents)
         *of_outputs, of_last = (0 if g is None else g.data_ptr() for g in cotangents)
@@ -163,7 +163,7 @@ class NativeSolve(torch.autograd.Function):
         wanted = ctx.needs_input_grad[5:]
         gradients = [x.new_zeros(x.shape) if wants else None for x, wants in zip(tensors, wanted, strict=True)]
         addresses = [0 if g is None else g.data_ptr() for g in gradients[: len(ctx.field.tensors)]]
-        with ctx.lock:  # two threads may walk back over one graph
+        with ctx.lock:  # two threads may go back over the same graph
             ctx.stats.nfe_backward += ctx.solve.backward(of_outputs, of_last, at_y0.data_ptr(), addresses)
         if is_last_pass():
             ctx.solve = ctx.problem = ctx.field = None
@@ -171,7 +171,7 @@ class NativeSolve(torch.autograd.Function):
 
 
 class NativeSolveTwice(NativeSolve):
-    """The same, with a gradient that can be differentiated again: then the solve is repeated under autograd."""
+    """A :class:`NativeSolve` whose gradient can be differentiated again, by repeating the solve under autograd."""
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
@@ -191,7 +191,7 @@ class NativeSolveTwice(NativeSolve):
 
 
 def run_on(problem: Problem, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], **how: Any) -> tuple[Trace, Any]:
-    """A solve by the engine, given up early if it is stiff and the plan says so, as the loop in Python does it."""
+    """Run a solve in the engine, and stop early if it is stiff and the plan has ``stiff_steps``, as the loop does."""
     plan = problem.plan
     most = plan.max_steps if plan.stiff_steps is None else min(plan.max_steps, CHECK_EVERY)
     while True:
@@ -214,7 +214,7 @@ def run(
     slope: Tensor | None = None,
     most: int | None = None,
 ) -> tuple[Trace, Any]:
-    """A solve by the engine, and what it needs for the backward pass if that is to be kept."""
+    """Run a solve in the engine, and return its trace and the engine's object for the backward pass."""
     y0 = laid_out(y0)
     tensors = [laid_out(x) for x in tensors]
     solve = made(plan, field, y0, tensors, keep=keep, most=plan.max_steps if most is None else most)
@@ -235,7 +235,7 @@ def run(
 
 
 def made(plan: Plan, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], *, keep: bool, most: int) -> Any:
-    """A solve as the engine has it."""
+    """Return the engine's object for a solve."""
     threads = torch.get_num_threads()
     key = (field.program, field.members, field.shared, field.components, y0.shape, y0.dtype, keep, most, threads)
     task = plan.prepared.get((*key, instructions), lambda: _task(plan, field, y0, keep, most, threads))
@@ -243,7 +243,7 @@ def made(plan: Plan, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], *, 
 
 
 def _task(plan: Plan, field: Compiled, y0: Tensor, keep: bool, most: int, threads: int) -> Any:
-    """Everything about a solve but its tensors, as the engine has it."""
+    """Return the engine's object for everything about a solve except its tensors."""
     assert isinstance(plan.controller, PID)
     rows = y0.numel() // field.program.dim
     return extension.Task(
@@ -274,7 +274,7 @@ def _task(plan: Plan, field: Compiled, y0: Tensor, keep: bool, most: int, thread
 
 
 def laid_out(x: Tensor) -> Tensor:
-    """A tensor's values, as they are and one after the other in memory."""
+    """Return a contiguous tensor with the same values, without a lazy negation."""
     return x if x.is_contiguous() and not x.is_neg() else x.detach().resolve_neg().contiguous()
 
 
@@ -282,7 +282,7 @@ HANDLES: WeakKeyDictionary[Program, Any] = WeakKeyDictionary()
 
 
 def handle(program: Program) -> Any:
-    """A program as the engine has it."""
+    """Return the engine's object for a program."""
     found = HANDLES.get(program)
     if found is None:
         found = extension.Program(**vars(Layout(program, extension.UNARY, extension.BINARY).code()))
@@ -292,7 +292,7 @@ def handle(program: Program) -> Any:
 
 @cache
 def method_for(tableau: Tableau) -> Any:
-    """A method as the engine has it."""
+    """Return the engine's object for a method."""
     return extension.Method(
         tableau.order,
         tableau.fsal,

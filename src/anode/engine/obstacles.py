@@ -1,4 +1,4 @@
-"""Why the compiled engine cannot solve something, in words: the only place where that is said of a solve."""
+"""The reasons why the compiled engine cannot run a solve, as texts for ``Solution.engine``."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from anode.ode.tools import is_followed, may_be_followed
 
 
 def obstacle(problem: Problem, gradient: Gradient) -> str:
-    """Why the engine cannot take over a solve, whatever its f is; nothing if it can."""
+    """Return why the engine cannot run a solve, whatever f is; empty if it can."""
     return of_field(problem) or of_loop(problem) or of_gradient(problem, gradient)
 
 
 def of_field(problem: Problem) -> str:
-    """Why the engine cannot even evaluate f, whatever f is and whoever takes the steps; nothing if it can."""
+    """Return why the engine cannot evaluate f, even if Python takes the steps; empty if it can."""
     return _obstacle_around(problem) or problem.plan.prepared.get("field", lambda: _field_obstacle_in(problem.plan))
 
 
 def of_loop(problem: Problem) -> str:
-    """Why the engine cannot take the steps, if it can evaluate f; nothing if it can."""
+    """Return why the engine cannot take the steps although it can evaluate f; empty if it can."""
     if problem.dense:
         return "dense=True keeps slopes"
     if problem.event is not None:
@@ -38,7 +38,7 @@ def of_loop(problem: Problem) -> str:
 
 
 def of_gradient(problem: Problem, gradient: Gradient) -> str:
-    """Why the engine cannot differentiate a solve, if it can take the steps; nothing if it can."""
+    """Return why the engine cannot differentiate a solve although it can take the steps; empty if it can."""
     if not torch.is_grad_enabled():
         return ""
     if problem.times is not None:
@@ -51,7 +51,7 @@ def of_gradient(problem: Problem, gradient: Gradient) -> str:
 
 
 def _obstacle_around(problem: Problem) -> str:
-    """What stands in the engine's way outside of a solve."""
+    """Return an obstacle outside of the solve itself."""
     if problem.engine == "torch":
         return 'engine="torch" was asked for'
     if problem.engine == "auto" and os.environ.get("ANODE_ENGINE") == "torch":
@@ -68,7 +68,7 @@ def _obstacle_around(problem: Problem) -> str:
 
 
 def _field_obstacle_in(plan: Plan) -> str:
-    """What in a plan stands in the way of evaluating f."""
+    """Return what in a plan prevents the engine from evaluating f."""
     device, dtype = plan.like.device, plan.like.dtype
     obstacles = [
         (device.type != "cpu", f"the state is on {device}"),
@@ -80,7 +80,7 @@ def _field_obstacle_in(plan: Plan) -> str:
 
 
 def _loop_obstacle_in(plan: Plan) -> str:
-    """What in a plan stands in the way of taking the steps."""
+    """Return what in a plan prevents the engine from taking the steps."""
     numbers = (float, int)
     obstacles = [
         (bool(plan.step_at) or plan.nudge, "there are times where a step has to end"),
@@ -94,7 +94,7 @@ def _loop_obstacle_in(plan: Plan) -> str:
 
 
 def unfit(field: Compiled, y0: Tensor) -> str:
-    """Why the engine cannot integrate a field from such a state; nothing if it can."""
+    """Return why the engine cannot integrate a field from such a state; empty if it can."""
     if any(p.dtype != y0.dtype or p.device != y0.device for p in field.tensors):
         return "the field's parameters are of another dtype or on another device than the state"
     sizes = (n * (1 if one else field.members or 1) for n, one in zip(field.program.sizes, field.shared, strict=True))

@@ -1,4 +1,4 @@
-"""Fields that tell the compiled engine what they compute."""
+"""Fields that describe themselves to the compiled engine, without tracing."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from anode.ode.field import Field
 
 @dataclass(frozen=True)
 class Perceptron:
-    """What the compiled engine has to know of a field.
+    """The description of a multilayer perceptron for the compiled engine.
 
     Attributes:
-        sizes: Of the state, the hidden layers, and the state again.
-        activations: Of each layer's output, the slope's included; names of unary functions of programs, or ``"none"``.
-        parameters: Weights of time at the input, if there are any; weight matrices; biases. Stacked ones have a
-            dimension of members in front.
-        time: Whether there are weights of time.
-        members: How many fields are stacked; ``None`` for one by itself.
+        sizes: Sizes of the state, the hidden layers, and the state again.
+        activations: Activation of each layer, including the last: the name of a unary function of programs, or
+            ``"none"``.
+        parameters: Time weights, if there are any; weight matrices; biases. For a stack they have a leading dimension
+            of members.
+        time: Whether there are time weights.
+        members: Number of stacked fields; ``None`` for a single field.
     """
 
     sizes: Sequence[int]
@@ -36,19 +37,19 @@ class Perceptron:
     members: int | None
 
     def compiled(self) -> Compiled | None:
-        """The same for the engine; ``None`` if the parameters have other shapes than the layers."""
+        """Return the compiled field; ``None`` if the shapes of the parameters do not match the sizes."""
         if [p.shape for p in self.parameters] != self.shapes:
             return None
         return Compiled(self.program, self.parameters, (False,) * len(self.parameters), self.members)
 
     @property
     def program(self) -> Program:
-        """What it computes."""
+        """The program of the perceptron."""
         return perceptron_program(tuple(self.sizes), tuple(self.activations), self.time)
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """What the parameters have to have."""
+        """The shapes that the parameters must have."""
         layers = list(zip(self.sizes[1:], self.sizes, strict=False))
         front = () if self.members is None else (self.members,)
         biases = [(outputs,) for outputs, _ in layers]
@@ -57,13 +58,13 @@ class Perceptron:
 
 @cache
 def perceptron_program(sizes: tuple[int, ...], activations: tuple[str, ...], time: bool) -> Program:
-    """The program of a perceptron, whose tensors are in the order of :attr:`Perceptron.parameters`."""
+    """Return the program of a perceptron, with tensors in the order of :attr:`Perceptron.parameters`."""
     builder = Builder(sizes[0])
     times = builder.tensor((sizes[1],)) if time else None
     weights = [builder.tensor((n, m)) for m, n in pairwise(sizes)]
     biases = [builder.tensor((n,)) for n in sizes[1:]]
     x = builder.state(sizes[0])
-    if times is not None:  # the weights of time are those of one more input
+    if times is not None:  # time is one more input
         x, weights[0] = np.append(builder.time(), x), np.column_stack([times, weights[0]])
     for weight, bias, activation in zip(weights, biases, activations, strict=True):
         x = builder.linear(x, weight, bias)
@@ -74,8 +75,8 @@ def perceptron_program(sizes: tuple[int, ...], activations: tuple[str, ...], tim
 
 
 class Transparent(Field):
-    """A field that can tell the compiled engine what it computes."""
+    """A field that can describe itself to the compiled engine."""
 
     @abstractmethod
     def perceptron(self) -> Perceptron | None:
-        """What the engine has to know to integrate this field; ``None`` if it cannot."""
+        """Return the description of this field; ``None`` if the engine cannot run it."""

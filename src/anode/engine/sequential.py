@@ -11,7 +11,7 @@ class SequentialField(nn.Module):
     """The field f(t, y) = net(y).
 
     Args:
-        net: Some layers.
+        net: The layers.
     """
 
     def __init__(self, net: nn.Sequential) -> None:
@@ -19,15 +19,15 @@ class SequentialField(nn.Module):
         self.net = net
 
     def forward(self, t: Tensor, y: Tensor) -> Tensor:
-        """The layers, applied to y."""
+        """Apply the layers to y."""
         return self.net(y)
 
 
 def knows_no_time(f: Any) -> bool:
-    """Whether f is an ``nn.Sequential``, which is called with the state alone."""
+    """Whether f is an ``nn.Sequential``, which is called with the state only."""
     return isinstance(f, nn.Sequential) and type(f).forward is nn.Sequential.forward
 
 
 def as_function(f: Any) -> Any:
-    """A right-hand side as f(t, y): an ``nn.Sequential``, which knows of no time, in a field."""
+    """Return a right-hand side as f(t, y); an ``nn.Sequential`` is wrapped in a :class:`SequentialField`."""
     return SequentialField(f) if knows_no_time(f) else f

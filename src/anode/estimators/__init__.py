@@ -1,4 +1,4 @@
-"""Augmented neural ODEs for people who use scikit-learn."""
+"""Augmented neural ODEs as scikit-learn estimators."""
 
 from anode.extras import needs
 

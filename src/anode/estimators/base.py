@@ -1,4 +1,4 @@
-"""What classifier and regressor have in common."""
+"""The base class of classifier and regressor."""
 
 from __future__ import annotations
 
@@ -33,38 +33,38 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 VALUES_AT_ONCE = 2**23
-"""How much of images is computed together: values of a hidden layer, of which there are several at a time."""
+"""The limit of images to compute together, in values of a hidden layer."""
 DRAWN = 300
-"""Rows that :meth:`NeuralODEEstimator.plot_flow` draws: more would hide each other."""
+"""Maximum number of rows that :meth:`NeuralODEEstimator.plot_flow` draws."""
 MOMENTS = 40
-"""Times at which it draws them."""
+"""Number of times at which :meth:`NeuralODEEstimator.plot_flow` draws them."""
 
 
 @documented(Trained)
 @dataclass(kw_only=True, eq=False, repr=False)
 class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trained):  # type: ignore[misc]
-    """The part of an estimator that does not know what is predicted.
+    """The base class of classifier and regressor.
 
-    Inputs are scaled: columns to mean 0 and variance 1, images to values from 0 to 1.
+    Inputs are scaled: columns to mean 0 and variance 1, images to [0, 1].
 
     Args:
-        augment: Number of zeros appended to a row, or of channels of zeros appended to an image; 0 is the plain neural
-            ODE. ``"auto"`` means 5. Or an :class:`anode.Augment`; every fit trains a copy of it.
+        augment: Number of zeros to append to each row, or of channels of zeros to append to each image; 0 is the plain
+            neural ODE. ``"auto"`` means 5. Or an :class:`anode.Augment`; each fit trains a copy of it.
         hidden: Width of the field's hidden layers; not for images.
         layers: Number of the field's hidden layers; not for images.
         activation: ``"relu"``, ``"softplus"``, ``"tanh"``, ``"silu"`` or ``"gelu"``.
         time: Whether the field depends on time.
         image: Channels, height and width, if rows are images. The field is then convolutional.
         filters: Number of channels of the convolutional field's hidden layers; only for images.
-        field: A function or class that returns the right-hand side f(t, h), a ``torch.nn.Module``. It is given the size
-            of the state, a number; for images, channels, height and width of the state. It replaces the network that
-            ``hidden``, ``layers``, ``activation``, ``time`` and ``filters`` describe: leave these at their defaults.
-            h is [rows, size], or [rows, channels, height, width]. t is a scalar in training and has one value per row,
-            [rows, 1] or [rows, 1, 1, 1], in prediction; f has to let it broadcast against h.
-        solver: How to solve, an :class:`anode.Solver`. Defaults to dopri5 with the paper's tolerances. Its ``control``
-            applies to training.
-        regularisers: Objects of :class:`anode.Regulariser`, such as ``anode.Kinetic(0.01)``, which add to the loss that
-            is minimised.
+        field: A function or class that takes the size of the state and returns the right-hand side f(t, h), a
+            ``torch.nn.Module``. For images it takes channels, height and width of the state. h is [rows, size], or
+            [rows, channels, height, width]. t must broadcast against h: it is a scalar in training, and [rows, 1] or
+            [rows, 1, 1, 1] in prediction. Leave ``hidden``, ``layers``, ``activation``, ``time`` and ``filters`` at
+            their defaults, because the field replaces the network that they configure.
+        solver: An :class:`anode.Solver`. Defaults to dopri5 with the paper's tolerances. Its ``control`` is used in
+            training only.
+        regularisers: A sequence of :class:`anode.Regulariser` objects, such as ``anode.Kinetic(0.01)``. Each adds a
+            penalty to the training loss.
 
     Attributes:
         model_: The :class:`anode.NeuralODE` or :class:`anode.ImageNeuralODE`; it takes scaled inputs.
@@ -82,7 +82,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
     regularisers: Sequence[Regulariser] = ()
 
     _y: ClassVar[dict[str, Any]] = {}
-    """What scikit-learn's ``validate_data`` has to know about targets."""
+    """Arguments of scikit-learn's ``validate_data`` about the targets."""
 
     def fit(
         self,
@@ -91,15 +91,18 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
         sample_weight: ArrayLike | None = None,
         validation: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> Self:
-        """Train.
+        """Train the model and return the estimator.
 
         Args:
             X: Rows, [rows, features], dense or sparse.
-            y: Their classes, numbers or texts; for a regressor their targets, [rows] or [rows, targets].
-            sample_weight: Weight of each row.
-            validation: Rows and targets of a validation set, ``(X, y)``, which are scaled like those above. Their loss
-                after every epoch is recorded in ``history_.validation``; all rows have the same weight. With
-                ``early_stopping`` they are used instead of a part of the rows.
+            y: Class labels, numbers or texts, [rows]. For a regressor, targets, [rows] or [rows, targets].
+            sample_weight: Weight of each row. By default all rows have the same weight.
+            validation: A validation set ``(X, y)``, scaled like the training data, with equal weights. Its loss after
+                each epoch is recorded in ``history_.validation``. With ``early_stopping`` it is used instead of a part
+                of the training rows.
+
+        Returns:
+            The fitted estimator.
         """
         with self._all_or_nothing():
             rows, targets = self._checked(X, y, reset=not self._goes_on)
@@ -113,27 +116,27 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
             return self
 
     def transform(self, X: ArrayLike) -> Array:
-        """Return the features that the flow maps rows to, from which a linear map predicts.
+        """Return the features: the final states of the flow, from which a linear layer predicts.
 
         Args:
             X: Rows, [rows, features], dense or sparse.
 
         Returns:
-            [rows, features + augment]; for images, all channels one after the other.
+            The features, [rows, features + augment]; for images, the flattened channels.
         """
         return self._computed(X, lambda part: self._run(part).features.flatten(1)).numpy()
 
     def plot_flow(self, X: ArrayLike, y: ArrayLike, *, ax: Axes | None = None) -> Axes:
-        """Draw how the flow carries rows from the input to the features; needs matplotlib.
+        """Plot the paths of rows from input to features. Requires matplotlib.
 
-        The picture shows the plane of the two principal components of all states on the way; a flow of one dimension
-        is shown against time. A hollow dot is where a row starts, a full one where it ends. The colour is that of the
-        class or, for a regressor, of the first target.
+        The paths are projected to the two principal components of all states; a one-dimensional flow is plotted
+        against time. Hollow dots mark the start of a path, full dots its end. The colour shows the class or, for a
+        regressor, the first target.
 
         Args:
-            X: Rows, [rows, features]. Of more than 300, a random sample of 300 is drawn, always the same.
+            X: Rows, [rows, features]. If there are more than 300, a fixed random sample of 300 is plotted.
             y: Their classes or targets.
-            ax: Where to draw. By default on new axes, whose ``figure`` you can save or show.
+            ax: Axes to plot on. By default new axes are created, whose ``figure`` you can save or show.
 
         Returns:
             The axes.
@@ -157,24 +160,24 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
     @property
     @abstractmethod
     def _outputs(self) -> int:
-        """How many values are predicted."""
+        """The number of predicted values."""
 
     @abstractmethod
     def _learn_targets(self, y: Array, weights: Array | None) -> Array | None:
-        """Learn which targets there are; return the weights of the rows."""
+        """Learn the classes or the scale of the targets, and return the weights of the rows."""
 
     @abstractmethod
-    def _numbers(self, y: Array, name: str = "y", like: str = "the first fit, as warm_start is set") -> Array:
-        """Return targets as the model learns them; ``name`` and ``like`` are for errors about others than learned."""
+    def _numbers(self, y: Array, name: str = "y", like: str = "the first fit, because warm_start is set") -> Array:
+        """Return targets as the model learns them; ``name`` and ``like`` are used in error messages."""
 
     @abstractmethod
     def _colored_by(self, y: Array) -> tuple[Array, list[str]]:
-        """Return the values that colours stand for and, if they are numbers of classes, the classes' names."""
+        """Return the values that colours stand for and, if they are class numbers, the names of the classes."""
 
     # Training
 
     def _checked(self, X: Any, y: Any, reset: bool) -> Any:
-        """Rows, perhaps sparse, and targets."""
+        """Return checked rows, possibly sparse, and targets."""
         return validate_data(self, X, y, dtype=precision(X), accept_sparse="csr", reset=reset, **self._y)
 
     def _checked_validation(self, validation: Any) -> tuple[Array, Array]:
@@ -192,7 +195,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
         Args:
             X: Rows.
             y: Class numbers, or numbers, [rows, outputs].
-            weights: How much each row counts; ``None`` if all do alike.
+            weights: Weight of each row; ``None`` if all are equal.
             validation: Rows and targets of the user's validation set.
         """
         seed = self._seed()
@@ -223,7 +226,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
         return bool(self.regularisers) or self._is_noisy or self.field is not None or isinstance(self.augment, Augment)
 
     def _tensors(self, X: Array, y: Array, weights: Array | None = None) -> list[Tensor]:
-        """Rows, targets and perhaps weights as :func:`anode.fit` takes them."""
+        """Return rows, targets and optional weights as :func:`anode.fit` takes them."""
         rows, targets = self._scaled(X), torch.tensor(y, device="cpu")
         targets = targets.to(rows.dtype) if targets.is_floating_point() else targets
         return [rows, targets, *([] if weights is None else [torch.tensor(weights, device="cpu")])]
@@ -232,7 +235,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        """The shape of a row as the model takes it: (features,), or (channels, height, width)."""
+        """The shape of a row for the model: (features,), or (channels, height, width)."""
         features, head = int(self.n_features_in_), self.model_.head
         if not isinstance(head, ImageHead):
             return (features,)
@@ -244,12 +247,12 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
 
     @property
     def _n_features_out(self) -> int:
-        """How many features there are, for ``get_feature_names_out``."""
+        """The number of features, for ``get_feature_names_out``."""
         return math.prod(self._state)
 
     @property
     def _is_noisy(self) -> bool:
-        """Whether solves add noise to the state."""
+        """Whether the solver adds noise to the state."""
         return self.model_.flow.solver.noise is not None
 
     @property
@@ -259,17 +262,17 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
         return min(super()._rows_at_once, max(1, VALUES_AT_ONCE // values))
 
     def _in_parts(self, rows: Any, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        with self._seeded(0) if self._is_noisy else nullcontext():  # the same rows get the same predictions
+        with self._seeded(0) if self._is_noisy else nullcontext():  # so that equal rows get equal predictions
             return super()._in_parts(rows, compute)
 
     def _run(self, part: Tensor) -> Outcome:
-        """What the model makes of scaled rows, each with its own step size: it does not depend on other rows."""
+        """Run the model on scaled rows, each with its own step size, so that rows do not affect each other."""
         return self.model_.run(part, control=1).check()
 
     def _predictions(self, X: ArrayLike) -> Tensor:
         return self._computed(X, lambda part: self._run(part).prediction)
 
     def _states(self, part: Tensor, times: list[float]) -> Tensor:
-        """The states of scaled rows at some times, [rows, times, features]."""
+        """Return the states of scaled rows at some times, [rows, times, features]."""
         states: Any = self.model_.flow.solve(part, save_at=times, control=1).check().ys
         return states.flatten(2).swapaxes(0, 1)

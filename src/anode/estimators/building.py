@@ -1,4 +1,4 @@
-"""The model of an estimator, built from the estimator's parameters."""
+"""Build the model of an estimator from the estimator's parameters."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from anode.models.nets import ImageNeuralODE, NeuralODE
 from anode.train.evaluation import evaluating
 
 AUGMENT = 5
-"""What ``augment="auto"`` means: the number that the paper settles on."""
+"""The value of ``augment="auto"``: the number that the paper uses."""
 SHAPE: tuple[str, ...] = ("hidden", "layers", "activation", "time", "filters")
-"""The parameters that describe a field, of which each kind of field has some."""
+"""The parameters that configure a field; each kind of field uses some of them."""
 
 
 def build(given: dict[str, Any], changed: Collection[str], features: int, outputs: int) -> NeuralODE:
@@ -48,11 +48,11 @@ def build(given: dict[str, Any], changed: Collection[str], features: int, output
 
 
 def _check_shape(given: dict[str, Any], changed: Collection[str]) -> None:
-    """Refuse parameters that would change nothing."""
+    """Raise ``ValueError`` for parameters that would have no effect."""
     if given["field"] is not None:
-        unused, why = SHAPE, "beside field, which replaces the network that it describes"
+        unused, why = SHAPE, "with field, which replaces the network that it configures"
     elif given["image"] is not None:
-        unused, why = ("hidden", "layers"), "beside image, whose network has filters instead"
+        unused, why = ("hidden", "layers"), "with image, whose network has filters instead"
     else:
         unused, why = ("filters",), "without image"
     for name in unused:
@@ -60,7 +60,7 @@ def _check_shape(given: dict[str, Any], changed: Collection[str]) -> None:
 
 
 def _image(image: Any, features: int) -> tuple[int, ...]:
-    """Channels, height and width as Python's numbers, checked."""
+    """Check channels, height and width, and return them as ints."""
     given = list(image) if isinstance(image, Sequence | np.ndarray) else []
     sizes = tuple(size for size in map(whole_number, given) if size is not None and size > 0)
     fits = len(sizes) == len(given) == 3 and math.prod(sizes) == features
@@ -70,13 +70,13 @@ def _image(image: Any, features: int) -> tuple[int, ...]:
 
 
 def _augment(augment: Any, shape: tuple[int, ...]) -> Augment:
-    """The augmentation of rows or images; of a user's own a copy, which is trained in its place."""
+    """Return the augmentation of rows or images; a user's augmentation is copied, and the copy is trained."""
     dim = -len(shape)
     takes = '"auto", a whole number from 0, or an anode.Augment'
     require(not isinstance(augment, str) or augment == "auto", "augment", augment, takes)
     made = as_augment(AUGMENT if augment == "auto" else deepcopy(augment), dim)
     fits = not isinstance(made, Zeros) or made.dim == dim
-    require(fits, "augment", augment, f"zeros that are appended to dimension {dim}, as Zeros(extra, dim={dim}) does")
+    require(fits, "augment", augment, f"zeros that are appended to dimension {dim}, as by Zeros(extra, dim={dim})")
     return made
 
 
@@ -86,7 +86,7 @@ def state_shape(augment: Augment, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _with_field(field: Any, shape: tuple[int, ...], outputs: int, augment: Augment, solver: Any) -> NeuralODE:
-    """A model with the user's field."""
+    """Return a model with the user's field."""
     state = state_shape(augment, shape)
     module = field_of(field, state[0] if len(shape) == 1 else state)
     if len(shape) == 1:
@@ -96,7 +96,7 @@ def _with_field(field: Any, shape: tuple[int, ...], outputs: int, augment: Augme
 
 
 def field_of(field: Any, state: int | tuple[int, ...]) -> nn.Module:
-    """The field that a user's function makes for states of a size."""
+    """Call the user's function with the size of the state and return its field."""
     takes = "a function or class that is given the size of the state and returns a torch.nn.Module f(t, h)"
     require(not isinstance(field, nn.Module), "field", describe(field), takes)
     check_call("field", field, 1, takes)
@@ -108,17 +108,17 @@ def field_of(field: Any, state: int | tuple[int, ...]) -> nn.Module:
 
 
 def check_field(model: Model, shape: tuple[int, ...], state: tuple[int, ...]) -> None:
-    """Try a user's field, with one time for all rows and with one per row, before it is trained.
+    """Try a user's field before training, with one time for all rows and with one time per row.
 
     Args:
-        model: The model that it is a part of.
-        shape: That of a row or an image.
-        state: That of its state.
+        model: The model that contains the field.
+        shape: The shape of a row or an image.
+        state: The shape of its state.
 
     Raises:
-        ValueError: The field raised an error, which is the cause of this one.
+        ValueError: If the field raises an error, which is the cause of this one.
     """
-    rows = next(number for number in count(2) if number not in state)  # or a wrong dimension could fit by chance
+    rows = next(number for number in count(2) if number not in state)  # so that no wrong dimension fits by chance
     x = next(model.parameters()).new_zeros(rows, *shape)
     times = [rows, *(1 for _ in shape)]
     advice = "write f(t, h) so that t broadcasts against h, as in h * t or torch.cat([h, t.expand_as(h[:, :1])], 1)"
@@ -136,11 +136,11 @@ def check_field(model: Model, shape: tuple[int, ...], state: tuple[int, ...]) ->
 
 
 def check_alike(model: Any, first: Any) -> None:
-    """Raise ``ValueError`` unless a model is built like that of the first fit; their solvers may differ."""
+    """Raise ``ValueError`` unless a model has the architecture of the first fit; the solvers may differ."""
     now, before = model.settings, first.settings
     for name in ("field", *now, *before):
         got, expected = now.get(name), before.get(name)
         alike = name == "solver" or configuration(got) == configuration(expected)
         takes = "a module built" if isinstance(expected, nn.Module) else repr(expected)
         shown = describe(got) if isinstance(got, nn.Module) else got
-        require(alike, name, shown, f"{takes} as in the first fit, as warm_start is set")
+        require(alike, name, shown, f"{takes} as in the first fit, because warm_start is set")

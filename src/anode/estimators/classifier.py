@@ -25,13 +25,14 @@ from anode.exporting.export import Graph, graph_of
 @documented(NeuralODEEstimator)
 @dataclass(kw_only=True, eq=False, repr=False)
 class ANODEClassifier(ClassifierMixin, NeuralODEEstimator):  # type: ignore[misc]
-    """A neural ODE that classifies, as an estimator of scikit-learn; augmented unless ``augment`` is 0.
+    """A scikit-learn classifier that is an augmented neural ODE, or a plain one if ``augment`` is 0.
 
     Args:
-        class_weight: Weight of the rows of each class, a dictionary; ``"balanced"`` gives all classes the same.
+        class_weight: Weight of the rows of each class, as a dictionary. ``"balanced"`` gives all classes the same total
+            weight. By default all rows have the same weight.
 
     Attributes:
-        classes_: The classes, in the order of the columns of ``predict_proba``.
+        classes_: The class labels, in the order of the columns of ``predict_proba``.
 
     Example:
         >>> import anode
@@ -57,7 +58,7 @@ class ANODEClassifier(ClassifierMixin, NeuralODEEstimator):  # type: ignore[misc
         return self._predictions(X).softmax(-1).numpy()
 
     def predict_log_proba(self, X: ArrayLike) -> Array:
-        """Return the logarithms of the probabilities."""
+        """Return the logarithm of the probability of each class, [rows, classes]."""
         return self._predictions(X).log_softmax(-1).numpy()
 
     @property
@@ -76,7 +77,7 @@ class ANODEClassifier(ClassifierMixin, NeuralODEEstimator):  # type: ignore[misc
         of_class: Array = compute_sample_weight(self.class_weight, y)
         return of_class if weights is None else weights * of_class
 
-    def _numbers(self, y: Array, name: str = "y", like: str = "the first fit, as warm_start is set") -> Array:
+    def _numbers(self, y: Array, name: str = "y", like: str = "the first fit, because warm_start is set") -> Array:
         known, classes = self.classes_, np.unique(y)
         takes = f"the classes of {like}: {known.tolist()}"
         require(bool(np.isin(classes, known).all()), name, classes.tolist(), takes)
@@ -88,7 +89,7 @@ class ANODEClassifier(ClassifierMixin, NeuralODEEstimator):  # type: ignore[misc
 
 @graph_of.register
 def _(estimator: ANODEClassifier, X: Any) -> Graph:
-    """Rows in; classes and their probabilities out."""
+    """Return the graph that maps rows to classes and probabilities."""
     check_is_fitted(estimator)
     classes = estimator.classes_
     as_numbers = classes.dtype.kind in "biu"

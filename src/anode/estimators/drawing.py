@@ -1,4 +1,4 @@
-"""The picture of an estimator's flow."""
+"""The plot of an estimator's flow."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from anode.plots.marks import arrowheads, dots, lines
 from anode.plots.style import clean, figure, styled
 
 SHADES = "viridis"
-"""The colours of targets."""
+"""The colour map of targets."""
 
 
 @styled()
 def draw_flow(ax: Axes | None, times: Sequence[float], paths: Array, values: Array, names: Sequence[str]) -> Axes:
-    """Draw paths in the plane of their two principal components; those of one dimension against time.
+    """Plot paths in the plane of their two principal components; one-dimensional paths against time.
 
     Args:
-        ax: Where; on new axes if it is ``None``.
-        times: [times].
-        paths: [times, rows, features].
-        values: What the colours stand for, [rows]: class numbers, or targets.
-        names: Those of the classes; empty for targets.
+        ax: Axes to plot on; ``None`` for new axes.
+        times: Times of the states, [times].
+        paths: States, [times, rows, features].
+        values: Class numbers or targets that the colours show, [rows].
+        names: Names of the classes; empty for targets.
     """
     ax = figure(6.2, 5.2).axes[0] if ax is None else ax
     plane, names_of_axes = _in_time(times, paths) if paths.shape[2] == 1 else _principal(paths)
@@ -44,26 +44,26 @@ def draw_flow(ax: Axes | None, times: Sequence[float], paths: Array, values: Arr
 
 
 def _in_time(times: Sequence[float], paths: Array) -> tuple[Array, dict[str, str]]:
-    """Paths of one dimension against time, and what to call the axes."""
+    """Return one-dimensional paths against time, and the labels of the axes."""
     at = np.broadcast_to(np.reshape(times, (-1, 1)), paths.shape[:2])
     return np.stack([at, paths[..., 0]], -1), {"xlabel": "$t$", "ylabel": "$h(t)$"}
 
 
 def _principal(paths: Array) -> tuple[Array, dict[str, str]]:
-    """Paths in the two directions in which their states vary most, and what to call the axes."""
+    """Return paths projected to their two principal components, and the labels of the axes."""
     found: Array = PCA(2, random_state=0).fit_transform(paths.reshape(-1, paths.shape[2]))
     labels = {"xlabel": "first principal component", "ylabel": "second principal component"}
     return found.reshape(*paths.shape[:2], 2), labels
 
 
 def _class_colors(ax: Axes, numbers: Array, names: Sequence[str]) -> list[str]:
-    """The colour of each row's class, and a legend that names the classes."""
+    """Return the colour of each row's class, and add a legend."""
     class_legend(ax, numbers, names)
     return colors_of(numbers)
 
 
 def _shades(ax: Axes, targets: Array) -> list[str]:
-    """The colour of each row's target, and a bar that says which colour is which."""
+    """Return the colour of each row's target, and add a colour bar."""
     scale = ScalarMappable(Normalize(targets.min(), targets.max()), SHADES)
     drawn_on = ax.get_figure(root=True)
     assert drawn_on is not None, "axes are on a figure"

@@ -1,4 +1,4 @@
-"""Fitted estimators as modules that take rows as their users have them, for :func:`anode.export`."""
+"""Fitted estimators as modules that include the scaling, for :func:`anode.export`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from anode.exporting.export import Graph, two_of
 
 
 class FromRows(nn.Module):
-    """A model with the scaling before it, and what ``predict`` does after it; in single precision.
+    """A module that scales rows, applies a model, and computes what ``predict`` returns, in single precision.
 
     Args:
         model: The model.
         estimator: The fitted estimator.
-        finish: Maps the model's output to what is exported.
+        finish: Maps the model's output to the exported outputs.
     """
 
     offset: Tensor
@@ -33,7 +33,7 @@ class FromRows(nn.Module):
         self.register_buffer("scale", torch.tensor(estimator.scale_, dtype=torch.float32))
 
     def forward(self, x: Tensor) -> Any:
-        """What is predicted for rows."""
+        """Return the predictions for rows."""
         scaled = (x - self.offset) / self.scale
         return self.finish(self.model(scaled.reshape(-1, *self.shape)))
 
@@ -45,13 +45,13 @@ def graph(
     outputs: tuple[str, ...],
     labels: tuple[str, ...] = (),
 ) -> Graph:
-    """What to export of a fitted estimator.
+    """Return the graph to export for a fitted estimator.
 
     Args:
         estimator: The estimator.
-        X: Rows, on which errors are measured.
-        finish: Maps the model's output to what is exported.
-        outputs: What that is called.
+        X: Rows on which the error is measured.
+        finish: Maps the model's output to the exported outputs.
+        outputs: Names of the exported outputs.
         labels: Names of the classes, if they are texts.
     """
     check_is_fitted(estimator)

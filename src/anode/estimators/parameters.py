@@ -1,4 +1,4 @@
-"""The parameters of estimators: what they mean, in the help of each; their defaults; which of them training takes."""
+"""The parameters of the estimators, and the docstrings that describe them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ K = TypeVar("K", bound=type[Any])
 SECTION = re.compile(r"^(Args|Attributes|Example):\n", re.MULTILINE)
 MERGED = ("Args", "Attributes")
 BATCH = 32
-"""What ``batch_size="auto"`` means, if there are as many rows."""
+"""The value of ``batch_size="auto"``."""
 FOR_FIT = ("epochs", "lr", "weight_decay", "optimizer", "scheduler", "clip")
-"""The parameters that :func:`anode.fit` takes as they are."""
+"""The parameters that are passed to :func:`anode.fit` unchanged."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -29,27 +29,28 @@ class Training(BaseEstimator):  # type: ignore[misc]
     """The parameters of training, which all estimators share.
 
     Args:
-        scale: Whether inputs are scaled.
+        scale: Whether to scale the inputs.
         epochs: Number of passes over the data.
-        batch_size: Number of rows in an iteration, or all rows if there are fewer. ``"auto"`` means 32.
+        batch_size: Number of rows per iteration, or all rows if there are fewer. ``"auto"`` means 32.
         lr: Learning rate.
-        weight_decay: Weight decay as the optimizer takes it: an L2 penalty for Adam.
-        optimizer: Name of an optimizer, or a function that makes one, as :func:`anode.fit` takes it. A function sets
-            learning rate and weight decay itself: leave ``lr`` and ``weight_decay`` at their defaults.
-        scheduler: A function from the optimizer to a learning rate scheduler of torch, as :func:`anode.fit` takes it.
-        clip: Largest norm of the gradient; larger gradients are scaled down to it.
-        callbacks: Objects of :class:`anode.Callback` that are called during training. scikit-learn copies them when it
-            clones an estimator, as ``GridSearchCV`` does.
-        device: Where to train and predict, such as ``"cuda"``. Defaults to torch's default device, usually the CPU.
-            Predictions are NumPy arrays in any case. A loaded or unpickled estimator predicts on the default device.
-        early_stopping: Whether to stop when the validation loss has not improved for ``patience`` epochs, and to return
-            to the model with the lowest. The validation set is that given to ``fit``, or a part of the rows.
+        weight_decay: Weight decay of the optimizer: an L2 penalty for Adam.
+        optimizer: Name of an optimizer, or a function that returns one, see :func:`anode.fit`. With a function, leave
+            ``lr`` and ``weight_decay`` at their defaults.
+        scheduler: A function that takes the optimizer and returns a torch learning rate scheduler, see
+            :func:`anode.fit`.
+        clip: Maximum norm of the gradient. Larger gradients are scaled down.
+        callbacks: :class:`anode.Callback` objects that are called during training. scikit-learn copies them when it
+            clones an estimator, for example in ``GridSearchCV``.
+        device: Device for training and prediction, such as ``"cuda"``. Defaults to torch's default device, usually the
+            CPU. Predictions are always NumPy arrays. A loaded or unpickled estimator uses the default device.
+        early_stopping: Whether to stop if the validation loss has not improved for ``patience`` epochs, and keep the
+            model with the lowest validation loss. The validation set is that passed to ``fit``, or a part of the rows.
         validation_fraction: Fraction of the rows to set aside for ``early_stopping``.
         patience: Number of epochs without improvement after which ``early_stopping`` stops.
-        warm_start: Whether ``fit`` continues from the last fit, with the scales found then. The model has to be built
-            alike; settings of solver and training may change.
+        warm_start: Whether ``fit`` continues from the last fit, with the same scaling. The architecture must not
+            change; settings of solver and training may.
         random_state: Random seed of the weights and of the order of rows.
-        verbose: Whether to show a progress bar, if there is a terminal.
+        verbose: Whether to show a progress bar on a terminal.
     """
 
     scale: bool = True
@@ -71,7 +72,7 @@ class Training(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _given(self) -> dict[str, Any]:
-        """The parameters, with numbers of numpy as those of Python."""
+        """The parameters, with NumPy numbers converted to Python numbers."""
         parameters = self.get_params(deep=False)
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in parameters.items()}
 
@@ -80,10 +81,10 @@ class Training(BaseEstimator):  # type: ignore[misc]
         return bool(self._given[name] != getattr(type(self), name))
 
     def _for_fit(self, rows: int) -> dict[str, Any]:
-        """The parameters that are arguments of :func:`anode.fit`, for so many rows."""
+        """Return the parameters that are arguments of :func:`anode.fit`, for this number of rows."""
         given = self._given
         options = {name: given[name] for name in FOR_FIT}
-        if not isinstance(given["optimizer"], str):  # it sets these itself, and fit refuses them
+        if not isinstance(given["optimizer"], str):  # it sets these itself, and fit does not accept them
             options |= {name: None for name in ("lr", "weight_decay") if not self._is_changed(name)}
         batch_size = number("batch_size", BATCH if self.batch_size == "auto" else given["batch_size"], whole=True)
         return {
@@ -96,9 +97,9 @@ class Training(BaseEstimator):  # type: ignore[misc]
 
 
 def documented(base: type[Any]) -> Callable[[K], K]:
-    """Return a decorator that adds to a class's docstring what that of its base class says.
+    """Return a decorator that appends the docstring of a base class to that of a class.
 
-    Parameters and attributes of the base follow those of the class, and the base's text, without its first paragraph,
+    The base's parameters and attributes follow those of the class. The base's text, without its first paragraph,
     follows that of the class.
     """
     first, inherited = _sections(base)
@@ -115,6 +116,6 @@ def documented(base: type[Any]) -> Callable[[K], K]:
 
 
 def _sections(kind: type[Any]) -> tuple[str, dict[str, str]]:
-    """The text of a docstring before its sections, and that of each section; empty where there is none."""
+    """Return the text of a docstring before its sections, and the text of each section; empty if missing."""
     text, *rest = SECTION.split(inspect.cleandoc(kind.__doc__ or ""))
     return text, dict.fromkeys(MERGED, "") | dict(zip(rest[::2], rest[1::2], strict=True))

@@ -27,16 +27,16 @@ LOSSES = ("mse", "huber")
 @documented(NeuralODEEstimator)
 @dataclass(kw_only=True, eq=False, repr=False)
 class ANODERegressor(RegressorMixin, NeuralODEEstimator):  # type: ignore[misc]
-    """A neural ODE that predicts numbers, as an estimator of scikit-learn; augmented unless ``augment`` is 0.
+    """A scikit-learn regressor that is an augmented neural ODE, or a plain one if ``augment`` is 0.
 
-    Targets are scaled to mean 0 and variance 1 as well.
+    Targets are scaled to mean 0 and variance 1 too.
 
     Args:
         loss: ``"mse"``, or ``"huber"``, which is less sensitive to outliers.
 
     Attributes:
-        target_offset_, target_scale_: What is subtracted from the targets, and what they are then divided by.
-        target_ndim_: 1 if there is one target and 2 if there are columns of them.
+        target_offset_, target_scale_: The scaling of the targets: ``(y - target_offset_) / target_scale_``.
+        target_ndim_: Number of dimensions of ``y``: 1 for [rows], 2 for [rows, targets].
 
     Example:
         >>> import anode, numpy as np
@@ -51,7 +51,7 @@ class ANODERegressor(RegressorMixin, NeuralODEEstimator):  # type: ignore[misc]
     _y: ClassVar[dict[str, Any]] = {"multi_output": True, "y_numeric": True}
 
     def predict(self, X: ArrayLike) -> Array:
-        """Return the target of each row, or all its targets, [rows, targets]."""
+        """Return the predictions, [rows] or [rows, targets], like ``y`` in ``fit``."""
         found: Array = self._predictions(X).numpy()
         found = (found * self.target_scale_ + self.target_offset_).astype(found.dtype)
         return found[:, 0] if self.target_ndim_ == 1 else found
@@ -78,7 +78,7 @@ class ANODERegressor(RegressorMixin, NeuralODEEstimator):  # type: ignore[misc]
         self.target_ndim_ = int(np.ndim(y))
         return weights
 
-    def _numbers(self, y: Array, name: str = "y", like: str = "the first fit, as warm_start is set") -> Array:
+    def _numbers(self, y: Array, name: str = "y", like: str = "the first fit, because warm_start is set") -> Array:
         columns = _columns(y)
         got, known = columns.shape[1], self._outputs
         require(got == known, name, f"{got} targets", f"{known} targets, as in {like}")
@@ -91,7 +91,7 @@ class ANODERegressor(RegressorMixin, NeuralODEEstimator):  # type: ignore[misc]
 
 @graph_of.register
 def _(estimator: ANODERegressor, X: Any) -> Graph:
-    """Rows in, values out."""
+    """Return the graph that maps rows to values."""
     check_is_fitted(estimator)
     offset, scale = (
         torch.tensor(each, dtype=torch.float32) for each in (estimator.target_offset_, estimator.target_scale_)
@@ -105,5 +105,5 @@ def _(estimator: ANODERegressor, X: Any) -> Graph:
 
 
 def _columns(y: Array) -> Array:
-    """Targets as columns, also if there is only one."""
+    """Return targets as columns, even if there is only one."""
     return np.asarray(y, dtype=np.float64).reshape(len(y), -1)

@@ -1,4 +1,4 @@
-"""Rows on their way to a model: their precision, their scale, and those that are set aside for validation."""
+"""Prepare rows for a model: precision, scaling, and the validation split."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Array = NDArray[Any]
 
 
 def precision(X: Any) -> Any:
-    """Return the dtypes that rows may have; any other is converted to the first of them.
+    """Return the dtypes that rows may have; any other dtype is converted to the first of them.
 
-    That is ``float32`` where it holds every value exactly, which it does for numbers of 8 and 16 bits.
+    The first is ``float32`` if it holds every value exactly, as it does for numbers of 8 and 16 bits.
     """
     types = [X.dtype] if hasattr(X, "dtype") else list(getattr(X, "dtypes", ()))  # an array, or a data frame
     narrow = [isinstance(each, np.dtype) and each.kind in "biuf" and each.itemsize <= 2 for each in types]
@@ -27,46 +27,46 @@ def precision(X: Any) -> Any:
 
 
 def dense(X: Any) -> Array:
-    """Return rows as a dense array, in the precision that they have."""
+    """Return rows as a dense array of the same dtype."""
     found: Array = X.toarray() if issparse(X) else X
     return found
 
 
 def scale_of(X: Array, weights: Array | None, *, together: bool, enabled: bool) -> tuple[Array, Array]:
-    """Return what to subtract from rows, and what to divide them by.
+    """Return the offset to subtract from rows, and the scale to divide them by.
 
     Args:
         X: Rows.
-        weights: How much each row counts; ``None`` if all do alike.
-        together: Whether all columns have one scale, which maps them to [0, 1], as those of images do.
-        enabled: Whether there is anything to subtract or to divide by.
+        weights: Weight of each row; ``None`` if all are equal.
+        together: Whether all columns share one scale that maps them to [0, 1], as for images.
+        enabled: Whether to scale at all; otherwise offset and scale are 0 and 1.
     """
     if not enabled:
         return np.zeros(X.shape[1]), np.ones(X.shape[1])
     if together:
         low, high = float(X.min()), float(X.max())
         return np.full(X.shape[1], low), np.full(X.shape[1], high - low if high > low else 1.0)
-    with np.errstate(over="ignore", invalid="ignore"):  # the caller checks what comes of it
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller checks the result
         found = StandardScaler().fit(X, sample_weight=weights)
     return found.mean_, found.scale_
 
 
 def split(data: list[Tensor], fraction: Any, seed: int) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-    """Set rows aside for validation: some of every class, if there are enough.
+    """Split off a validation set, stratified by class if there are enough rows.
 
     Args:
-        data: Rows, targets and perhaps weights; rows without weight are not set aside.
-        fraction: Which part of the rows.
+        data: Rows, targets and optional weights. Rows with weight 0 stay in the training set.
+        fraction: Fraction of the rows for validation.
         seed: Random seed.
 
     Returns:
-        What to train on, and what was set aside.
+        The training set and the validation set.
     """
     is_fraction = isinstance(fraction, float) and 0 < fraction < 1
     require(is_fraction, "validation_fraction", fraction, "a number between 0 and 1")
     counting = np.arange(len(data[0])) if len(data) == 2 else data[2].numpy().nonzero()[0]
     fits = 1 <= round(fraction * len(counting)) < len(counting)
-    takes = f"a part that leaves rows on both sides of the {len(counting)} that count"
+    takes = f"a fraction that splits the {len(counting)} rows with weight into two parts that are not empty"
     require(fits, "validation_fraction", fraction, takes)
     classes = None if data[1].is_floating_point() else data[1].numpy()[counting]
     if classes is not None and np.unique(classes, return_counts=True)[1].min() * min(fraction, 1 - fraction) < 1:

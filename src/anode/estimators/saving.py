@@ -1,4 +1,4 @@
-"""Fitted estimators on disk, as JSON and safetensors: nothing is ever executed by loading."""
+"""Save and load fitted estimators as JSON and safetensors. Loading never executes code from a file."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from anode.version import __version__
 
 FORMAT = "anode estimator 1"
 ONLY_FOR_TRAINING = ("optimizer", "scheduler", "callbacks", "regularisers")
-"""Parameters that predictions do not need: if one cannot be written, it is left out."""
+"""Parameters that predictions do not need: if one cannot be saved, it is omitted."""
 MODULES = ("augment", "model_")
 """The attributes that may be modules."""
 
 
 def save(estimator: Any, path: str | Path) -> Path:
-    """Write a fitted estimator to ``<path>.json`` and ``<path>.safetensors``.
+    """Save a fitted estimator to ``<path>.json`` and ``<path>.safetensors``.
 
     Args:
         estimator: The estimator.
-        path: The two files' name, without a suffix or with ``.json``.
+        path: Path of the two files, without a suffix or with ``.json``.
 
     Returns:
-        The JSON file.
+        The path of the JSON file.
     """
     described, weights = new_files(path)
     tensors: dict[str, Tensor] = {}
@@ -50,7 +50,7 @@ def save(estimator: Any, path: str | Path) -> Path:
 
 
 def load(kind: type[Any], path: str | Path) -> Any:
-    """Read an estimator of a class that :func:`save` wrote; :class:`anode.files.DamagedFileError` if it is damaged."""
+    """Load an estimator of a class that :func:`save` wrote, or raise :class:`anode.files.DamagedFileError`."""
     described, weights = files(path)
     content, tensors = read_described(described, weights)
     with loadable(described, f"an {kind.__name__}"):
@@ -72,26 +72,26 @@ def load(kind: type[Any], path: str | Path) -> Any:
 
 
 def check_sizes(estimator: Any, sizes: dict[str, int]) -> None:
-    """Raise ``ValueError`` unless learned arrays have so many values each."""
+    """Raise ``ValueError`` unless each of the learned arrays has the given number of values."""
     for name, size in sizes.items():
         if np.shape(getattr(estimator, name)) != (size,):
-            raise ValueError(f"its {name} has not {size} values")
+            raise ValueError(f"its {name} does not have {size} values")
 
 
 def without_torch(state: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of an estimator with its solver and modules as descriptions and arrays."""
+    """Return the attributes of an estimator with its solver and modules as descriptions and arrays."""
     found = dict(state)
     if isinstance(state.get("solver"), Solver):
         found["solver"] = description_of(state["solver"])
     for name in MODULES:
         if isinstance(state.get(name), torch.nn.Module):
-            with suppress(TypeError):  # it is not registered, and may be pickled all the same
+            with suppress(TypeError):  # it is not registered, but it may still be picklable
                 found[name] = _in_arrays(state[name])
     return found
 
 
 def with_torch(state: dict[str, Any]) -> dict[str, Any]:
-    """The attributes of an estimator from what :func:`without_torch` made of them."""
+    """Return the attributes of an estimator from what :func:`without_torch` returned."""
     found = dict(state)
     if isinstance(state.get("solver"), dict):
         found["solver"] = built_from(state["solver"])
@@ -105,17 +105,17 @@ def with_torch(state: dict[str, Any]) -> dict[str, Any]:
 
 def _in_arrays(module: torch.nn.Module) -> dict[str, Any]:
     weights = {name: tensor.numpy(force=True) for name, tensor in module.state_dict().items()}
-    builders = scripts_builders(module)  # which another process cannot import, and cloudpickle sends by value
+    builders = scripts_builders(module)  # another process cannot import these; cloudpickle sends them by value
     return {"description": description(module), "weights": weights, **({"builders": builders} if builders else {})}
 
 
 def learned(estimator: Any) -> dict[str, Any]:
-    """What fitting has added to an estimator, by scikit-learn's convention about names."""
+    """Return the fitted attributes of an estimator, whose names end in an underscore in scikit-learn."""
     return {name: value for name, value in vars(estimator).items() if name.endswith("_")}
 
 
 def _plain_parameters(parameters: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """Parameters as JSON has them, without those that cannot be written and are not needed; a warning names these."""
+    """Return parameters for JSON. Those that cannot be saved and are not needed are omitted, with a warning."""
     found, left_out = {}, []
     for name, value in parameters.items():
         try:
@@ -135,13 +135,13 @@ def _plain_parameters(parameters: dict[str, Any], tensors: dict[str, Tensor]) ->
 
 
 def _parameter(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
-    """A parameter from what :func:`_plain_parameters` made of it."""
+    """Return a parameter from what :func:`_plain_parameters` returned."""
     is_module = isinstance(value, dict) and "model" in value
     return _learned(name, value, tensors) if is_module else built_from(value)
 
 
 def _plain(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
-    """A learned attribute, or a module, as JSON has it; its arrays go to the tensors."""
+    """Return a fitted attribute or a module for JSON, and put its arrays into ``tensors``."""
     if isinstance(value, torch.nn.Module):
         tensors |= {f"{name}.{key}": tensor for key, tensor in value.state_dict().items()}
         return {"model": description(value)}
@@ -154,11 +154,11 @@ def _plain(name: str, value: Any, tensors: dict[str, Tensor]) -> Any:
         return {"texts": value.tolist(), "dtype": "object" if value.dtype.kind == "O" else "str"}
     if isinstance(value, int | float | str | bool):
         return {"value": value}
-    raise TypeError(f"{name}: takes numbers and text to be saved, got {value!r}")
+    raise TypeError(f"{name}: only numbers and text can be saved, got {value!r}")
 
 
 def _learned(name: str, value: dict[str, Any], tensors: dict[str, Tensor]) -> Any:
-    """A learned attribute from what :func:`_plain` made of it."""
+    """Return a fitted attribute from what :func:`_plain` returned."""
     if "model" in value:
         prefix = f"{name}."
         weights = {key[len(prefix) :]: tensor for key, tensor in tensors.items() if key.startswith(prefix)}
@@ -166,7 +166,7 @@ def _learned(name: str, value: dict[str, Any], tensors: dict[str, Tensor]) -> An
     if "history" in value:
         return History(**from_json(value["history"]))
     if "array" in value:
-        if np.dtype(value["array"]).kind not in "biuf":  # texts can have any length
+        if np.dtype(value["array"]).kind not in "biuf":  # a dtype of texts could ask for any amount of memory
             raise ValueError(f"{name}: takes an array of numbers, got {value['array']!r}")
         return tensors[name].numpy().astype(value["array"])
     if "texts" in value:

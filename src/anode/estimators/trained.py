@@ -1,4 +1,4 @@
-"""What all estimators have in common: the course of a fit, files, and computing with single rows."""
+"""The base class of all estimators: training, saving and row-wise prediction."""
 
 from __future__ import annotations
 
@@ -29,39 +29,52 @@ from anode.models.randomness import apart
 from anode.train.fit import fit
 
 ROWS_AT_ONCE = 4096
-"""Rows that are computed together: enough to keep a processor busy, few enough for its memory."""
+"""Number of rows to compute together: enough to keep a CPU busy, few enough for its memory."""
 
 
 @documented(Training)
 @dataclass(kw_only=True, eq=False, repr=False)
 class Trained(Training, ABC):
-    """The part of an estimator that does not know what its model is for.
+    """The base class of all estimators.
 
-    Computations are in the precision of the input; 8-bit and 16-bit numbers, such as ``uint8`` images, are computed in
-    ``float32``, which holds them exactly. Sparse input is accepted and made dense. In training, a batch shares one step
-    size. In prediction, every row has its own, so the prediction for a row does not depend on other rows.
+    Computations use the precision of the input; 8-bit and 16-bit numbers, such as ``uint8`` images, are computed in
+    ``float32``, which holds them exactly. Sparse input is converted to dense input. In training, a batch shares one
+    step size. In prediction, each row has its own step size, so its prediction does not depend on other rows.
 
     Attributes:
-        history_: The record of the last fit, an :class:`anode.History`.
+        history_: The history of the last fit, an :class:`anode.History`.
         loss_curve_: The mean loss of each epoch of the last fit.
         n_iter_: Number of epochs of the last fit.
-        n_function_evaluations_: Evaluations of the field per batch, the mean over the last epoch.
-        offset_, scale_: What is subtracted from the inputs, and what they are then divided by.
+        n_function_evaluations_: Number of evaluations of the field per batch, averaged over the last epoch.
+        offset_, scale_: The scaling of the inputs: ``(X - offset_) / scale_``.
     """
 
     def save(self, path: str | Path) -> Path:
-        """Write a fitted estimator to ``<path>.json`` and ``<path>.safetensors``; returns the first.
+        """Save a fitted estimator to ``<path>.json`` and ``<path>.safetensors``.
 
-        Functions and callbacks given as ``optimizer``, ``scheduler`` and ``callbacks`` cannot be written. They are left
-        out with a warning: predictions do not need them. A ``field`` or ``augment`` of your own has to be registered,
-        see :func:`anode.register`.
+        Functions and objects passed as ``optimizer``, ``scheduler``, ``callbacks`` and ``regularisers`` cannot be
+        saved. They are omitted with a warning; predictions do not need them. Register your own ``field`` or ``augment``
+        with :func:`anode.register` first.
+
+        Args:
+            path: Path of the two files, without a suffix or with ``.json``.
+
+        Returns:
+            The path of the JSON file.
         """
         check_is_fitted(self)
         return saving.save(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read an estimator that :meth:`save` wrote. Unlike unpickling, this executes nothing that is in the file."""
+        """Load an estimator that :meth:`save` wrote. Unlike unpickling, this does not execute code from the file.
+
+        Args:
+            path: The path that was passed to :meth:`save`, or the JSON file.
+
+        Raises:
+            DamagedFileError: If the files do not hold an estimator of this class.
+        """
         estimator: Self = saving.load(cls, path)
         return estimator
 
@@ -71,7 +84,7 @@ class Trained(Training, ABC):
         return self.history_.per_epoch("loss").tolist()
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickle and skops: arrays and plain values instead of torch's objects."""
+        """Return the state for pickle and skops, with arrays and plain values instead of torch objects."""
         return saving.without_torch(super().__getstate__())
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -82,15 +95,15 @@ class Trained(Training, ABC):
         tags.input_tags.sparse = True
         return tags
 
-    # What estimators do differently
+    # What subclasses define
 
     @abstractmethod
     def _build(self, features: int) -> Any:
-        """A new model of rows with so many features, from the parameters."""
+        """Return a new model for rows with this number of features, built from the parameters."""
 
     @abstractmethod
     def _check_learned(self) -> None:
-        """Raise ``ValueError`` unless everything that was learned is there, and of the size it should have."""
+        """Raise ``ValueError`` unless all attributes that predictions need are present and have the right sizes."""
 
     @property
     @abstractmethod
@@ -98,34 +111,34 @@ class Trained(Training, ABC):
         """Whether the model draws random numbers in training, as a field with dropout does."""
 
     def _find_scale(self, X: Array, weights: Array | None) -> tuple[Array, Array]:
-        """What to subtract from rows, and what to divide them by."""
+        """Return the offset and the scale of the inputs."""
         return scale_of(X, weights, together=False, enabled=self.scale)
 
     @property
     def _shape(self) -> tuple[int, ...]:
-        """The shape of a row as the model takes it."""
+        """The shape of a row for the model."""
         return (int(self.n_features_in_),)
 
     @property
     @abstractmethod
     def _state(self) -> tuple[int, ...]:
-        """The shape of the state of a row, as the field takes it."""
+        """The shape of the state of a row, which the field takes."""
 
     @property
     def _rows_at_once(self) -> int:
-        """How many rows are computed together."""
+        """The number of rows to compute together."""
         return ROWS_AT_ONCE
 
     # Training
 
     @property
     def _goes_on(self) -> bool:
-        """Whether training goes on from where it was."""
+        """Whether training continues from the last fit."""
         return self.warm_start and hasattr(self, "model_")
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """Leave the estimator as it was if fitting it is an error."""
+        """Restore the estimator if the body raises an error."""
         before = dict(self.__dict__)
         try:
             yield
@@ -135,20 +148,20 @@ class Trained(Training, ABC):
             raise
 
     def _seed(self) -> int:
-        """The seed of a fit, whose settings are checked."""
+        """Check the settings of a fit and return its random seed."""
         for name in ("scale", "early_stopping", "warm_start"):
             require(isinstance(self._given[name], bool), name, self._given[name], "True or False")
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _make_model(self, X: Array, weights: Array | None, seed: int) -> None:
-        """Build a model, or make the last one ready to go on."""
+        """Build a model, or prepare the last one to continue."""
         model = from_seed(lambda: self._build(X.shape[1]), seed)
         if not self._goes_on:
             self.offset_, self.scale_ = self._find_scale(X, weights)
             self.model_: Any = model.to(torch.float32 if X.dtype == np.float32 else torch.float64)
         else:
             check_alike(model, self.model_)
-            self.model_ = deepcopy(self.model_)  # should this fit fail, the one before it still counts
+            self.model_ = deepcopy(self.model_)  # if this fit fails, the previous model is kept
             self.model_.flow.solver = model.flow.solver
         self.model_.to(None if self.device is None else usable_device(self.device)).train()
         if self._given["field"] is not None:
@@ -160,36 +173,34 @@ class Trained(Training, ABC):
         """Train the model.
 
         Args:
-            X: Rows as they were given.
-            data: The same as :func:`anode.fit` takes them, targets, and perhaps weights.
+            X: The rows before scaling.
+            data: Scaled rows, targets and optional weights, as :func:`anode.fit` takes them.
             held_out: The user's validation set.
             seed: Random seed.
             **options: Further arguments of :func:`anode.fit`.
         """
-        takes = "values of which mean and variance are finite numbers; scale them first"
+        takes = "values whose mean and variance are finite; scale them first"
         require(bool(data[0].isfinite().all()), "X", f"values up to {np.abs(X).max():g}", takes)
         if self.early_stopping and held_out is None:
             data, held_out = split(data, self._given["validation_fraction"], seed)
         options |= {**self._for_fit(len(data[0])), "validation": held_out, "seed": seed}
-        with (
-            self._seeded(seed) if self._draws_numbers else nullcontext()
-        ):  # threads need not wait for those that draw none
+        with self._seeded(seed) if self._draws_numbers else nullcontext():  # without random numbers, no lock is needed
             self.history_ = fit(self.model_, tuple(data), **options)
         self.n_iter_ = self.history_.epochs
         self.n_function_evaluations_ = float(self.history_.per_epoch("nfe")[-1]) if self.n_iter_ else 0.0
 
     @contextmanager
     def _seeded(self, seed: int) -> Iterator[None]:
-        """Let what is drawn from torch's random numbers depend on the seed, and leave them where they were."""
+        """Seed torch's random numbers in the body, and restore their state afterwards."""
         device = self._like.device
         with apart([device] if device.type == "cuda" else []):
             torch.manual_seed(seed)
             yield
 
     def _warn(self) -> None:
-        """Warn of a fit that ended early; called by ``fit`` itself, so that the warning shows where that was called."""
+        """Warn if a fit ended early. Call it in ``fit`` itself: the warning then points to the caller of ``fit``."""
         if self.history_.stopped == "interrupted":
-            warnings.warn("training was interrupted; the model is as it was then", UserWarning, stacklevel=3)
+            warnings.warn("training was interrupted; the model is not fully trained", UserWarning, stacklevel=3)
         for failure in self.history_.failures:
             what = f"training ended in iteration {failure.iteration}: {failure.reason}"
             warnings.warn(f"{what}; try a lower lr, or a higher weight_decay", ConvergenceWarning, stacklevel=3)
@@ -198,24 +209,24 @@ class Trained(Training, ABC):
 
     @property
     def _like(self) -> Tensor:
-        """A tensor of the model's dtype, where the model is."""
+        """A tensor with the model's dtype and device."""
         return next(self.model_.parameters())
 
     def _scaled(self, X: Array) -> Tensor:
-        """Rows as the model takes them."""
+        """Return rows scaled and shaped for the model."""
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = torch.from_numpy((X - self.offset_) / self.scale_)
         return scaled.to(self._like.dtype).reshape(-1, *self._shape)
 
     def _computed(self, X: ArrayLike, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """What a function makes of scaled rows, on the CPU."""
+        """Check rows, apply a function to them scaled, and return the result on the CPU."""
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=precision(X), accept_sparse="csr", reset=False)
         return self._in_parts(rows, compute)
 
     @torch.no_grad()
     def _in_parts(self, rows: Any, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """What a function makes of checked rows, some at a time."""
+        """Apply a function to checked rows, scaled, some at a time."""
         self.model_.eval()
         device, size = self._like.device, self._rows_at_once
         parts = (dense(rows[start : start + size]) for start in range(0, rows.shape[0], size))

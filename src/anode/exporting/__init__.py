@@ -1,1 +1,1 @@
-"""Models to take away: files that run without anode."""
+"""Export models to files that run without anode."""

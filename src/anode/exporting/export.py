@@ -1,4 +1,4 @@
-"""``anode.export``: a model as one file that other programs run."""
+"""``anode.export``, which writes a model to a file that runs without anode."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from anode.version import __version__
 
 @dataclass(frozen=True)
 class Graph:
-    """What is exported.
+    """What to export.
 
     Attributes:
-        model: The model that predicts, whose flows come to take equal steps.
-        around: Maps the stepped model to the module whose graph is written.
-        data: Inputs of the model, on which errors are measured.
-        inputs: Inputs of the module around it: two or more.
-        outputs: What the module's outputs are called.
-        labels: The names of the classes, where the first output is their number; empty otherwise.
+        model: The model whose flows are replaced by equal steps.
+        around: Maps the stepped model to the module that is exported.
+        data: Inputs of the model on which the error is measured.
+        inputs: Two or more example inputs of the exported module.
+        outputs: Names of the module's outputs.
+        labels: Names of the classes if the first output is a class number; otherwise empty.
         notes: Further metadata of the file.
-        about: The file's inputs and outputs in words, as lines.
+        about: A description of the file's inputs and outputs, one line each.
     """
 
     model: nn.Module
@@ -46,14 +46,14 @@ class Graph:
 
 @dataclass(frozen=True)
 class Exported:
-    """A file that was written.
+    """The result of :func:`anode.export`.
 
     Attributes:
         path: The file.
-        steps: The steps that take the place of the adaptive solve.
-        tolerance: The error that was allowed.
-        inputs: On how many inputs the error was measured.
-        about: The file's inputs and outputs in words, as lines; empty for a plain module.
+        steps: The fixed steps that replace the adaptive solves, and their error.
+        tolerance: The tolerance that was passed.
+        inputs: Number of inputs on which the error was measured.
+        about: A description of the file's inputs and outputs, one line each; empty for a plain module.
     """
 
     path: Path
@@ -71,7 +71,7 @@ class Exported:
 
 @singledispatch
 def graph_of(model: Any, x: Any) -> Graph:
-    """What to export of a model, and of inputs as its user gives them."""
+    """Return the graph to export for a model and the user's inputs."""
     raise TypeError(f"model: takes a torch.nn.Module or a fitted anode estimator, got {describe(model)}")
 
 
@@ -79,31 +79,37 @@ def graph_of(model: Any, x: Any) -> Graph:
 def _(model: nn.Module, x: Any) -> Graph:
     require(isinstance(x, Tensor), "x", x, "a tensor of inputs, on which the error of the steps is measured")
     require(len(x) > 0, "x", x, "at least one input")
-    require(as_model(model).members is None, "model", model, "one model; anode.unstack gives those of a stack")
+    require(as_model(model).members is None, "model", model, "a single model; call anode.unstack on a stack first")
     return Graph(model, lambda module: module, x, two_of(x), ("prediction",))
 
 
 def two_of(x: Tensor) -> Tensor:
-    """Two inputs: a graph that was made from one would take no more."""
+    """Return two inputs, because a graph that is traced with one input would take only one."""
     return torch.cat([x[:1], x[-1:]])
 
 
 def export(model: Any, path: str | Path, x: Any, *, tolerance: float = 1e-3) -> Exported:
-    """Write a model as a file that runs without anode: ONNX, or an exported program of torch.
+    """Export a model to a file that runs without anode: ONNX, or a torch exported program.
 
-    An adaptive solve is a loop whose length depends on the input, which these formats cannot hold. Each solve becomes
-    equal steps: as few as keep the predictions within a tolerance, by the cheapest of some methods. The
-    file says which, and what the error was.
+    These formats cannot hold an adaptive solve, whose number of steps depends on the input. Each solve is replaced by
+    the smallest number of equal steps that keeps the error of the predictions within the tolerance. Several methods are
+    tried, and the one with the fewest evaluations is used. The file's metadata states method, steps and error.
 
     Args:
-        model: An :class:`anode.NeuralODE`, any ``nn.Module`` with flows in it, or a fitted estimator. An estimator is
-            exported with its scaling and classes: rows in, classes and probabilities, or values, out.
-        path: The file: ``.onnx`` (extra ``onnx``), or ``.pt2`` for ``torch.export.load``.
-        x: Inputs as the model takes them, a few hundred: the error is measured on these.
-        tolerance: The largest error of a prediction, as a fraction of the largest prediction.
+        model: An :class:`anode.NeuralODE`, any ``nn.Module`` that contains flows, or a fitted estimator. An estimator
+            is exported with its scaling and classes: the file maps rows to classes and probabilities, or to values.
+        path: Path of the file, which ends in ``.onnx`` (requires the extra ``onnx``), or in ``.pt2`` for
+            ``torch.export.load``.
+        x: Inputs of the model on which the error is measured. A few hundred are enough.
+        tolerance: Largest error of a prediction, relative to the largest prediction.
 
     Returns:
-        What was written. Print it.
+        The path, the steps and the measured error. Print it for a summary.
+
+    Raises:
+        ValueError: If an argument is invalid, the tolerance cannot be reached, or torch cannot export the model.
+        TypeError: If ``model`` is neither a module nor a fitted estimator.
+        MissingPackageError: If ``path`` ends in ``.onnx`` and the extra ``onnx`` is not installed.
 
     Example:
         >>> import tempfile, torch, anode

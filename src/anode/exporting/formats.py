@@ -1,4 +1,4 @@
-"""The formats that models are exported to."""
+"""The file formats that models can be exported to."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from anode.extras import needs
 
 
 def free_rows() -> Any:
-    """Of the only input, the dimension whose size is free. A function, as ``torch.export`` is slow to import."""
+    """Return the dynamic dimension of the only input. A function, because ``torch.export`` is slow to import."""
     return ({0: torch.export.Dim("rows")},)
 
 
 class Writer(Protocol):
-    """A format."""
+    """A file format."""
 
     def check(self) -> None:
-        """Raise an error if something that it needs is not installed."""
+        """Raise an error if a required package is not installed."""
 
     def content(
         self, module: nn.Module, x: Tensor, outputs: tuple[str, ...], labels: tuple[str, ...], notes: dict[str, str]
     ) -> bytes:
-        """The content of the file.
+        """Return the content of the file.
 
         Args:
-            module: Its ``forward`` takes one argument, ``x``.
-            x: Two inputs.
-            outputs: What its outputs are called.
-            labels: The names of the classes whose numbers the first output has; empty if it has none.
-            notes: What the file says about itself.
+            module: The module, whose ``forward`` takes one argument, ``x``.
+            x: Two example inputs.
+            outputs: Names of the outputs.
+            labels: Names of the classes if the first output is a class number; otherwise empty.
+            notes: Metadata of the file.
         """
 
 
 class TorchProgram:
-    """``.pt2``, an exported program of torch. Classes that are texts are numbers in it; its notes name them."""
+    """``.pt2``, a torch exported program. Text classes are exported as numbers; the metadata holds their names."""
 
     def check(self) -> None:
-        """Nothing beside torch is needed."""
+        """Do nothing: only torch is required."""
 
     def content(
         self, module: nn.Module, x: Tensor, outputs: tuple[str, ...], labels: tuple[str, ...], notes: dict[str, str]
@@ -58,7 +58,7 @@ class TorchProgram:
 
 
 class Onnx:
-    """``.onnx``, for onnxruntime and everything that reads ONNX."""
+    """``.onnx``, for onnxruntime and other programs that read ONNX."""
 
     def check(self) -> None:
         needs("anode.export to ONNX", "onnx")
@@ -87,7 +87,7 @@ class Onnx:
 
 
 def name_classes(model: Any, labels: tuple[str, ...]) -> None:
-    """Replace the numbers of classes, the first output, by their names."""
+    """Replace the class numbers in the first output by the names of the classes."""
     from onnx import TensorProto, helper
 
     output = model.graph.output[0]
@@ -103,10 +103,10 @@ def name_classes(model: Any, labels: tuple[str, ...]) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the pages that torch's exporters write about themselves.
+    """Suppress the output of torch's exporters in the body.
 
     Raises:
-        ValueError: Torch cannot export the model.
+        ValueError: If torch cannot export the model.
     """
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
@@ -114,15 +114,15 @@ def quiet() -> Iterator[None]:
         logging.disable(logging.WARNING)
         try:
             yield
-        except Exception as error:  # torch raises many kinds, with pages of advice about its own code
+        except Exception as error:  # torch raises errors of many types, with long texts about its own code
             cause = error.__cause__ or error
             what = (
                 f"{type(cause).__name__}: {str(cause).strip().splitlines()[0]}" if str(cause).strip() else repr(cause)
             )
-            raise ValueError(f"model: torch cannot export what it computes ({what})") from error
+            raise ValueError(f"model: torch cannot export it ({what})") from error
         finally:
             logging.disable(before)
 
 
 WRITERS: dict[str, Writer] = {".onnx": Onnx(), ".pt2": TorchProgram()}
-"""By the suffix of the file."""
+"""The file formats by suffix."""

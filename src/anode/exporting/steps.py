@@ -1,4 +1,4 @@
-"""Flows with a given number of equal steps, which can be written down as a graph; an adaptive loop cannot."""
+"""Flows with a fixed number of equal steps, which can be exported as a graph, unlike an adaptive loop."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from anode.ode.tableau import Tableau
 from anode.ode.tableaus import TABLEAUS, as_tableau
 
 METHODS = ("midpoint", "rk4_classic", "tsit5")
-"""The methods that are tried, one for each sort of tolerance: loose, usual, tight."""
+"""The methods to try: one each for loose, medium and tight tolerances."""
 MOST_STEPS = 1_024
-"""More steps than this make a graph that nobody wants to load."""
+"""Maximum number of steps, so that the graph does not become too large to load."""
 EXACT = 1e-9
-"""The tolerance of the solves that the steps are compared with."""
+"""Tolerance of the reference solves."""
 
 
 class SteppedFlow(Flow):
-    """A flow that takes equal steps, in operations that torch can export.
+    """A flow with equal steps, written with operations that torch can export.
 
     Args:
-        flow: The flow, whose parts it takes over.
+        flow: The flow, whose field and augmentation are used.
         tableau: The method.
-        steps: How many steps.
+        steps: Number of steps.
     """
 
     def __init__(self, flow: Flow, tableau: Tableau, steps: int) -> None:
@@ -38,7 +38,7 @@ class SteppedFlow(Flow):
 
     @property
     def evaluations(self) -> int:
-        """How often a prediction evaluates the field."""
+        """The number of evaluations of the field per prediction."""
         return self.steps * len(self.tableau.b)
 
     def run(self, x: Tensor, **options: Any) -> Outcome:
@@ -51,7 +51,7 @@ class SteppedFlow(Flow):
         return Outcome(state if is_tuple else state[0], state if is_tuple else state[0])
 
     def _moved(self, state: tuple[Tensor, ...], t: float, size: float, is_tuple: bool) -> tuple[Tensor, ...]:
-        """The state after a step."""
+        """Return the state after a step."""
         slopes: list[tuple[Tensor, ...]] = []
         for c, row in zip(self.tableau.c, self.tableau.a, strict=True):
             at = _sum(state, slopes, row, size)
@@ -64,7 +64,7 @@ class SteppedFlow(Flow):
 def _sum(
     state: tuple[Tensor, ...], slopes: list[tuple[Tensor, ...]], weights: tuple[float, ...], size: float
 ) -> tuple[Tensor, ...]:
-    """A state, moved along a weighted sum of slopes."""
+    """Return the state plus ``size`` times a weighted sum of slopes."""
     for weight, slope in zip(weights, slopes, strict=False):
         if weight:
             state = tuple(y + (size * weight) * k for y, k in zip(state, slope, strict=True))
@@ -73,13 +73,13 @@ def _sum(
 
 @dataclass(frozen=True)
 class Steps:
-    """Equal steps that are enough for a tolerance.
+    """The equal steps that reach a tolerance.
 
     Attributes:
-        method: The name of the method.
-        count: How many steps.
-        evaluations: How often a prediction evaluates the field.
-        error: The largest difference of a prediction from that of an exact solve, as a fraction of the largest
+        method: Name of the method.
+        count: Number of steps.
+        evaluations: Number of evaluations of the field per prediction.
+        error: Largest difference between a prediction and that of a very accurate solve, relative to the largest
             prediction.
     """
 
@@ -90,7 +90,7 @@ class Steps:
 
 
 def stepped(model: nn.Module, method: str | Tableau, steps: int) -> nn.Module:
-    """A copy of a model in which every flow takes equal steps."""
+    """Return a copy of a model in which every flow takes equal steps."""
     tableau = as_tableau("method", method)
     model = deepcopy(model).eval()
     if isinstance(model, Flow):
@@ -102,12 +102,12 @@ def stepped(model: nn.Module, method: str | Tableau, steps: int) -> nn.Module:
 
 
 def flows_in(model: nn.Module) -> list[Flow]:
-    """The flows of a model."""
+    """Return the flows of a model."""
     return [part for part in model.modules() if isinstance(part, Flow)]
 
 
 def exact(model: nn.Module, x: Tensor) -> Tensor:
-    """Predictions in double precision: of adaptive solves at a tight tolerance, or of the steps that a flow has."""
+    """Return predictions in double precision. Adaptive solves use a tight tolerance; fixed steps stay as they are."""
     model = deepcopy(model).double().eval()
     for flow in flows_in(model):
         if flow.solver.step_size is None:
@@ -118,19 +118,19 @@ def exact(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def least_steps(model: nn.Module, x: Tensor, tolerance: float) -> Steps:
-    """The cheapest of some methods with as few equal steps as a tolerance allows.
+    """Find the method and number of equal steps that reach a tolerance with the fewest evaluations.
 
     Args:
-        model: The model, in the precision that it is to be exported in.
-        x: Inputs that the error is measured on.
-        tolerance: The largest error, see :class:`Steps`.
+        model: The model, in the precision in which it is exported.
+        x: Inputs on which the error is measured.
+        tolerance: Largest error, see :class:`Steps`.
 
     Raises:
-        ValueError: None of them gets there.
+        ValueError: If no method reaches the tolerance, or a prediction is not finite.
     """
     wanted = exact(model, x)
     if not wanted.isfinite().all():
-        raise ValueError("x: takes inputs whose predictions are finite, got some whose are not; leave them out")
+        raise ValueError("x: takes inputs whose predictions are finite, got some that are not; leave these out")
     largest = float(wanted.abs().max()) or 1.0
 
     def error(method: str, count: int) -> float:
@@ -146,14 +146,14 @@ def least_steps(model: nn.Module, x: Tensor, tolerance: float) -> Steps:
     found = [least for method in (*METHODS, *(own & TABLEAUS.keys())) if (least := _least(method, error, tolerance))]
     if not found:
         raise ValueError(
-            f"tolerance: {tolerance:g} is not reached with {MOST_STEPS} equal steps; pass a larger one, or "
-            "train a flow that is less stiff (flow.certify says what its solves need)"
+            f"tolerance: {tolerance:g} is not reached with {MOST_STEPS} equal steps; pass a larger tolerance, or "
+            "train a flow that is less stiff (flow.certify reports what its solves need)"
         )
     return min(found, key=lambda each: each.evaluations)
 
 
 def _least(method: str, error: Any, tolerance: float) -> Steps | None:
-    """The least steps of a method; nothing if too many are not enough."""
+    """Return the smallest number of steps of a method; ``None`` if :data:`MOST_STEPS` are not enough."""
     enough = 1
     while error(method, enough) > tolerance:
         enough *= 2

@@ -1,1 +1,1 @@
-"""The functions that solve: anode.solve, and torchdiffeq's."""
+"""The solving functions: ``anode.solve`` and torchdiffeq's ``odeint`` family."""

@@ -1,4 +1,4 @@
-"""torchdiffeq's methods, options, callbacks and norms in this solver's terms."""
+"""Translate torchdiffeq's methods, options, callbacks and norms into settings of :class:`anode.Solver`."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ UNSUPPORTED = (
     "trbdf2",
     "yoshida4th",
 )
-"""Methods of torchdiffeq that are not explicit Runge-Kutta methods."""
+"""torchdiffeq's methods that are not explicit Runge-Kutta methods and are not supported."""
 
 METHODS: dict[str, Tableau] = {
     **TABLEAUS,
     "adaptive_heun": ADAPTIVE_HEUN.reusing_last_stage((1 / 2, 0.0)),
     "fehlberg2": FEHLBERG2.reusing_last_stage((0.0, 1 / 2, 0.0)),
 }
-"""Methods as torchdiffeq runs them."""
+"""The supported methods by name, with the coefficients that torchdiffeq uses."""
 
 CALLBACKS = {"try": "callback_step", "accept": "callback_accept_step", "reject": "callback_reject_step"}
 
@@ -72,8 +72,8 @@ ADAPTIVE_OPTIONS = {
 }
 FACTORS = {"safety": 0.9, "dfactor": 0.2, "ifactor": 10.0}
 FIXED_OPTIONS = {"norm", "step_size", "grid_constructor", "interp", "perturb"}
-STIFF_STEPS = 1_000_000  # more are not taken for a stiff problem, unless max_num_steps is given
-MAX_FIXED_STEPS = 20_000  # towards an event, which may never happen
+STIFF_STEPS = 1_000_000  # the step budget once a problem turns out to be stiff, unless max_num_steps is given
+MAX_FIXED_STEPS = 20_000  # the step budget of fixed steps towards an event, which may never occur
 
 
 def problem_from(
@@ -87,13 +87,13 @@ def problem_from(
     event_fn: Callable[[Tensor, Any], Tensor] | None,
     dense: bool = False,
 ) -> Problem:
-    """Torchdiffeq's arguments in this solver's terms."""
+    """Build a :class:`Problem` from torchdiffeq's arguments."""
     check_function("func", func, "func(t, y)")
     y0 = inputs.tensors(y0)
     tableau = _checked_method(method)
     times = _checked_times(t)
     if event_fn is not None:
-        require(len(times) == 2, "t", t, "a start time and a second one for the direction, beside event_fn")
+        require(len(times) == 2, "t", t, "two times with event_fn: the start, and a second one for the direction")
         times = [times[0], math.copysign(math.inf, times[1] - times[0])]
         check_function("event_fn", event_fn, "event_fn(t, y)")
     if not isinstance(options, dict | None):
@@ -103,7 +103,7 @@ def problem_from(
         check_function('options["norm"]', options["norm"], "of the state that returns one number")
     unknown = options.keys() - (ADAPTIVE_OPTIONS if tableau.adaptive else FIXED_OPTIONS)
     if unknown:
-        warnings.warn(f"options: {tableau.name} does not know {sorted(unknown)}, which are ignored", stacklevel=5)
+        warnings.warn(f"options: method {tableau.name!r} ignores {sorted(unknown)}", stacklevel=5)
 
     def plan() -> tuple[Plan, Packing]:
         packing = FlatPacking(y0, broadcasts=not tableau.adaptive)
@@ -128,13 +128,13 @@ def problem_from(
 
 
 class TimesError(ValueError, AssertionError):
-    """Times that are not in order; also an ``AssertionError``, which is what torchdiffeq raises."""
+    """The times are not in order. Also an ``AssertionError``, which is what torchdiffeq raises."""
 
 
 def _checked_times(t: Tensor) -> list[float]:
     if not isinstance(t, Tensor) or not t.is_floating_point():
         raise TypeError(f"t: takes a floating point tensor, got {describe(t)}")
-    require(t.ndim == 1 and len(t) > 0, "t", t, "one dimension and at least one time")
+    require(t.ndim == 1 and len(t) > 0, "t", t, "a tensor with one dimension and at least one time")
     times: list[float] = t.detach().tolist()
     steps = [b - a for a, b in pairwise(times)]
     ordered = all(step > 0 for step in steps) or all(step < 0 for step in steps)
@@ -153,7 +153,7 @@ def _checked_method(method: str | None) -> Tableau:
 
 
 def _checked_tolerance(name: str, tolerance: Any, packing: Packing) -> float | Tensor:
-    if type(tolerance) is float and tolerance >= 0:  # which nearly all are, and the rest takes its time
+    if type(tolerance) is float and tolerance >= 0:  # the common case, which skips the slower checks below
         return tolerance
     require(not isinstance(tolerance, str | None), name, tolerance, "numbers from 0")
     if not isinstance(tolerance, int | float):
@@ -171,7 +171,7 @@ Settings = dict[str, Any]
 
 
 def _number(options: Settings, name: str, usual: float | None = None) -> float:
-    """An option as a number: tensors and arrays of one number are accepted as well."""
+    """Return an option as a float; tensors and arrays with one element are accepted."""
     value: Any = options.get(name, usual)
     try:
         return float(value)
@@ -180,7 +180,7 @@ def _number(options: Settings, name: str, usual: float | None = None) -> float:
 
 
 def _adaptive(options: Settings, tableau: Tableau, times: list[float]) -> tuple[Settings, Settings]:
-    """The settings of the solver for an adaptive method, and what is special about its plan."""
+    """Return the solver settings for an adaptive method, and the plan attributes that have no setting."""
 
     def numbers(name: str) -> list[float]:
         values = options.get(name)
@@ -197,7 +197,7 @@ def _adaptive(options: Settings, tableau: Tableau, times: list[float]) -> tuple[
     settings = {
         "method": tableau,
         "controller": PID(safety=safety, min_factor=dfactor, max_factor=ifactor),
-        # torchdiffeq's budget is for each interval between outputs; this is never stricter
+        # torchdiffeq's budget is per interval between outputs; the sum over all intervals is never stricter.
         "max_steps": int(budget) * max(1, len(times) - 1),
         "first_step": None if options.get("first_step") is None else _number(options, "first_step"),
         "min_step": _number(options, "min_step", 0.0),
@@ -214,12 +214,12 @@ def _adaptive(options: Settings, tableau: Tableau, times: list[float]) -> tuple[
 def _fixed(
     options: Settings, tableau: Tableau, times: list[float], func: Any, y0: State, t: Tensor
 ) -> tuple[Settings, Settings]:
-    """The same for a method with steps of given size."""
+    """Return the same as :func:`_adaptive` for a method with fixed steps."""
     step_size, constructor = options.get("step_size"), options.get("grid_constructor")
-    moves_with = {times[-1]: len(times) - 1}  # all other knots move with the start
-    require(step_size is None or constructor is None, "options", options, "step_size or grid_constructor, not both")
+    moves_with = {times[-1]: len(times) - 1}  # the gradient of every other knot goes to the start time
+    require(step_size is None or constructor is None, "options", options, "only one of step_size and grid_constructor")
     if math.isinf(times[-1]):
-        require(step_size is not None, "options", options, "step_size beside event_fn and a method of fixed steps")
+        require(step_size is not None, "options", options, "step_size if event_fn is given and the steps are fixed")
     if step_size is not None and len(times) > 1:
         most = MAX_FIXED_STEPS if math.isinf(times[-1]) else 2**31 - 1
         grid = inputs.even_steps(times[0], times[-1], _number(options, "step_size"), most)
@@ -234,7 +234,7 @@ def _fixed(
     settings = {
         "method": lookup("interp", interp, {"linear": tableau.linear, "cubic": tableau}),
         "max_steps": max(len(grid) - 1, 1),
-        "step_size": 1.0 if step_size is None else _number(options, "step_size"),  # the knots say where steps end
+        "step_size": 1.0 if step_size is None else _number(options, "step_size"),  # any value: the knots fix the steps
     }
     special = {
         "knots": [(time, moves_with.get(time, 0)) for time in grid],
@@ -245,9 +245,9 @@ def _fixed(
 
 
 def _watch(func: Any, packing: Packing, tableau: Tableau) -> Watch | None:
-    """The callbacks of ``func``, if it has any."""
+    """Return a function that calls the callbacks of ``func``; ``None`` if it has none."""
     if isinstance(func, nn.Module) and not any(hasattr(type(func), n) or n in vars(func) for n in CALLBACKS.values()):
-        return None  # because a module takes its time to say that it has no such attribute
+        return None  # checked here because a missing attribute of a module is slow to look up
     callbacks = {event: callback for event, name in CALLBACKS.items() if (callback := getattr(func, name, None))}
     missing = {CALLBACKS[event] for event in callbacks.keys() - {"try"}} if not tableau.adaptive else set()
     if missing:
@@ -264,7 +264,7 @@ def _watch(func: Any, packing: Packing, tableau: Tableau) -> Watch | None:
 
 
 def adjoint_norm(norm: Any, problem: Problem) -> Callable[[tuple[Tensor, ...]], Tensor]:
-    """The norm of the backward solve, of (cotangent of t, y, cotangent of y, *cotangents of parameters)."""
+    """Return the norm of the backward solve's state (cotangent of t, y, cotangent of y, *cotangents of parameters)."""
     state_norm, unpack = problem.plan.norm, problem.packing.unpack
 
     def custom(parts: tuple[Tensor, ...]) -> Tensor:

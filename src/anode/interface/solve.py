@@ -1,4 +1,4 @@
-"""anode.solve: the solver's own interface."""
+"""``anode.solve``, the main interface to the solver."""
 
 from __future__ import annotations
 
@@ -42,30 +42,35 @@ def solve(
     norm: Callable[[Any], Tensor] | None = None,
     **settings: Any,
 ) -> Solution:
-    """Solve dy/dt = f(t, y) with y(t0) = y0.
+    """Integrate dy/dt = f(t, y) from y(t0) = y0 and return the solution.
 
     Args:
-        f: The right-hand side. It is given t, a tensor that broadcasts against the state (a scalar, or one entry per
-            group, see ``Solver.control``), and the state. It returns the derivative, of the same shape and dtype. An
-            ``nn.Sequential`` is given the state only.
-        y0: The state at the start: a float32 or float64 tensor of any shape, or a tuple of such tensors.
-        t_span: Start and end time; the end may come before the start. Tensors may require a gradient.
-        solver: How to solve: an :class:`anode.Solver`.
-        save_at: Times whose states are wanted in ``Solution.ys``, in the order of the span and within it.
-        dense: Keep the slopes, so that ``solution(t)`` gives the state at any time.
-        params: The tensors, besides y0 and the times, whose gradients are wanted; by default all that f depends on.
-        step_at: Times where a step must end, because f jumps there or must not be evaluated beyond; those outside the
-            span count for nothing. Without it the last step passes the end time, and the state there is a point of the
-            dense output.
-        event: ``event(t, y)``; the solve ends where it first becomes zero. The end time may then be infinite.
-        norm: Maps a scaled error, shaped like the state, to one number; only for ``control="joint"``.
-        **settings: Settings of :class:`anode.Solver`, such as ``rtol``, that take the place of the solver's.
+        f: The right-hand side, called as ``f(t, y)``. ``t`` is a tensor that broadcasts against the state: a scalar, or
+            one entry per group (see ``control`` of :class:`anode.Solver`). ``f`` returns the derivative, with the shape
+            and dtype of the state. An ``nn.Sequential`` is called with the state only.
+        y0: Initial state: a float32 or float64 tensor of any shape, or a tuple of such tensors.
+        t_span: Start and end time. The end may lie before the start. Both may be tensors that require a gradient.
+        solver: An :class:`anode.Solver`. Defaults to ``anode.Solver()``.
+        save_at: Times to save in ``Solution.ys``, within the span and in its direction. Defaults to both ends of the
+            span.
+        dense: Whether to keep the dense output, so that ``solution(t)`` returns the state at any time.
+        params: Tensors to differentiate with respect to, besides ``y0`` and the times. Defaults to all tensors that f
+            depends on.
+        step_at: Times where a step must end, for example because f jumps there or must not be evaluated beyond. Times
+            outside the span are ignored. By default the last step may pass the end time, and the state at the end time
+            is interpolated from the dense output.
+        event: A function ``event(t, y)``. The solve stops where it first becomes zero; the end time may be infinite.
+        norm: A function that maps the scaled error, shaped like the state, to one number. Defaults to the root mean
+            square. Requires ``control="joint"``.
+        **settings: Settings of :class:`anode.Solver`, such as ``rtol``. They override those of ``solver``.
 
     Returns:
-        A :class:`Solution`. A solve that fails returns the part it solved; :meth:`Solution.check` raises instead.
+        A :class:`Solution`. If the solve fails, it holds the part that was solved. Call :meth:`Solution.check` to raise
+        an error instead.
 
     Raises:
-        TypeError, ValueError: An argument is not what it should be.
+        TypeError: If an argument has the wrong type, or a setting is unknown.
+        ValueError: If an argument has an invalid value.
 
     Example:
         >>> import torch, anode
@@ -99,7 +104,7 @@ def solve(
         for name in ("rtol", "atol"):
             inputs.tolerance(name, getattr(solver, name), y0)
         for name, given in (("norm", norm is not None), ("event", event is not None), ("step_at", bool(landings))):
-            require(group_dims == 0 or not given, name, control, 'control="joint" beside it')
+            require(group_dims == 0 or not given, name, control, 'only control="joint"')
         made = solver.plan(
             packing.pack(y0),
             packing,
@@ -127,7 +132,7 @@ def solve(
 
 
 def _knots(solver: Solver, times: list[float], landings: list[float]) -> list[tuple[float, int | None]] | None:
-    """The ends of steps of given size, each with the time it moves with; ``None`` for a solver that chooses them."""
+    """Return where steps of a fixed size end, each with the index of the time it moves with; ``None`` if adaptive."""
     if solver.step_size is None:
         return None
     grid = {*inputs.even_steps(times[0], times[-1], solver.step_size, solver.max_steps), *landings}
@@ -137,7 +142,7 @@ def _knots(solver: Solver, times: list[float], landings: list[float]) -> list[tu
 
 
 def with_settings(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a function whose ``**settings`` are those of a solver, with each of them listed."""
+    """Return a function's signature with its ``**settings`` replaced by the settings of :class:`Solver`."""
     signature = inspect.signature(function)
     known = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     listed = [

@@ -1,8 +1,7 @@
-"""torchdiffeq's door: its functions, with its arguments, on this solver.
+"""Drop-in replacements for torchdiffeq's functions, with the same arguments.
 
-``from torchdiffeq import odeint, odeint_adjoint, odeint_event, odeint_dense`` becomes ``from anode import ...`` and
-nothing else changes: all methods take the same steps. What differs is listed in
-``docs/torchdiffeq.md``.
+Change ``from torchdiffeq import odeint, odeint_adjoint, odeint_event, odeint_dense`` to ``from anode import ...``. All
+methods take the same steps as torchdiffeq's. ``docs/torchdiffeq.md`` lists the differences.
 """
 
 from __future__ import annotations
@@ -40,21 +39,27 @@ def odeint(
     options: dict[str, Any] | None = None,
     event_fn: Callable[[Tensor, Any], Tensor] | None = None,
 ) -> Any:
-    """Solve dy/dt = func(t, y) and return y at all of ``t``, as ``torchdiffeq.odeint`` does.
+    """Integrate dy/dt = func(t, y) and return the states at the times ``t``. Replaces ``torchdiffeq.odeint``.
 
     Args:
-        func: The right-hand side; may have the attributes ``callback_step``, ``callback_accept_step`` and
-            ``callback_reject_step``, called with (t, y, dt).
-        y0: State at ``t[0]``, a tensor or a tuple of tensors.
-        t: Times, increasing or decreasing.
-        rtol, atol: Tolerances: numbers, tensors, or one for each component of a tuple.
-        method: A method of ``anode.METHODS``; dopri5 if not given.
-        options: torchdiffeq's options of the method.
-        event_fn: Stop where ``event_fn(t, y)`` becomes zero; of ``t`` only the start and the direction count then.
+        func: The right-hand side, called as ``func(t, y)``. It may define ``callback_step``, ``callback_accept_step``
+            and ``callback_reject_step``, which are called with ``(t, y, dt)``.
+        y0: Initial state at ``t[0]``: a tensor or a tuple of tensors.
+        t: Output times, strictly increasing or strictly decreasing. The first is the start.
+        rtol, atol: Relative and absolute tolerance: numbers, tensors, or one per component of a tuple.
+        method: One of ``anode.METHODS``. Defaults to ``"dopri5"``.
+        options: torchdiffeq's options for the method.
+        event_fn: A function ``event_fn(t, y)``. The solve stops where it becomes zero. ``t`` then holds the start time
+            and a second time that only gives the direction.
 
     Returns:
-        The states, stacked along a new first dimension; with ``event_fn`` the event's time, and the states at the
-        start and at the event.
+        The states, stacked along a new first dimension. With ``event_fn``, a tuple of the event time and the stacked
+        states at the start and at the event.
+
+    Raises:
+        SolveError: If the solve fails.
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument has an invalid value.
 
     Example:
         >>> import torch
@@ -86,30 +91,40 @@ def odeint_adjoint(
     adjoint_options: dict[str, Any] | None = None,
     adjoint_params: Iterable[Tensor] | None = None,
 ) -> Any:
-    """The same, differentiated by the continuous adjoint, as ``torchdiffeq.odeint_adjoint`` is.
+    """Integrate an ODE like :func:`odeint`, with gradients from the continuous adjoint.
 
-    The gradient is that of the exact flow, solved for with its own tolerances; :func:`anode.solve` and :func:`odeint`
-    give the exact gradient of the numerical solution.
+    Replaces ``torchdiffeq.odeint_adjoint``. The backward pass solves the adjoint ODE, so the gradient approximates that
+    of the exact solution to the adjoint's tolerances. :func:`anode.solve` and :func:`odeint` return the exact gradient
+    of the numerical solution.
 
     Args:
-        func, y0, t, rtol, atol, method, options, event_fn: As for :func:`odeint`.
-        adjoint_rtol, adjoint_atol, adjoint_method, adjoint_options: The same for the backward solve; those of the
-            forward solve by default. ``adjoint_options["norm"]`` may be ``"seminorm"``.
-        adjoint_params: The tensors whose gradients are wanted; by default the parameters of ``func``.
+        func, y0, t, rtol, atol, method, options, event_fn: See :func:`odeint`.
+        adjoint_rtol, adjoint_atol, adjoint_method: Settings of the backward solve. Default to those of the forward
+            solve.
+        adjoint_options: Options of the backward solve. Defaults to ``options`` without its ``"norm"``. The option
+            ``"norm"`` may be ``"seminorm"``, which leaves the parameters' gradients out of the error estimate.
+        adjoint_params: Tensors to differentiate with respect to. Defaults to the parameters of ``func``; required if
+            ``func`` is not an ``nn.Module``.
+
+    Returns:
+        The same as :func:`odeint`.
+
+    Raises:
+        SolveError: If the solve fails, or the backward solve does.
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument has an invalid value, or ``adjoint_params`` or ``adjoint_options`` is required.
     """
     if adjoint_params is None and not isinstance(func, nn.Module):
         raise ValueError(
-            "adjoint_params: func is not an nn.Module, so its parameters are unknown; pass them, or () for none"
+            "adjoint_params: required because func is not an nn.Module; pass its parameters, or () if it has none"
         )
     if adjoint_options is None:
         if adjoint_method not in (None, method) and options is not None:
-            raise ValueError("adjoint_options: must be given beside options when adjoint_method differs from method")
+            raise ValueError("adjoint_options: required if options is given and adjoint_method differs from method")
         adjoint_options = {key: value for key, value in (options or {}).items() if key != "norm"}
     params = parameters_of(func) if adjoint_params is None else tensors_in("adjoint_params", adjoint_params)  # type: ignore[arg-type]
     if not all(p.requires_grad for p in params) and callable(adjoint_options.get("norm")):
-        warnings.warn(
-            "parameters that need no gradient are not among the tensors given to the adjoint norm", stacklevel=4
-        )
+        warnings.warn("parameters that do not require a gradient are not passed to the adjoint norm", stacklevel=4)
     params = tuple(p for p in params if p.requires_grad)
     problem = problem_from(func, y0, t, rtol, atol, method, options, event_fn)
 
@@ -168,21 +183,26 @@ def odeint_event(
     odeint_interface: Callable[..., Any] = odeint,
     **kwargs: Any,
 ) -> tuple[Tensor, State]:
-    """Solve until an event, and differentiate its time, as ``torchdiffeq.odeint_event`` does.
+    """Integrate an ODE until an event and return the event time and states, both differentiable.
 
-    With c = ``event_fn``, the event's time T is where c(T, y(T)) = 0, so that a change of c at fixed time moves it by
-    -change / (dc/dt along the solution), and the state there by f times that.
+    Replaces ``torchdiffeq.odeint_event``. The event time T solves c(T, y(T)) = 0 with c = ``event_fn``. By the implicit
+    function theorem, a change of c moves T by -change / (dc/dt along the solution), and the state by f times that.
 
     Args:
-        func, y0: As for :func:`odeint`.
-        t0: The start time.
-        event_fn: Zero at the event. May return a tensor: the first zero of any element counts.
-        reverse_time: Search backward in time.
-        odeint_interface: :func:`odeint` or :func:`odeint_adjoint`.
-        **kwargs: Passed on to it.
+        func, y0: See :func:`odeint`.
+        t0: Start time, a tensor with one element.
+        event_fn: A function ``event_fn(t, y)`` that is zero at the event. If it returns several values, the first zero
+            of any of them is the event.
+        reverse_time: Whether to search backward in time.
+        odeint_interface: The solving function: :func:`odeint` or :func:`odeint_adjoint`.
+        **kwargs: Further arguments of ``odeint_interface``.
 
     Returns:
-        The time of the event, and the states at the start and at the event.
+        A tuple of the event time and the stacked states at the start and at the event.
+
+    Raises:
+        SolveError: If the solve fails before the event.
+        TypeError: If an argument has the wrong type.
     """
     if not isinstance(t0, Tensor) or t0.numel() != 1:
         raise TypeError(f"t0: takes a floating point tensor of one time, such as torch.tensor(0.0), got {describe(t0)}")
@@ -209,7 +229,7 @@ def odeint_event(
 
 
 def _row(ys: State, i: int) -> State:
-    """One of the stacked states."""
+    """Return the i-th of the stacked states."""
     return tuple(y[i] for y in ys) if isinstance(ys, tuple) else ys[i]
 
 
@@ -226,11 +246,17 @@ def odeint_dense(
     method: str | None = None,
     options: dict[str, Any] | None = None,
 ) -> Solution:
-    """Solve from t0 to t1; the result can be called with any time in between.
+    """Integrate an ODE from t0 to t1 and return a solution that can be called with any time in between.
 
     Args:
-        func, y0, rtol, atol, method, options: As for :func:`odeint`.
-        t0, t1: The start and the end time.
+        func, y0, rtol, atol, method, options: See :func:`odeint`.
+        t0, t1: Start and end time.
+
+    Returns:
+        A :class:`anode.Solution` with dense output.
+
+    Raises:
+        SolveError: If the solve fails.
     """
     t = torch.stack([torch.as_tensor(t0), torch.as_tensor(t1)])
     problem = problem_from(func, y0, t, rtol, atol, method, options, None, dense=True)

@@ -1,4 +1,4 @@
-"""How far the solves of a flow can be trusted: solved forward and back, and against a much tighter tolerance."""
+"""Check the accuracy of a flow's solves: forward and back, and against a much tighter tolerance."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ if TYPE_CHECKING:
     from anode.models.flow import Flow
 
 BOUND = 1e-2
-"""The largest reconstruction error that passes, unless another is asked for."""
+"""Default of the largest reconstruction error that passes."""
 TIGHTER = 1e-3
-"""How much tighter the tolerance of the solve is that others are compared with."""
+"""Tolerance of the reference solve, relative to that of the checked solve."""
 SHORTER = 0.1
-"""How much shorter the steps of that solve are, where their size is given."""
+"""Step size of the reference solve, relative to that of the checked solve, for fixed steps."""
 TIGHTEST = {torch.float32: 1e-6, torch.float64: 1e-12}
-"""The tightest tolerance that rounding leaves a meaning."""
+"""The tightest tolerance that is meaningful in each precision."""
 TOLERANCES = [1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10]
-"""Those that are tried one after the other."""
+"""The default tolerances to try, in order."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """What came out of solving some inputs forward and back.
+    """The result of solving a flow forward and back.
 
-    Errors are relative: how far states lie apart, over the root mean square of how far the states of all samples lie
-    from zero. Tensors are [samples], or [members, samples] for a stack.
+    Errors are relative: distances between states, divided by the root mean square norm of the states of all samples.
+    Tensors are [samples], or [members, samples] for a stack.
 
     Attributes:
-        rtol: The tolerance of the solves.
-        reconstruction: How far the states that the way back ends in are from those that the way there began with.
-        error: How far the features are from those of a much tighter tolerance, or of a tenth of a given step size. NaN
-            if that solve failed, or if rounding leaves no tolerance that is ten times tighter.
-        nfe: Evaluations of the field on the way there, the mean over samples with step sizes of their own; of a stack,
-            for each member.
-        bound: The largest reconstruction error that passes.
-        failure: Why a solve failed; empty if none did. The errors of what failed are infinite: of a member of a stack,
-            of a sample with a step size of its own, or of all samples.
+        rtol: Relative tolerance of the solves.
+        reconstruction: Errors of the initial states after solving forward and back.
+        error: Errors of the features against a reference solve with a much tighter tolerance, or with a tenth of a
+            fixed step size. NaN if the reference solve failed, or if the precision does not allow a tolerance that is
+            ten times tighter.
+        nfe: Number of evaluations of the field in the forward solve, one per member of a stack. If samples have their
+            own step sizes, it is the mean over samples.
+        bound: Largest overall reconstruction error that passes.
+        failure: Why a solve failed; empty if none did. The errors are infinite for what failed: a member of a stack, a
+            sample with its own step size, or all samples.
     """
 
     rtol: float
@@ -59,29 +60,29 @@ class Check:
 
     @property
     def overall(self) -> Tensor:
-        """The root mean square of the reconstruction errors, of a stack for each member."""
+        """The root mean square of the reconstruction errors; one per member for a stack."""
         return self.reconstruction.square().mean(-1).sqrt()
 
     @property
     def error_overall(self) -> Tensor:
-        """The root mean square of the errors against the tighter solve, of a stack for each member."""
+        """The root mean square of the errors against the reference solve; one per member for a stack."""
         return self.error.square().mean(-1).sqrt()
 
     @property
     def passed(self) -> Tensor:
-        """Whether the reconstruction error, overall, is within the bound; of a stack for each member."""
+        """Whether the overall reconstruction error is within the bound; one value per member for a stack."""
         return self.overall <= self.bound
 
     @property
     def passes(self) -> bool:
-        """Whether it is for all members."""
+        """Whether the overall reconstruction error is within the bound, for all members of a stack."""
         return bool(self.passed.all())
 
     def __str__(self) -> str:
         return "\n".join([HEAD, self.row()])
 
     def row(self) -> str:
-        """The check as a line of a table; of a stack, medians over its members."""
+        """Return the check as a row of a table, with medians over the members of a stack."""
         overall, error = float(self.overall.median()), float(self.error_overall.median())
         verdict = "passes" if self.passes else self.failure or "fails"
         if self.overall.ndim and (self.passed.any() or not self.failure):
@@ -95,10 +96,10 @@ HEAD = "tolerance  reconstruction       error  evaluations"
 
 @dataclass(frozen=True)
 class Certificate:
-    """The tolerances that were tried, and the loosest that passes.
+    """The checks of several tolerances, and the loosest tolerance that passes.
 
     Attributes:
-        checks: One for each tolerance that was tried, from the loosest on.
+        checks: One :class:`Check` per tolerance, from the loosest to the tightest.
     """
 
     checks: list[Check]
@@ -110,21 +111,21 @@ class Certificate:
 
     @property
     def passes(self) -> bool:
-        """Whether there is a tolerance that passes, of a stack for every member."""
+        """Whether some tolerance passes; for a stack, whether one does for every member."""
         return bool(torch.stack([check.passed for check in self.checks]).any(0).all())
 
     @property
     def tolerance(self) -> Tensor:
-        """The loosest tolerance that passes, NaN if none does; of a stack for each member."""
+        """The loosest tolerance that passes, NaN if none does; one per member for a stack."""
         return self._at_first([torch.full_like(check.overall, check.rtol) for check in self.checks])
 
     @property
     def nfe(self) -> Tensor:
-        """Evaluations of the field at that tolerance, NaN if none passes; of a stack for each member."""
+        """Number of evaluations of the field at that tolerance, NaN if none passes; one per member for a stack."""
         return self._at_first([check.nfe for check in self.checks])
 
     def _at_first(self, values: list[Tensor]) -> Tensor:
-        """The value of the first check that passes."""
+        """Return the value of the first check that passes."""
         passed = torch.stack([check.passed for check in self.checks])
         found = torch.stack(values).gather(0, passed.int().argmax(0, keepdim=True))[0]
         return found.where(passed.any(0), torch.nan)
@@ -135,7 +136,7 @@ class Certificate:
 
     @property
     def verdict(self) -> str:
-        """What was found, in a sentence."""
+        """A sentence with the recommended tolerance."""
         tolerance, nfe = self.tolerance.flatten(), self.nfe.flatten()
         solved = tolerance.isfinite()
         if not solved.any():
@@ -219,15 +220,15 @@ def certify(flow: Flow, x: Tensor, bound: float, tolerances: Sequence[float] | N
 
 
 def _relative(states: State, wanted: State, dims: int) -> Tensor:
-    """How far states are from those that are wanted, over the root mean square of the size of the latter."""
+    """Return the distance of each state from the wanted state, relative to the root mean square of their norms."""
     apart = tuple(a.double() - b.double() for a, b in zip(_parts(states), _parts(wanted), strict=True))
     typical = _sizes(_parts(wanted), dims).square().mean(-1, keepdim=True).sqrt()
-    typical = typical.where(typical > 0, 1.0)  # errors of states that are all zero cannot be relative
+    typical = typical.where(typical > 0, 1.0)  # if all states are zero, the errors are absolute
     return (_sizes(apart, dims) / typical).cpu()
 
 
 def _sizes(parts: tuple[Tensor, ...], dims: int) -> Tensor:
-    """The norm of the state of each sample."""
+    """Return the norm of the state of each sample."""
     flat = [x.double().reshape(*x.shape[:dims], -1) for x in parts]
     return torch.cat(flat, dim=-1).norm(dim=-1)
 
@@ -237,20 +238,20 @@ def _parts(state: State) -> tuple[Tensor, ...]:
 
 
 def _evaluations(solution: Solution, errors: Tensor) -> Tensor:
-    """The evaluations of a solve, for each member of a stack; the mean over samples with step sizes of their own."""
+    """Return the number of evaluations, one per member; the mean over samples if they have their own step sizes."""
     nfe = torch.as_tensor(solution.stats.nfe, dtype=torch.float64)
     per_member = nfe.reshape(len(nfe), -1).mean(1) if nfe.ndim and errors.ndim == 2 else nfe.mean()
     return per_member.expand(errors.shape[:-1])
 
 
 def _failed(solution: Solution, errors: Tensor) -> Tensor:
-    """Whether the solve of each sample failed, in the shape of their errors."""
+    """Return whether the solve of each sample failed, in the shape of the errors."""
     failed = torch.as_tensor(solution.status).cpu() != Status.SUCCESS
     return failed.reshape(*failed.shape, *[1] * (errors.ndim - failed.ndim)).expand_as(errors)
 
 
 def _zeroed(state: State, lost: Tensor) -> State:
-    """The state with zeros, which are easy to solve, in place of what a failed solve left of some samples."""
+    """Return the state with zeros, which are easy to solve, for samples whose solve failed."""
     if not lost.any():
         return state
     parts = tuple(

@@ -14,27 +14,27 @@ from anode.ode.field import Derivative
 
 
 def channels_last(y: Tensor) -> Tensor:
-    """Images [n, channels, height, width] as [n, height, width, channels], without a copy if they lie so in memory."""
+    """Return images [n, channels, height, width] as [n, height, width, channels], without a copy if possible."""
     return y.permute(0, 2, 3, 1).contiguous()
 
 
 def channels_first(x: Tensor) -> Tensor:
-    """The same memory, described the other way."""
+    """Return a view of images [n, height, width, channels] as [n, channels, height, width]."""
     return x.permute(0, 3, 1, 2)
 
 
 def times_of(t: Tensor, y: Tensor) -> Tensor:
-    """The time of all images, or that of each; ``ValueError`` if there are others."""
+    """Return the time of all images, or one per image; raise ``ValueError`` for any other number of times."""
     if t.ndim and t.numel() != len(y):
         takes = '"joint" or 1 for images, whose channels and pixels depend on each other'
-        raise ValueError(f"control: takes {takes}, got a time for each of {t.numel()} parts of {len(y)} images")
+        raise ValueError(f"control: takes {takes}, got {t.numel()} times for {len(y)} images")
     return t
 
 
 class CompiledConvDerivative(Derivative):
-    """The field and its derivative, the 3x3 convolution with a quarter of the multiplications.
+    """The compiled field and its derivative, whose 3x3 convolution needs a quarter of the multiplications.
 
-    Rounding errors of these are about 30 times as large, 5e-6 of the largest output, and far below any tolerance of a
+    Its rounding errors are about 30 times larger, 5e-6 of the largest output, which is far below any tolerance of a
     solve.
 
     Args:

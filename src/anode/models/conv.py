@@ -1,12 +1,11 @@
-"""Backpropagation through the convolutional field, by hand, on torch's operations.
+"""Hand-written backpropagation through the convolutional field, with torch's operations.
 
-A batch is worked off in slices of a few images, small enough that what a slice needs stays in the processor's cache:
-written to memory and read again, activations cost more than the arithmetic. Everything here has its channels last,
-[images, height, width, channels], so that a 1x1 convolution is a matrix product on rows of channels and a 3x3 one runs
-as fast as one.
+A batch is processed in slices of a few images, small enough to stay in the CPU's cache: writing activations to memory
+and reading them again costs more than the arithmetic. The layout is channels-last, [images, height, width, channels].
+A 1x1 convolution is then a matrix product on rows of channels, and a 3x3 convolution is as fast as one.
 
-Of what an evaluation computes, only the second activation is kept for the backward pass. The first is a product with
-few channels, made again in less time than it would take to read it from memory.
+Only the second activation is kept for the backward pass. The first is a product with few channels: computing it again
+takes less time than reading it from memory.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from anode.models.memory import bytes_to_keep
 from anode.ode.field import Derivative
 
 BYTES_IN_SLICE = 2**22
-"""How large an activation of a slice may be: a training iteration on MNIST took 8.5 s with this, 9.4 s with twice
-as much (medians, in turns)."""
+"""Maximum size of an activation of a slice in bytes. A training iteration on MNIST took 8.5 s with this value and 9.4 s
+with twice as much (medians of alternating runs)."""
 
 
 def time_map(weight: Tensor, height: int, width: int) -> Tensor:
-    """What a padded convolution makes of a channel of ones: one value inside, others along the border.
+    """Return the padded convolution of a channel of ones: one value inside, others along the border.
 
-    A channel that holds the time everywhere adds this times t to the output, so it never has to be put together.
+    A constant channel with the time t adds this map times t to the output, so the channel need not be appended.
 
     Args:
         weight: The channel's part of the kernel, [filters, size, size].
@@ -45,12 +44,12 @@ def time_map(weight: Tensor, height: int, width: int) -> Tensor:
 
 
 def rows(x: Tensor) -> Tensor:
-    """The channels of each pixel as a row of a matrix."""
+    """Return a matrix with one row of channels per pixel."""
     return x.reshape(-1, x.shape[-1])
 
 
 def narrow(x: Tensor, weight: Tensor) -> Tensor:
-    """The product of every pixel with a matrix [few, many]: as a convolution, twice as fast as as a matrix product."""
+    """Multiply every pixel by a matrix [few, many]. As a convolution, this is twice as fast as a matrix product."""
     return channels_last(F.conv2d(channels_first(x), weight[..., None, None]))
 
 
@@ -115,16 +114,16 @@ class ConvDerivative(Derivative):
         return channels_first(slope)
 
     def _hidden(self, t: Tensor, x: Tensor) -> Tensor:
-        """The first convolution and activation."""
+        """Apply the first convolution and activation."""
         hidden = (rows(x) @ self._first.t()).view(*x.shape[:3], -1)
         return self._act(hidden.add_(self._bias(0, t)))
 
     def _second(self, t: Tensor, hidden: Tensor) -> Tensor:
-        """The second convolution and activation."""
+        """Apply the second convolution and activation."""
         return self._act(self._middle.forward(hidden).add_(self._bias(1, t)))
 
     def _bias(self, layer: int, t: Tensor) -> Tensor:
-        """What is added to the output of a layer at time t, or at the times t of some images."""
+        """Return what is added to the output of a layer at time t, or at one time per image."""
         if not self._time_maps:
             return self._biases[layer]
         return torch.addcmul(self._biases[layer], self._time_maps[layer], t)
@@ -155,11 +154,11 @@ class ConvDerivative(Derivative):
         return sums.gradients(self._middle.take(), self._biases, self._time_weights)
 
     def _bytes_an_image(self, y: Tensor) -> int:
-        """The size of an activation of one image."""
+        """Return the size of an activation of one image."""
         return y.shape[-2] * y.shape[-1] * len(self._first) * y.element_size()
 
     def _slices(self, y: Tensor) -> list[slice]:
-        """The images, some at a time; all at once where there is no cache to stay in."""
+        """Split the images into slices that fit the cache; on a GPU all images are one slice."""
         size = max(1, BYTES_IN_SLICE // self._bytes_an_image(y)) if y.device.type == "cpu" else len(y)
         return [slice(i, i + size) for i in range(0, len(y), size)]
 
@@ -176,11 +175,11 @@ class Middle:
         self._sum = torch.zeros_like(self.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The convolution of some images."""
+        """Return the convolution of some images."""
         return channels_last(F.conv2d(channels_first(x), self.weight, padding=1))
 
     def pull(self, cotangent: Tensor, x: Tensor) -> Tensor:
-        """The cotangent of x; that of the weights is added up."""
+        """Return the cotangent of x. The gradient of the weights accumulates."""
         at_x, at_weight, _ = torch.ops.aten.convolution_backward.default(
             channels_first(cotangent),
             channels_first(x),
@@ -198,13 +197,13 @@ class Middle:
         return channels_last(at_x)
 
     def take(self) -> Tensor:
-        """The sum over all that was pulled since the last call."""
+        """Return the gradient of the weights, summed since the last call."""
         total, self._sum = self._sum, torch.zeros_like(self.weight)
         return total
 
 
 class Sums:
-    """The gradients of the other parameters, added up slice by slice.
+    """The gradients of the other parameters, accumulated slice by slice.
 
     Args:
         first, last: The weights.
@@ -238,7 +237,7 @@ class Sums:
         self._timed = [a + b for a, b in zip(self._timed, timed, strict=True)] if self._timed else timed
 
     def gradients(self, middle: Tensor, biases: Sequence[Tensor], time_weights: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Those of weights, of which the middle one is given, biases and time weights."""
+        """Return the gradients of weights, of which the middle one is given, biases and time weights."""
         first, last = self._weights
         weights = [first.t()[..., None, None], middle, last[..., None, None]]
         if not self._outputs:
@@ -252,7 +251,7 @@ class Sums:
 
 
 def of_time(cotangent: Tensor, weight: Tensor) -> Tensor:
-    """The gradient of a channel's part of the kernel, from the cotangent [height, width, filters] of its map."""
+    """Return the gradient of a channel's part of the kernel, from the cotangent [height, width, filters] of its map."""
     height, width, filters = cotangent.shape
     ones = weight.new_ones(1, 1, height, width)
     at_output = cotangent.permute(2, 0, 1).unsqueeze(0)

@@ -1,7 +1,7 @@
-"""Modules as plain data: how to build them again, and whether two are built alike.
+"""Describe modules as plain data, rebuild them from it, and compare their architectures.
 
-A file names what to build and with which settings. Loading one builds only what is registered here: the models of this
-package, layers of ``torch.nn``, and what users register themselves. No code is ever taken from a file.
+A file names what to build and its settings. Loading builds only what is registered here: the models of this package,
+layers of ``torch.nn``, and what users register. Code is never read from a file.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Settings = dict[str, Any]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to build a kind of module, and how to tell from a module what it was built with.
+    """How to build modules of one class, and how to read the settings of such a module.
 
     Attributes:
-        name: What files call it.
-        build: Makes a module from its settings.
-        settings: Reads the settings off a module.
-        origin: The module of Python that registered it.
+        name: The name in files.
+        build: Builds a module from its settings.
+        settings: Returns the settings of a module.
+        origin: The Python module that registered it.
     """
 
     name: str
@@ -51,18 +51,22 @@ _BY_CLASS: dict[type[nn.Module], Recipe] = {}
 
 
 def register(builder: B, name: str | None = None) -> B:
-    """Let modules that a class or a function builds be saved and loaded; use it as a decorator.
+    """Register a class or function so that the modules it builds can be saved and loaded. Use it as a decorator.
 
-    It records the arguments of every call. They have to be numbers, text, ``None``, registered modules, layers of
-    ``torch.nn`` or an :class:`anode.Solver`; or lists, tuples and dictionaries of these.
+    The arguments of every call are recorded. They must be numbers, strings, ``None``, registered modules, layers of
+    ``torch.nn``, an :class:`anode.Solver`, or lists, tuples and dictionaries of these.
 
     Args:
-        builder: A class of modules, or a function that returns a module. Write such a function for a class whose own
-            arguments cannot be saved, or that you did not write.
-        name: What files call it; by default the name of the class or function.
+        builder: A subclass of ``nn.Module``, or a function that returns a module. Write a function if the arguments of
+            the class cannot be saved, or if you did not write the class.
+        name: The name in files. Defaults to the name of the class or function.
 
     Returns:
-        The class itself, or the function as one that records its arguments.
+        The class itself, or a function that also records its arguments.
+
+    Raises:
+        TypeError: If ``builder`` is neither a class of modules nor a function.
+        ValueError: If the name is already registered, or missing because the function is a lambda.
 
     Example:
         >>> import torch, anode
@@ -76,17 +80,17 @@ def register(builder: B, name: str | None = None) -> B:
         >>> description_of(Spiral(speed=2.0))
         {'module': 'Spiral', 'settings': {'speed': 2.0}}
     """
-    takes = "a class of torch.nn.Module, or a function that returns one"
+    takes = "a subclass of torch.nn.Module, or a function that returns a module"
     is_module = isinstance(builder, nn.Module) or (isinstance(builder, type) and not issubclass(builder, nn.Module))
     if is_module or not (isinstance(builder, type) or inspect.isroutine(builder)):
         hint = "; register its class" if isinstance(builder, nn.Module) else ""
         raise TypeError(f"builder: takes {takes}, got {builder!r}{hint}")
     name = builder.__name__ if name is None else name
     named = isinstance(name, str) and name not in ("", "<lambda>")
-    require(named, "name", name, "a text that files call it, which a lambda does not have by itself")
+    require(named, "name", name, "a name to use in files, which is required for a lambda")
     known = _RECIPES.get(name)
     if known is not None and (known.origin, known.build.__qualname__) != (builder.__module__, builder.__qualname__):
-        raise ValueError(f"name: {name!r} is registered by {known.origin} already; pass another name=")
+        raise ValueError(f"name: {name!r} is already registered by {known.origin}; pass another name=")
     signature = inspect.signature(builder)
     if isinstance(builder, type):
         _record_construction(builder, signature)
@@ -110,13 +114,13 @@ def _recorded(module: nn.Module) -> Settings:
     if arguments is None:
         kind = type(module).__name__
         raise TypeError(
-            f"this {kind} was built before {kind} was registered, so its arguments are not known; build it anew"
+            f"this {kind} was built before {kind} was registered, so its arguments are unknown; build it again"
         )
     return arguments
 
 
 def _as_given(value: Any) -> Any:
-    """A copy of a list or dictionary, which a constructor may change."""
+    """Copy a list or dictionary, because a constructor may modify it."""
     return value.copy() if isinstance(value, list | dict) else value
 
 
@@ -134,13 +138,13 @@ def _record_construction(kind: type[nn.Module], signature: inspect.Signature) ->
 
 
 def described(kind: type[K]) -> type[K]:
-    """Register a class of this package, whose modules have ``settings`` that say how to build them as they are now."""
+    """Register a class of this package, whose property ``settings`` returns the current arguments of a module."""
     _RECIPES[kind.__name__] = _BY_CLASS[kind] = Recipe(kind.__name__, kind, attrgetter("settings"), kind.__module__)
     return names_settings(kind)
 
 
 def recipe_of(module: nn.Module) -> Recipe | None:
-    """How a module is built; ``None`` if it is not registered, or does more than its class."""
+    """Return the recipe of a module; ``None`` if it is not registered or has hooks."""
     if is_hooked(module):
         return None
     by_function = module.__dict__.get("_recipe")
@@ -148,13 +152,13 @@ def recipe_of(module: nn.Module) -> Recipe | None:
 
 
 def scripts_builders(module: nn.Module) -> dict[str, Callable[..., nn.Module]]:
-    """The classes and functions of a module's parts that the running script or notebook registered, by name."""
+    """Return the builders of a module's parts that the running script or notebook registered, by name."""
     recipes = filter(None, map(recipe_of, module.modules()))
     return {recipe.name: recipe.build for recipe in recipes if recipe.origin == "__main__"}
 
 
 def restore(builders: dict[str, Callable[..., nn.Module]]) -> None:
-    """Register what :func:`scripts_builders` found in another process, unless this one has registered it too."""
+    """Register what :func:`scripts_builders` returned in another process, unless it is already registered here."""
     for name, builder in builders.items():
         recipe = _RECIPES.setdefault(name, Recipe(name, builder, _recorded, "__main__"))
         if isinstance(builder, type):
@@ -162,18 +166,18 @@ def restore(builders: dict[str, Callable[..., nn.Module]]) -> None:
 
 
 def description_of(value: Any, name: str = "model") -> Any:
-    """A module, or anything that modules are built with, as JSON can hold it.
+    """Return the description of a module, or of an argument of one, as values that JSON can hold.
 
     Args:
-        value: What to describe.
-        name: What errors call it.
+        value: The module or argument.
+        name: The name of the argument, for error messages.
 
     Raises:
-        TypeError: It cannot be described; the error says what to do.
+        TypeError: If it cannot be described; the error says what to do.
     """
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, float) and not math.isfinite(value):
-        return {"number": str(value)}  # which JSON has no other word for
+        return {"number": str(value)}  # JSON has no NaN and infinity
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, list):
@@ -196,12 +200,13 @@ def description_of(value: Any, name: str = "model") -> Any:
     if callable(value):
         return _description_of_builder(value, name)
     raise TypeError(
-        f"{name}: takes numbers, text, registered modules, or lists and tables of these to be saved, got {value!r}"
+        f"{name}: only numbers, text, registered modules, and lists and dictionaries of these can be saved, "
+        f"got {value!r}"
     )
 
 
 def _description_of_builder(value: Any, name: str) -> dict[str, Any]:
-    """A registered class or function itself, perhaps with some of its keyword arguments given by ``partial``."""
+    """Return the description of a registered class or function, optionally with arguments bound by ``partial``."""
     bound = value if isinstance(value, partial) else partial(value)
     recipe = next((recipe for recipe in _RECIPES.values() if recipe.build is bound.func), None)
     if recipe is None or bound.args:
@@ -214,7 +219,7 @@ def _description_of_builder(value: Any, name: str) -> dict[str, Any]:
 
 
 def built_from(value: Any) -> Any:
-    """What :func:`description_of` described."""
+    """Rebuild what :func:`description_of` described."""
     if isinstance(value, list):
         return [built_from(each) for each in value]
     if not isinstance(value, dict):
@@ -234,7 +239,7 @@ def built_from(value: Any) -> Any:
 
 
 def build(name: str, settings: Settings) -> nn.Module:
-    """A module from what it is called and the description of its settings."""
+    """Build a module from its registered name and the description of its settings."""
     recipe = _recipe(name)
     found = {key: built_from(each) for key, each in settings.items()}
     if recipe.origin == "torch.nn" and (odd := found.keys() & {"device", "dtype"}):
@@ -249,7 +254,7 @@ def build(name: str, settings: Settings) -> nn.Module:
 
 
 def _recipe(name: Any) -> Recipe:
-    """What is registered by a name; ``ValueError`` if nothing is."""
+    """Return the recipe with a name, or raise ``ValueError``."""
     recipe = _RECIPES.get(name) if isinstance(name, str) else None
     if recipe is None:
         hint = nearest(name, _RECIPES)
@@ -258,9 +263,9 @@ def _recipe(name: Any) -> Recipe:
 
 
 def configuration(module: nn.Module) -> Any:
-    """What a module is, as JSON can hold it, whether or not it can be built from that: to compare it with others.
+    """Return the architecture of a module as values that JSON can hold, for comparisons.
 
-    A module that is not registered is known by its class, its parameters and its parts.
+    A module that is not registered is described by its class, parameters and parts. It cannot be rebuilt from that.
     """
     try:
         return description_of(module)
@@ -272,9 +277,9 @@ def configuration(module: nn.Module) -> Any:
 
 
 def difference(one: nn.Module, other: nn.Module) -> str:
-    """In what two modules differ, besides the values of their parameters and buffers; nothing if they do not.
+    """Return how two modules differ, apart from the values of their parameters and buffers; empty if they do not.
 
-    Unlike :func:`configuration`, it looks at attributes too, at what is frozen, and at tensors that are no buffers.
+    Unlike :func:`configuration`, this also compares attributes, frozen parameters, and tensors that are not buffers.
     """
     ours, theirs = _kinds(one), _kinds(other)
     parts, others = list(one.modules()), list(other.modules())
@@ -291,13 +296,13 @@ def difference(one: nn.Module, other: nn.Module) -> str:
 
 
 def _first_difference(one: str, other: str) -> str:
-    """The first lines in which two texts differ."""
+    """Return the first lines in which two texts differ."""
     lines = zip_longest(one.splitlines(), other.splitlines(), fillvalue="nothing")
     return next((f"{mine.strip()} and {its.strip()}" for mine, its in lines if mine != its), one)
 
 
 def _kinds(module: nn.Module) -> dict[str, str]:
-    """What its tensors are like, by name."""
+    """Return shape, dtype and ``requires_grad`` of the module's tensors, by name."""
     return {
         name: f"{tuple(tensor.shape)} {tensor.dtype}, {'trained' if tensor.requires_grad else 'not trained'}"
         for name, tensor in (*module.named_parameters(), *module.named_buffers())
@@ -305,7 +310,7 @@ def _kinds(module: nn.Module) -> dict[str, str]:
 
 
 def _same(mine: Any, its: Any) -> bool:
-    """Whether two attributes are equal, if they are plain values or tensors; others are not compared."""
+    """Whether two attributes are equal; only plain values and tensors are compared."""
     if isinstance(mine, Tensor) and isinstance(its, Tensor):
         return torch.equal(mine, its)
     return not isinstance(mine, str | int | float | tuple | Tensor) or bool(mine == its)
@@ -321,9 +326,9 @@ LAYERS = (
     *(nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus),
     *(nn.Softsign, nn.LogSigmoid, nn.Tanhshrink, nn.PReLU, nn.Softmax, nn.LogSoftmax),
 )
-"""The layers that keep their arguments as attributes of the same names."""
+"""The layers whose arguments are stored as attributes with the same names."""
 FLAGS = {"bias": ("bias", "in_proj_bias"), "add_bias_kv": ("bias_k",)}
-"""The arguments that say whether there is a tensor, with the names that it may have."""
+"""The arguments that say whether a layer has a tensor, with the possible names of the tensor."""
 
 
 def _from_attributes(layer: nn.Module) -> Settings:

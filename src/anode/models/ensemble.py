@@ -1,4 +1,4 @@
-"""Many models as one: parameters stacked along a member dimension, computed together, independent of each other."""
+"""Stacks of models: parameters are stacked along a member dimension, so that many models are computed together."""
 
 from __future__ import annotations
 
@@ -30,16 +30,24 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def stack(models: Sequence[M]) -> M:
-    """One model that computes what several of the same shape do, side by side.
+    """Return one model that computes several models with the same architecture together.
 
-    It has the class and the parts of its members. Its parameters have a member dimension in front, and it takes inputs
-    ``[members, batch, ...]``. Each member has its own step size in the solver, so what it computes does not depend on
-    the others. Modules of your own are mapped over the members with ``torch.vmap``. Statistics that a field collects
-    while it is evaluated, as batch normalisation does, do depend on the others: the field is evaluated for all members
-    until the last of them is done.
+    The stack has the class of its members. Its parameters have a leading member dimension, and it takes inputs
+    ``[members, batch, ...]``. Each member has its own step size in the solver, so its results do not depend on the
+    other members. Your own modules are mapped over the members with ``torch.vmap``.
+
+    There is one exception to the independence of members: statistics that a field updates when it is evaluated, such as
+    those of batch normalization. The field is evaluated for all members until the last member is done.
 
     Args:
-        models: At least one model, flow, field or other module; all built with the same arguments.
+        models: At least one model, flow, field or other module, all built with the same arguments.
+
+    Returns:
+        The stack. Use :func:`anode.unstack` to get its members back.
+
+    Raises:
+        TypeError: If ``models`` is not a list of modules.
+        ValueError: If the modules differ, are stacks themselves, or share parameters.
 
     Example:
         >>> import torch, anode
@@ -61,30 +69,32 @@ def stack(models: Sequence[M]) -> M:
             raise TypeError(f"models: takes {takes}, got {describe(model)} in it")
     first = models[0]
     if members_of(first) is not None:
-        raise ValueError("models: takes models by themselves, got stacks; unstack them first")
+        raise ValueError("models: takes single models, got stacks; call anode.unstack on them first")
     for model in models[1:]:
         if why := difference(first, model):
-            raise ValueError(f"models: takes models built and frozen alike, got two that differ in {why}")
+            raise ValueError(
+                f"models: takes models with the same architecture and frozen parameters, got two that differ in {why}"
+            )
     stacked = _together(models)
     if len(list(stacked.parameters())) != len(list(first.parameters())):
-        raise ValueError("models: takes models whose parts share no parameters with each other, got some that do")
+        raise ValueError("models: takes models whose parts do not share parameters, got parts that share some")
     return stacked
 
 
 def unstack(model: M) -> list[M]:
-    """The members of a stacked model, each a model by itself, with copies of its parameters."""
+    """Return the members of a stacked model as single models, with copies of the parameters."""
     members = members_of(model) if isinstance(model, nn.Module) else None
     if members is None:
-        raise ValueError(f"model: takes a model made by anode.stack, got {describe(model)} by itself")
+        raise ValueError(f"model: takes a stack made by anode.stack, got {describe(model)} that is not stacked")
     return [_member(model, i) for i in range(members)]
 
 
 def seeded(build: Callable[[], M], seeds: Iterable[int]) -> M:
-    """A stack of models, each built right after ``torch.manual_seed`` with one of the seeds.
+    """Return a stack of models, each built after calling ``torch.manual_seed`` with one of the seeds.
 
     Args:
-        build: Makes a model, with torch's global random numbers.
-        seeds: One per member.
+        build: A function without arguments that returns a model.
+        seeds: Random seeds, one per member.
 
     Example:
         >>> import anode
@@ -102,19 +112,19 @@ def seeded(build: Callable[[], M], seeds: Iterable[int]) -> M:
 
 
 def from_seed(build: Callable[[], M], seed: int) -> M:
-    """A model, built right after ``torch.manual_seed`` with a seed; torch's random numbers are left as they were."""
+    """Return a model built after ``torch.manual_seed(seed)``; torch's random state is restored afterwards."""
     with apart():
         torch.manual_seed(seed)
         return build()
 
 
 def members_of(module: nn.Module) -> int | None:
-    """How many members are stacked in a module; ``None`` for one by itself."""
+    """Return the number of members that are stacked in a module; ``None`` if it is not stacked."""
     return module.members if isinstance(module, Model | Field | Stackable) else members_in(module)
 
 
 class Stacked(Stackable):
-    """Modules that know of no members, mapped over with ``torch.vmap``.
+    """A stack of modules of any class, mapped over with ``torch.vmap``.
 
     Args:
         modules: The modules, one per member.
@@ -127,15 +137,15 @@ class Stacked(Stackable):
 
     @property
     def members(self) -> int:
-        """How many modules are stacked."""
+        """The number of stacked modules."""
         return self._members
 
     def forward(self, *inputs: Any) -> Any:
-        """What each member makes of its part of the inputs, whose first dimension is that of members."""
+        """Call each member with its part of the inputs, whose first dimension is that of members."""
         return self.call("forward", *inputs)
 
     def call(self, method: str, *inputs: Any) -> Any:
-        """A method of each member on its part of the inputs; numbers are the same for all members."""
+        """Call a method of each member with its part of the inputs; scalars are shared by all members."""
         for x in tree_leaves(inputs[-1:]):
             takes = f"shape [members, ...] = [{self.members}, ...] for a stack of {self.members}"
             require(x.ndim == 0 or len(x) == self.members, "x", describe(x), takes)
@@ -152,17 +162,17 @@ class Stacked(Stackable):
 
 @contextmanager
 def _slow_mapping() -> Iterator[None]:
-    """Silence torch's warning about an operation that it maps over in a loop: users of stacks cannot help it."""
+    """Silence torch's warning about operations that ``vmap`` runs in a loop, which users of stacks cannot avoid."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "There is a performance drop because we have not yet implemented the")
         yield
 
 
 class _Method(nn.Module):
-    """A method of a module as a module of its own, which ``functional_call`` can call.
+    """A module that calls a method of another module, for ``functional_call``.
 
-    It returns the method's result, and the buffers to which the method assigned other tensors: ``functional_call`` puts
-    back those that were there.
+    It returns the method's result and the buffers to which the method assigned new tensors, because
+    ``functional_call`` restores the original buffers.
     """
 
     def __init__(self, module: nn.Module, method: str) -> None:
@@ -177,10 +187,10 @@ class _Method(nn.Module):
 
 
 class StackedField(Stacked, Field, Mapped):
-    """Fields of one shape; each sees a time of its own, as it would alone."""
+    """A stack of fields, each of which is given its own time."""
 
     def forward(self, t: Tensor, h: Any) -> Any:
-        """The derivative of h, [members, ...], at time t, which is one number, or one per member."""
+        """Return the derivative of h, [members, ...], at time t, which is one number or one per member."""
         t = t.reshape(-1) if t.numel() == self.members else t
         return self.call("forward", *((h,) if knows_no_time(self.module) else (t, h)))
 
@@ -189,7 +199,7 @@ class StackedField(Stacked, Field, Mapped):
 
 
 class StackedAugment(Stacked, Augment):
-    """Augmentations of one shape."""
+    """A stack of augmentations."""
 
     def forward(self, x: Tensor) -> Any:
         return self.call("forward", x)
@@ -200,13 +210,13 @@ class StackedAugment(Stacked, Augment):
 
 
 def _together(parts: Sequence[M], *, is_field: bool = False) -> M:
-    """Parts of several models, built alike, as one."""
+    """Stack the same part of several models."""
     first = parts[0]
     if isinstance(first, Stackable):
         return _with_tensors(first, [dict(_tensors(part)) for part in parts])
     if isinstance(first, Model | Divergence | nn.ModuleList | nn.ModuleDict):
         if first._parameters or first._buffers:
-            takes = "a Model whose parameters are those of its parts, to be stacked"
+            takes = "models all of whose parameters belong to their parts"
             raise ValueError(f"models: takes {takes}, got {type(first).__name__}, which has {min(first._parameters)!r}")
         stacked = deepcopy(first)
         for name, _ in first.named_children():
@@ -220,7 +230,7 @@ def _together(parts: Sequence[M], *, is_field: bool = False) -> M:
 
 
 def _member(module: nn.Module, i: int) -> Any:
-    """One member of a stacked module."""
+    """Return one member of a stacked module."""
     if isinstance(module, Stacked):
         return _with_tensors(module.module, [{name: each[i] for name, each in _tensors(module.module)}], stacked=False)
     if isinstance(module, Stackable):
@@ -237,7 +247,7 @@ def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
 
 @torch.no_grad()
 def _with_tensors(module: M, tensors: list[dict[str, Tensor]], stacked: bool = True) -> M:
-    """A copy of a module with other parameters and buffers: those of all members, stacked, or those of the only one."""
+    """Copy a module with the parameters and buffers of all members, stacked, or with those of a single member."""
     copy = deepcopy(module)
     new = {
         name: torch.stack([each[name] for each in tensors]) if stacked else tensors[0][name].clone()
@@ -248,7 +258,7 @@ def _with_tensors(module: M, tensors: list[dict[str, Tensor]], stacked: bool = T
         for leaf, old in [*part._parameters.items(), *part._buffers.items()]:
             if old is None:
                 continue
-            value = new[names[id(old)]]  # tied ones stay tied, as both have one name
+            value = new[names[id(old)]]  # tied parameters have one name, so they stay tied
             if isinstance(old, nn.Parameter) and not isinstance(value, nn.Parameter):
                 value = new[names[id(old)]] = nn.Parameter(value, old.requires_grad)
             setattr(part, leaf, value)

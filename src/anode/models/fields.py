@@ -29,7 +29,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class Network(Field):
-    """What the fields below share: an activation that may be changed at any time."""
+    """Base class of the fields below, with an activation that can be changed at any time."""
 
     @property
     def activation(self) -> str:
@@ -46,11 +46,12 @@ class Network(Field):
 class MLPField(Network, Transparent, Stackable):
     """A multilayer perceptron f(t, h) on the last dimension of h.
 
-    The paper's field for vectors: ``dim + 1 -> hidden -> hidden -> dim``, time appended once, at the input. Fields of
-    one shape can be stacked (:func:`anode.stack`); a stacked field takes states ``[members, batch, dim]``.
+    By default this is the paper's field for vectors, ``dim + 1 -> hidden -> hidden -> dim``, with time appended to the
+    input. Fields with the same architecture can be stacked with :func:`anode.stack`. A stacked field takes states
+    ``[members, batch, dim]``.
 
     Args:
-        dim: Size of the state.
+        dim: Size of the state, including augmented dimensions.
         hidden: Width of the hidden layers.
         layers: Number of hidden layers.
         time: Whether f depends on t.
@@ -82,7 +83,7 @@ class MLPField(Network, Transparent, Stackable):
         self.dim, self.hidden, self.layers, self.inputs, self.activation = dim, hidden, layers, inputs, activation
         self.weights = nn.ParameterList(torch.empty(n, m) for m, n in pairwise(self._sizes))
         self.biases = nn.ParameterList(torch.empty(n) for n in self._sizes[1:])
-        # A column of ones times t, appended to the input, is a bias that moves with t.
+        # Appending t to the input is the same as adding t times a weight to the bias.
         self.time_weight = nn.Parameter(torch.empty(hidden)) if time else None
         self.reset_parameters()
 
@@ -92,7 +93,7 @@ class MLPField(Network, Transparent, Stackable):
         return self.time_weight is not None
 
     def reset_parameters(self) -> None:
-        """Draw new parameters, as ``nn.Linear`` does."""
+        """Initialize the parameters as ``nn.Linear`` does."""
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             bound = (weight.shape[1] + (i == 0 and self.time)) ** -0.5
             nn.init.uniform_(weight, -bound, bound)
@@ -107,7 +108,7 @@ class MLPField(Network, Transparent, Stackable):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that build a field like this one."""
+        """The arguments that build a field with the same architecture."""
         usual = {name: getattr(self, name) for name in ("dim", "hidden", "layers", "time", "activation")}
         return usual if self.inputs == self.dim else {**usual, "inputs": self.inputs}
 
@@ -116,11 +117,11 @@ class MLPField(Network, Transparent, Stackable):
 
     @property
     def members(self) -> int | None:
-        """How many fields are stacked in this one; ``None`` for a field by itself."""
+        """The number of fields that are stacked in this one; ``None`` for a single field."""
         return members_of(self.biases[0])
 
     def forward(self, t: Tensor, h: Tensor) -> Tensor:
-        """The derivative of h at time t, which is a scalar or broadcasts against h."""
+        """Return the derivative of h at time t, which is a scalar or broadcasts against h."""
         self.check(h)
         *hidden, last = self.weights
         for i, weight in enumerate(hidden):
@@ -134,7 +135,7 @@ class MLPField(Network, Transparent, Stackable):
         check_state(h, self.inputs, self.members)
 
     def perceptron(self) -> Perceptron | None:
-        """What the compiled engine has to know, if nobody has changed what the field does."""
+        """Return the layers for the compiled engine; ``None`` if the field was modified or has additional inputs."""
         if not self._is_plain or self.inputs != self.dim:
             return None
         own = (*(() if self.time_weight is None else (self.time_weight,)), *self.weights, *self.biases)
@@ -151,7 +152,7 @@ class MLPField(Network, Transparent, Stackable):
         return all(p.shape == (*members, *shape) for p, shape in zip(own, shapes, strict=True))
 
     def derivative(self) -> Derivative:
-        """A derivative without autograd, where the activation allows it and nobody has changed what the field does."""
+        """Return a derivative without autograd if the activation has one and the field was not modified."""
         if self.activation in PULLBACKS and self._is_plain:
             act = ACTIVATIONS[self.activation]
             return MLPDerivative(self.weights, self.biases, self.time_weight, act, self.activation)
@@ -160,14 +161,14 @@ class MLPField(Network, Transparent, Stackable):
 
 @described
 class ConvField(Network):
-    """The paper's field for images: convolutions 1x1, 3x3 and 1x1 with activations between them.
+    """The paper's field for images: 1x1, 3x3 and 1x1 convolutions with activations in between.
 
-    Time is appended as a channel before each of the three. A channel that is the same everywhere only adds to the
-    output, so it is added there: the same function, computed without putting the larger image together.
+    Time is an additional input channel of each convolution. Since this channel is constant, its contribution is
+    computed separately and added to the output, which is faster and gives the same function.
 
     Args:
-        channels: Channels of the state.
-        filters: Channels of the two hidden layers.
+        channels: Number of channels of the state, including augmented channels.
+        filters: Number of channels of the two hidden layers.
         time: Whether f depends on t.
         activation: One of ``anode.models.fields.ACTIVATIONS``.
         inputs: Channels of what f is given, see :class:`anode.MLPField`. Defaults to ``channels``.
@@ -208,7 +209,7 @@ class ConvField(Network):
         return len(self.time_weights) > 0
 
     def reset_parameters(self) -> None:
-        """Draw new parameters, as ``nn.Conv2d`` does."""
+        """Initialize the parameters as ``nn.Conv2d`` does."""
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             bound = ((weight.shape[1] + self.time) * weight[0, 0].numel()) ** -0.5
             for parameter in (weight, bias, *self.time_weights[i : i + 1]):
@@ -216,7 +217,7 @@ class ConvField(Network):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that build a field like this one."""
+        """The arguments that build a field with the same architecture."""
         usual = {name: getattr(self, name) for name in ("channels", "filters", "time", "activation")}
         return usual if self.inputs == self.channels else {**usual, "inputs": self.inputs}
 
@@ -224,7 +225,7 @@ class ConvField(Network):
         return ", ".join(f"{name}={value!r}" for name, value in self.settings.items()).removeprefix("channels=")
 
     def forward(self, t: Tensor, h: Tensor) -> Tensor:
-        """The derivative of h at time t, which is a scalar or broadcasts against h."""
+        """Return the derivative of h at time t, which is a scalar or broadcasts against h."""
         self.check(h)
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             h = nn.functional.conv2d(h, weight, bias, padding=weight.shape[-1] // 2)
@@ -239,7 +240,7 @@ class ConvField(Network):
             raise ValueError(f"h: takes {takes}, got {tuple(h.shape)}")
 
     def derivative(self) -> Derivative:
-        """A derivative without autograd, where the activation allows it and nobody has changed what the field does."""
+        """Return a derivative without autograd if the activation has one and the field was not modified."""
         fits = [p.shape for p in (*self.weights, *self.biases, *self.time_weights)] == self._shapes
         fits = fits and self.inputs == self.channels
         if self.activation in PULLBACKS and fits and is_plain(self, ConvField, 6 + 3 * self.time):
@@ -249,7 +250,7 @@ class ConvField(Network):
 
 
 def is_plain(field: Field, kind: type[Field], parameters: int) -> bool:
-    """Whether evaluating a field is no more than ``kind.forward`` on the parameters, so many, that it was made with."""
+    """Whether calling a field only runs ``kind.forward``, with the original number of parameters and no hooks."""
     unchanged = type(field).forward is kind.forward and not is_hooked(field)
     lists = list(field._modules.values())  # a parametrization changes their type, or adds a module
     if not unchanged or any(type(each) is not nn.ParameterList for each in lists):

@@ -1,4 +1,4 @@
-"""The flow of an ODE as a layer."""
+"""The flow of an ODE as a PyTorch module."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
     from anode.models.along import Along
 
 PAPER = Solver(atol=1e-3, max_steps=1_000)
-"""The paper's tolerances, and a budget that ends solves which have gone astray in training."""
+"""The default solver of models: the paper's tolerances, and a small step budget for solves that diverge in training."""
 
 
 @described
 class Flow(Model):
-    """Maps an input to the solution of dh/dt = f(t, h) at time t1, having started from the augmented input.
+    """A module that augments its input, integrates dh/dt = f(t, h) from 0 to t1, and returns the final state.
 
     Args:
-        field: f, as ``f(t, h)``.
-        augment: How many zeros to append to the input, or an :class:`anode.Augment`. They are appended
-            to the last dimension, or to the one that the field names as its attribute ``features_dim``: -3 for a
-            module of convolutions.
-        t1: The time at which the features are read.
-        solver: How to solve: an :class:`anode.Solver`. The default, ``anode.models.flow.PAPER``, has the paper's
-            tolerances.
-        **settings: Settings of the solver, such as ``rtol``, that take the place of its own.
+        field: The right-hand side, a module called as ``f(t, h)``.
+        augment: Number of zeros to append to the input, or an :class:`anode.Augment`. Zeros are appended to the last
+            dimension, or to the dimension that the field's attribute ``features_dim`` names. Convolutional fields use
+            -3.
+        t1: End time.
+        solver: An :class:`anode.Solver`. Defaults to ``anode.models.flow.PAPER``, which has the paper's tolerances.
+        **settings: Settings of :class:`anode.Solver`, such as ``rtol``. They override those of ``solver``.
 
     Attributes:
-        solver: How to solve; assign another to change it.
-        norm: As in :func:`anode.solve`; set for a while where processes that share a batch have to take the same steps.
+        solver: The solver. Assign another one to change it.
+        norm: The ``norm`` of :func:`anode.solve`. :func:`anode.fit` sets it while processes share a batch, so that they
+            take the same steps.
 
     Example:
         >>> import torch, anode
@@ -78,12 +78,12 @@ class Flow(Model):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that build a flow like this one."""
+        """The arguments that build a flow with the same architecture."""
         return {"field": self.field, "augment": self.augment_setting, "t1": self.t1, "solver": self.solver}
 
     @property
     def augment_setting(self) -> int | Augment:
-        """The augmentation as the short form that models take, where that says it all."""
+        """The argument ``augment``: a number for the default augmentation, otherwise the module."""
         usual = type(self.augment) is Zeros and self.augment.dim == features_dim(self.field)
         return self.augment.extra if usual else self.augment  # type: ignore[return-value]
 
@@ -114,13 +114,18 @@ class Flow(Model):
         return noise.paths if isinstance(noise, Noise) and not self.training else 1
 
     def solve(self, x: Tensor, **options: Any) -> Solution:
-        """The solve from inputs to features; options of :func:`anode.solve` may be given to change it."""
+        """Return the solution from inputs to features.
+
+        Args:
+            x: Inputs.
+            **options: Options of :func:`anode.solve` for this call.
+        """
         return self.start_and_solve(x, **options)[1]
 
     def start_and_solve(
         self, x: Tensor, along: Along | None = None, t1: float | None = None, **options: Any
     ) -> tuple[State, Solution]:
-        """The states that inputs enter the flow as, and the solve from there to the features."""
+        """Return the initial states and the solution from there to the features."""
         try:
             start, span = self.augment(x), (0.0, self.t1 if t1 is None else t1)
             if along is None:
@@ -132,25 +137,28 @@ class Flow(Model):
             raise
 
     def solve_from(self, h: State, span: tuple[float, float], **options: Any) -> Solution:
-        """The solve from states at one time to those at another, such as back from features.
+        """Return the solution from given states over any time span, for example backward from features.
 
         Args:
-            h: The states at the start, with the added dimensions.
+            h: Initial states, including the augmented dimensions.
             span: Start and end time.
-            **options: Options of :func:`anode.solve`.
+            **options: Options of :func:`anode.solve` for this call.
         """
         return solve(self.field, h, span, **{"solver": self.solver, "norm": self.norm, **options})
 
     def check(self, x: Tensor, bound: float = BOUND, **settings: Any) -> Check:
-        """Solve forward and back, and compare with a much tighter tolerance.
+        """Check the accuracy of the solver: solve forward and back, and compare with a much tighter tolerance.
 
-        A flow can be solved backwards, so that its inputs come out again, up to the errors of the solver. Where they do
-        not, the number of evaluations says little about the flow: a tighter tolerance would take more.
+        Solving a flow forward and then backward returns the inputs, up to the errors of the solver. If it does not, the
+        tolerance is too loose, and the number of evaluations underestimates the cost of the flow.
 
         Args:
-            x: The inputs, a few hundred of them.
-            bound: The largest error, as a fraction of the size of the states, that passes.
-            **settings: Settings of the solver, such as ``rtol``, that take the place of its own.
+            x: Inputs. A few hundred are enough.
+            bound: Largest error that passes, relative to the size of the states.
+            **settings: Settings of :class:`anode.Solver`, such as ``rtol``. They override those of the flow's solver.
+
+        Returns:
+            The errors and the cost; ``passes`` says whether the overall reconstruction error is within ``bound``.
 
         Example:
             >>> import torch, anode
@@ -161,16 +169,16 @@ class Flow(Model):
         return check(self, x, bound, settings)
 
     def certify(self, x: Tensor, bound: float = BOUND, tolerances: Sequence[float] | None = None) -> Certificate:
-        """Find the loosest tolerance with which the inputs come out again when the flow is solved forward and back.
+        """Find the loosest tolerance at which solving forward and back returns the inputs.
 
         Args:
-            x: The inputs, a few hundred of them.
-            bound: The largest error, as a fraction of the size of the states, that passes.
-            tolerances: What to try as ``rtol``; ``atol`` stays in proportion. By default from 0.1 down to what the
-                precision of x allows.
+            x: Inputs. A few hundred are enough.
+            bound: Largest error that passes, relative to the size of the states.
+            tolerances: Values of ``rtol`` to try; ``atol`` is scaled in proportion. By default they range from 0.1 down
+                to what the precision of ``x`` allows.
 
         Returns:
-            All tolerances that were tried, with errors and evaluations: print it, or call ``plot()``.
+            The tolerances that were tried, with their errors and numbers of evaluations. Print it, or call ``plot()``.
 
         Example:
             >>> import torch, anode
@@ -182,32 +190,38 @@ class Flow(Model):
         return certify(self, x, bound, tolerances)
 
     def trajectory(self, x: Tensor, times: int | Sequence[float] | Tensor = 50) -> Any:
-        """The states on the way from inputs to features.
+        """Return the states at several times between inputs and features.
 
         Args:
-            x: The inputs.
-            times: When, from 0 to t1; or how many times, evenly spaced over all of it.
+            x: Inputs.
+            times: Times from 0 to t1, or a number of evenly spaced times.
 
         Returns:
-            The states, stacked along a new first dimension. They include the added dimensions.
+            The states, including the augmented dimensions, stacked along a new first dimension.
+
+        Raises:
+            SolveError: If the solve fails.
         """
         if isinstance(times, int | Integral):
             times = torch.linspace(0.0, self.t1, number("times", times, whole=True), dtype=torch.float64)
-        # The end, in single precision, may lie a little behind itself.
+        # In single precision, the last time may round to slightly more than t1.
         times = [self.t1 if t > self.t1 and math.isclose(t, self.t1, rel_tol=1e-6) else t for t in map(float, times)]
         return self.solve(x, save_at=times).check().ys
 
     def inverse(self, features: State, **options: Any) -> Tensor:
-        """The inputs that some features come from, by solving backwards in time.
+        """Return the inputs of given features by solving backward in time.
 
         Args:
             features: States at time t1.
-            **options: Options of :func:`anode.solve`, such as tighter tolerances.
+            **options: Options of :func:`anode.solve` for this call, such as tighter tolerances.
+
+        Raises:
+            SolveError: If the solve fails.
         """
         takes = "nothing for an inverse, which a noisy solve does not have; pass noise=None for that of the ODE"
         require(options.get("noise", self.solver.noise) is None, "noise", self.solver.noise, takes)
         if type(self.augment).remove is Augment.remove:
-            self.augment.remove(features)  # which says what is missing, before anything is solved
+            self.augment.remove(features)  # raises an error before the solve
         return self.augment.remove(self.solve_from(features, (self.t1, 0.0), **options).check().y1)
 
     def extra_repr(self) -> str:
@@ -215,5 +229,5 @@ class Flow(Model):
 
 
 def features_dim(field: nn.Module | None) -> int:
-    """The dimension of a state that holds a point's features, as its field says; the last if it says nothing."""
+    """Return the field's attribute ``features_dim``, the dimension of the state that holds the features; default -1."""
     return getattr(field, "features_dim", -1)

@@ -1,7 +1,7 @@
-"""Layers that can be stacked: the weights of many members in one tensor, one matrix product for all of them.
+"""Layers that can be stacked: one tensor holds the weights of all members, and one matrix product computes all.
 
-A stacked parameter has one dimension more than a plain one, in front. Everything here tells the two apart by that
-alone, so a stacked model is a model of the same classes with larger tensors in it.
+A stacked parameter has an additional leading dimension. The code here recognizes stacks by that alone, so a stacked
+model has the same classes as its members, with larger tensors.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from anode.models.description import described
 
 
 class Stackable(nn.Module):
-    """A module that works with parameters of many members, which have a dimension of members in front."""
+    """A module that also works if its parameters have a leading dimension of members."""
 
     @property
     def members(self) -> int | None:
-        """How many members are stacked in it; ``None`` for one by itself, or if it has no parameters to tell from."""
+        """The number of stacked members; ``None`` for a single module, or if there are no parameters to tell."""
         return None
 
 
 def members_of(bias: Tensor) -> int | None:
-    """How many members a bias is stacked of; ``None`` for one that is not stacked."""
+    """Return the number of members in a bias; ``None`` if it is not stacked."""
     return None if bias.ndim == 1 else bias.shape[0]
 
 
 def as_row(bias: Tensor) -> Tensor:
-    """A bias, shaped to be added to the rows of its member."""
+    """Return a bias, reshaped to broadcast against the rows of each member."""
     return bias if bias.ndim == 1 else bias.unsqueeze(-2)
 
 
 def check_state(x: Tensor, features: int, members: int | None, name: str = "h") -> None:
-    """Raise ``ValueError`` unless x has so many features in its last dimension and so many members in its first."""
+    """Raise ``ValueError`` unless x has ``features`` features in its last dimension and ``members`` in its first."""
     if x.ndim == 0 or x.shape[-1] != features:
         raise ValueError(f"{name}: takes {features} features in the last dimension, got shape {tuple(x.shape)}")
     if members is not None and (x.ndim != 3 or x.shape[0] != members):
@@ -49,12 +49,12 @@ def check_state(x: Tensor, features: int, members: int | None, name: str = "h") 
 
 @described
 class LinearHead(nn.Linear, Stackable):
-    """A linear map from features to predictions. Stacked, it takes ``[members, batch, features]``.
+    """A linear layer from features to predictions. A stack takes ``[members, batch, features]``.
 
     Args:
-        in_features: How many features it sees, from the first.
-        out_features: Size of a prediction.
-        features: How many there are. Defaults to ``in_features``.
+        in_features: Number of features to use. The layer ignores the features after these.
+        out_features: Size of each prediction.
+        features: Number of features of each input. Defaults to ``in_features``.
     """
 
     def __init__(self, in_features: int, out_features: int, features: int | None = None) -> None:
@@ -63,7 +63,7 @@ class LinearHead(nn.Linear, Stackable):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that it is made with."""
+        """The arguments that build a layer with the same architecture."""
         own = {"in_features": self.in_features, "out_features": self.out_features}
         return own if self.features == self.in_features else {**own, "features": self.features}
 
@@ -72,7 +72,7 @@ class LinearHead(nn.Linear, Stackable):
         return members_of(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The linear map and the bias."""
+        """Apply the linear layer."""
         if self.features != self.in_features:
             check_state(x, self.features, self.members, "features")
             x = x[..., : self.in_features]
@@ -119,11 +119,11 @@ class First(Stackable):
 
 @described
 class ImageHead(nn.Linear):
-    """A linear map from the first channels of images to predictions.
+    """A linear layer from the first channels of images to predictions.
 
     Args:
-        image: How many channels it sees, and height and width of the images.
-        classes: Size of a prediction.
+        image: Number of channels to use, and height and width of the images.
+        classes: Size of each prediction.
     """
 
     def __init__(self, image: Sequence[int], classes: int) -> None:
@@ -132,9 +132,9 @@ class ImageHead(nn.Linear):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that it is made with."""
+        """The arguments that build a layer with the same architecture."""
         return {"image": list(self.image), "classes": self.out_features}
 
     def forward(self, features: Tensor) -> Tensor:
-        """The linear map and the bias."""
+        """Apply the linear layer."""
         return super().forward(features[:, : self.image[0]].flatten(1))

@@ -23,7 +23,7 @@ CGROUP = Path("/sys/fs/cgroup")
 
 
 def bytes_to_keep(y: Tensor) -> int:
-    """Return how many bytes a solve may keep for its backward pass. Results do not depend on it.
+    """Return the number of bytes that a solve may keep for its backward pass. Results do not depend on it.
 
     ``ANODE_KEEP_BYTES`` sets it. By default it is half of the memory that is available now, times the share of the
     processors that this process computes with. Processes that train side by side, with one thread each, thus divide the

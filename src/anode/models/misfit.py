@@ -1,4 +1,4 @@
-"""Naming the part of a model that an input does not fit, once something has failed."""
+"""After a failure, find and name the part of a model that an input does not fit."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from anode.ode.packing import wrong_call
 from anode.ode.tools import may_be_followed
 
 MISTAKES = (ValueError, RuntimeError, TypeError, IndexError, AttributeError)
-"""What a network raises when it is given what it cannot take. Subclasses of these mean something of their own."""
+"""The errors that a network raises for an input of the wrong shape or type. Subclasses of them mean something else."""
 
 
 class MisfitError(ValueError):
-    """Parts of a model that cannot go together."""
+    """The parts of a model do not fit together."""
 
 
 def tried(part: str, call: Callable[[Any], Any], given: Any, x: Tensor) -> Any:
-    """What a part of a model returns; :class:`MisfitError` with the part's name and the shapes if it fails.
+    """Call a part of a model, or raise :class:`MisfitError` with the part's name and the shapes if it fails.
 
     Args:
         part: What the error calls it.
@@ -40,9 +40,9 @@ def tried(part: str, call: Callable[[Any], Any], given: Any, x: Tensor) -> Any:
 
 
 def blame(x: Any, error: Exception, augment: Callable[[Any], Any], field: nn.Module) -> None:
-    """Raise an error that names input, augmentation or field, if it is one of these that made a flow fail.
+    """Raise an error that names input, augmentation or field, if one of them made a flow fail.
 
-    They are tried one after the other, which costs something only after a failure.
+    They are tried one after the other. This costs time only after a failure.
     """
     if type(error) not in MISTAKES or may_be_followed():
         return
@@ -67,7 +67,7 @@ def blame(x: Any, error: Exception, augment: Callable[[Any], Any], field: nn.Mod
 
 
 def shape(state: Any) -> Any:
-    """The shape of a state, or the shapes of its parts."""
+    """Return the shape of a state, or the shapes of its parts."""
     if isinstance(state, tuple):
         return [shape(part) for part in state]
     return tuple(state.shape) if isinstance(state, Tensor) else describe(state)

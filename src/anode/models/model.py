@@ -1,4 +1,4 @@
-"""What all models have in common."""
+"""The base class of models."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from anode.ode.solution import Solution
 
 @dataclass
 class Outcome:
-    """What a model makes of some inputs.
+    """The result of :meth:`Model.run`: prediction, features and solution.
 
     Attributes:
-        prediction: The output.
-        features: What the output is computed from: the state at the end of the flow, a tensor or a tuple of them.
-        solution: The solve that the features come from, with its cost and status; ``None`` for a model without one.
-        integrals: Integrals along the trajectories, [batch] each, of a run that was asked for them.
+        prediction: The output of the model.
+        features: What the prediction is computed from: the final state of the flow, a tensor or a tuple of tensors.
+        solution: The :class:`anode.Solution`, with its cost and status; ``None`` if the model does not solve an ODE.
+        integrals: Integrals along the trajectories, [batch] each, if :meth:`Model.run` was asked for them.
     """
 
     prediction: Any
@@ -34,45 +34,45 @@ class Outcome:
     integrals: tuple[Tensor, ...] = ()
 
     def check(self) -> Outcome:
-        """Return the outcome itself, or raise :class:`anode.SolveError` if its solve failed."""
+        """Return the outcome, or raise :class:`anode.SolveError` if the solve failed."""
         if self.solution is not None:
             self.solution.check()
         return self
 
 
 class Model(nn.Module, ABC):
-    """A network that :func:`anode.fit` can train, made of parts such as a flow and a head.
+    """Base class of models. Subclasses define :meth:`run`.
 
-    Models of one shape can be stacked (:func:`anode.stack`) and then take inputs ``[members, batch, ...]``.
+    Models with the same architecture can be stacked with :func:`anode.stack`. A stack takes inputs
+    ``[members, batch, ...]``.
 
     Attributes:
-        default_loss: The loss that :func:`anode.fit` trains it with unless it is given another; ``None`` if the targets
-            decide.
+        default_loss: The loss that :func:`anode.fit` uses if none is given; ``None`` if it depends on the targets.
     """
 
     default_loss: ClassVar[Callable[..., Tensor] | None] = None
 
     @property
     def members(self) -> int | None:
-        """How many models are stacked in this one; ``None`` for a model by itself."""
+        """The number of models that are stacked in this one; ``None`` for a single model."""
         return members_in(self)
 
     @abstractmethod
     def run(self, x: Tensor, **options: Any) -> Outcome:
-        """Everything about some inputs. A failed solve does not raise here: look at ``outcome.solution``.
+        """Return prediction, features and solution. A failed solve does not raise; check ``outcome.solution``.
 
         Args:
-            x: The inputs.
-            **options: Options of :func:`anode.solve` for this time only, such as tighter tolerances, and those of
-                :meth:`anode.Flow.run`; a model that solves nothing ignores them.
+            x: Inputs.
+            **options: Options of :func:`anode.solve` for this call, such as tighter tolerances, and those of
+                :meth:`anode.Flow.run`. Models that do not solve an ODE ignore them.
         """
 
     def forward(self, x: Tensor) -> Any:
-        """The prediction; :class:`anode.SolveError` if the solve failed."""
+        """Return the prediction, or raise :class:`anode.SolveError` if the solve failed."""
         return self.run(x).check().prediction
 
     def features(self, x: Tensor) -> Any:
-        """The features; :class:`anode.SolveError` if the solve failed."""
+        """Return the features, or raise :class:`anode.SolveError` if the solve failed."""
         return self.run(x).check().features
 
 
@@ -95,10 +95,10 @@ def over_paths(once: Callable[[], Outcome], paths: int) -> Outcome:
 
 
 class Predictor(Model):
-    """Any module that maps a batch to predictions, as a model.
+    """A :class:`Model` that wraps any module that maps a batch to predictions.
 
     Args:
-        module: The module, which keeps its own parameters.
+        module: The module. Its parameters are not copied.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -111,7 +111,7 @@ class Predictor(Model):
 
 
 def as_model(module: Any) -> Model:
-    """A module as a model."""
+    """Return a module as a :class:`Model`, wrapped in a :class:`Predictor` if necessary."""
     if isinstance(module, Model):
         return module
     if not isinstance(module, nn.Module):
@@ -120,32 +120,32 @@ def as_model(module: Any) -> Model:
 
 
 def members_in(module: nn.Module) -> int | None:
-    """How many members are stacked in a module, as its parts know; ``None`` for one by itself.
+    """Return the number of members that are stacked in a module, according to its parts; ``None`` if not stacked.
 
-    An attribute ``members`` of a module that knows nothing of stacks means something else.
+    Only parts of known classes are asked: the attribute ``members`` of any other module may mean something else.
     """
     found = (part.members for part in module.children() if isinstance(part, Model | Field | Stackable))
     return next((members for members in found if members is not None), None)
 
 
 def check_input(x: Any, like: Tensor, name: str = "x") -> None:
-    """Raise ``TypeError`` unless x is a tensor in the precision of a model, or of bytes.
+    """Raise ``TypeError`` unless x is a tensor with the dtype of a model, or ``torch.uint8``.
 
     Args:
-        x: What the model is given.
+        x: The input.
         like: A parameter of the model.
-        name: What the error calls it.
+        name: The name of the argument, for the error message.
     """
     if not isinstance(x, Tensor):
         hint = f"convert it with torch.as_tensor(x, dtype={like.dtype})"
         raise TypeError(f"{name}: takes a tensor, got {describe(x)}; {hint}")
     if x.dtype not in (like.dtype, torch.uint8) and not torch.is_autocast_enabled(x.device.type):
-        takes = f"{like.dtype}, as the model's parameters are, or torch.uint8, which is scaled to [0, 1]"
+        takes = f"{like.dtype}, the dtype of the model's parameters, or torch.uint8, which is scaled to [0, 1]"
         raise TypeError(f"{name}: takes {takes}, got {x.dtype}; convert it with x.to({like.dtype})")
 
 
 def as_input(x: Tensor, like: Tensor) -> Tensor:
-    """What a model is shown: images of bytes as numbers from 0 to 1, on the model's device.
+    """Return the input on the model's device, with ``uint8`` scaled to [0, 1].
 
     Example:
         >>> as_input(torch.tensor([0, 51, 255], dtype=torch.uint8), torch.empty(()))

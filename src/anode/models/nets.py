@@ -1,4 +1,4 @@
-"""Neural ODEs: a flow and a head, with the paper's networks or with your own."""
+"""Complete models: neural ODEs for vectors and images, and the ResNet baseline."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ from anode.ode.solver import Solver, check_settings
 
 @described
 class NeuralODE(Model):
-    """A flow and then a head: a neural ODE, augmented if ``augment`` is above 0.
+    """A neural ODE: a flow followed by a head. It is an augmented neural ODE if ``augment`` is above 0.
 
-    ``NeuralODE(in_features, out_features)`` is the paper's model for vectors: an :class:`anode.MLPField` and a linear
-    map. Pass ``field`` and ``head`` for networks of your own, on states of any shape.
+    ``NeuralODE(in_features, out_features)`` is the paper's model for vectors, with an :class:`anode.MLPField` and a
+    linear head. Pass ``field`` and ``head`` to use your own networks, on states of any shape.
 
     Args:
-        in_features: Size of an input. Not needed beside ``field`` and ``head``.
-        out_features: Size of a prediction. Not needed beside ``head``.
-        hidden, layers, time, activation: Those of the :class:`anode.MLPField`.
-        augment: How many zeros are appended to the input; 0 is the plain neural ODE. Or an :class:`anode.Augment`.
-        field: f(t, h), any ``nn.Module``, in place of the perceptron. Zeros are appended to its attribute
-            ``features_dim`` if it has one, else to the last dimension.
-        head: Maps the state at the end of the flow to a prediction, any ``nn.Module``. Defaults to a linear map, which
-            sees the position of a second-order flow, and not the input that a flow with data control holds.
-        t1, solver, **settings: As for :class:`anode.Flow`.
+        in_features: Size of each input. Optional if ``field`` and ``head`` are given.
+        out_features: Size of each prediction. Must not be given with ``head``.
+        hidden, layers, time, activation: Arguments of the :class:`anode.MLPField`. Must not be given with ``field``.
+        augment: Number of zeros to append to the input, or an :class:`anode.Augment`. Defaults to 0, the plain neural
+            ODE.
+        field: The right-hand side f(t, h), any ``nn.Module``. Defaults to an :class:`anode.MLPField`. Zeros are
+            appended to the dimension ``field.features_dim`` if it has this attribute, otherwise to the last dimension.
+        head: Any ``nn.Module`` that maps the final state of the flow to a prediction. Defaults to a linear layer.
+            That layer uses only the position of a second-order flow, and ignores the inputs that a flow with data
+            control holds.
+        t1, solver, **settings: See :class:`anode.Flow`.
 
     Attributes:
-        settings: The arguments that build a model like this one.
+        settings: The arguments that build a model with the same architecture.
 
     Example:
         >>> import torch, anode
@@ -85,23 +87,23 @@ class NeuralODE(Model):
             assert state is not None
             field = MLPField(state, **given)
         else:
-            takes = "nothing beside field, which takes the place of the perceptron it describes"
+            takes = "None with field=, which replaces the MLPField that it configures"
             require(not given, next(iter(given), ""), next(iter(given.values()), None), takes)
         self.flow = Flow(field, augment=augmentation, t1=t1, solver=solver, **settings)
         if head is None:
-            require(state is not None, "in_features", None, "the size of an input, or pass head=, a module")
+            require(state is not None, "in_features", None, "the size of each input, unless head= is given")
             assert state is not None
             assert self.in_features is not None
             seen = augmentation.shown(state, self.in_features)
             head = LinearHead(seen, number("out_features", out_features, whole=True), state)
         else:
-            require(out_features is None, "out_features", out_features, "nothing beside head, which says it already")
+            require(out_features is None, "out_features", out_features, "None with head=, which determines it")
             require(isinstance(head, nn.Module), "head", head, "a torch.nn.Module")
         self.head: Any = head
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that build a model like this one, as its parts are now."""
+        """The arguments that build a model with the same architecture, read from its current parts."""
         field, head = self.flow.field, self.head
         shared = {"augment": self.flow.augment_setting, "t1": self.flow.t1}
         if self.flow.solver != PAPER:
@@ -121,7 +123,7 @@ class NeuralODE(Model):
         return self.flow.members
 
     def check(self, x: Tensor) -> None:
-        """Raise ``ValueError`` or ``TypeError`` unless x is an input of this model."""
+        """Raise ``ValueError`` or ``TypeError`` if x is not a valid input of this model."""
         if self.in_features is not None:
             check_input(x, next(self.parameters()))
             check_state(x, self.in_features, self.members, "x")
@@ -140,19 +142,22 @@ class NeuralODE(Model):
 
 @described
 class ImageNeuralODE(NeuralODE):
-    """The paper's neural ODE for images: an :class:`anode.ConvField` and a linear map.
+    """The paper's neural ODE for images: an :class:`anode.ConvField` followed by a linear layer.
+
+    Inputs are ``[batch, channels, height, width]``, in the model's dtype or as ``uint8``, which is scaled to [0, 1].
 
     Args:
-        image: Channels, height and width of an input.
-        classes: Size of a prediction.
-        filters: Channels of the field's hidden layers.
-        augment: How many channels of zeros are appended to the input; 0 is the plain neural ODE. Or an
-            :class:`anode.Augment`.
-        time: Whether the field depends on time. The paper's text says so; its parameter counts are those without.
+        image: Channels, height and width of each input.
+        classes: Size of each prediction.
+        filters: Number of channels of the field's hidden layers.
+        augment: Number of channels of zeros to append to the input, or an :class:`anode.Augment`. Defaults to 0, the
+            plain neural ODE.
+        time: Whether the field depends on time. It does in the paper's text, but the paper's parameter counts are those
+            without time.
         activation: One of ``anode.models.fields.ACTIVATIONS``.
-        head_channels: How many channels of the features the linear map sees; by default all. The channels of the input
-            alone give models with and without augmentation the same linear map.
-        t1, solver, **settings: As for :class:`anode.Flow`.
+        head_channels: Number of channels of the final state that the linear layer uses. Defaults to all. Pass the
+            number of input channels to give models with and without augmentation the same linear layer.
+        t1, solver, **settings: See :class:`anode.Flow`.
 
     Example:
         >>> import torch, anode
@@ -180,7 +185,7 @@ class ImageNeuralODE(NeuralODE):
         **settings: Any,
     ) -> None:
         sizes = tuple(image) if isinstance(image, Sequence | np.ndarray) else ()
-        require(len(sizes) == 3, "image", image, "three numbers: channels, height, width")
+        require(len(sizes) == 3, "image", image, "three numbers: channels, height and width")
         sizes = tuple(number("image", size, whole=True) for size in sizes)
         classes = number("classes", classes, whole=True)
         augmentation = as_augment(augment, ConvField.features_dim)
@@ -218,13 +223,13 @@ class ImageNeuralODE(NeuralODE):
 
 @described
 class ResNet(Model):
-    """The baseline: ``h + f_i(h)`` with a network of its own in every layer, then a linear map.
+    """The ResNet baseline: residual layers ``h + f_i(h)``, followed by a linear layer.
 
     Args:
-        in_features: Size of an input.
-        out_features: Size of a prediction.
-        hidden: Width of the two hidden layers of every f_i.
-        layers: How many f_i.
+        in_features: Size of each input.
+        out_features: Size of each prediction.
+        hidden: Width of the two hidden layers of each f_i.
+        layers: Number of residual layers.
         activation: One of ``anode.models.fields.ACTIVATIONS``.
 
     Example:
@@ -261,7 +266,7 @@ class ResNet(Model):
         return Outcome(self.head(features), features)
 
     def trajectory(self, x: Tensor) -> list[Tensor]:
-        """The input and the state after every layer."""
+        """Return the input and the state after each layer."""
         check_input(x, next(self.parameters()))
         check_state(x, self.in_features, self.members, "x")
         states, now = [x], torch.zeros(())

@@ -1,4 +1,4 @@
-"""Random numbers: torch has one stream of them for all threads of a process."""
+"""Random numbers: torch has one generator for all threads of a process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ONE_AT_A_TIME = RLock()
 
 @contextmanager
 def apart(devices: Iterable[torch.device] = ()) -> Iterator[None]:
-    """Leave torch's random numbers where they were, whatever is drawn in the block.
+    """Restore the state of torch's random number generators after the block.
 
     Threads wait for each other here: one that puts the stream back while another draws from it would change what that
     one gets.

@@ -1,4 +1,4 @@
-"""Models on disk: the weights as safetensors, how to build the model as JSON. Nothing is ever executed by loading."""
+"""Save and load models: weights as safetensors, architecture as JSON. Loading never executes code from a file."""
 
 from __future__ import annotations
 
@@ -22,18 +22,22 @@ from anode.version import __version__
 
 FORMAT = "anode model 2"
 BEFORE = "anode model 1"
-"""What versions before 0.2 wrote: settings of the solver stood among those of the model."""
+"""The format of versions before 0.2, in which settings of the solver were among those of the model."""
 
 
 def save(model: nn.Module, path: str | Path) -> Path:
-    """Write a model, or a stack of models, to ``<path>.json`` and ``<path>.safetensors``.
+    """Save a model, or a stack of models, to ``<path>.json`` and ``<path>.safetensors``.
 
     Args:
-        model: A model, a flow or a field. Parts that you wrote have to be registered, see :func:`anode.register`.
-        path: The two files' name, without a suffix or with ``.json``.
+        model: A model, flow or field. Register your own modules with :func:`anode.register` first.
+        path: Path of the two files, without a suffix or with ``.json``.
 
     Returns:
-        The JSON file.
+        The path of the JSON file.
+
+    Raises:
+        TypeError: If the model cannot be described, for example because a part is not registered.
+        OSError: If the files cannot be written.
     """
     if not isinstance(model, nn.Module):
         hint = "; call its own save(path)" if hasattr(model, "save") else ""
@@ -41,14 +45,14 @@ def save(model: nn.Module, path: str | Path) -> Path:
     described, weights = new_files(path)
     places: set[int] = set()
     tensors = {}
-    for name, tensor in model.state_dict().items():  # tied ones are written twice
+    for name, tensor in model.state_dict().items():  # tied parameters are written twice
         tensors[name] = tensor.clone() if tensor.data_ptr() in places else tensor
         places.add(tensor.data_ptr())
     return write_described(described, description(model), weights, tensors)
 
 
 def description(model: nn.Module) -> dict[str, Any]:
-    """How to build a model, as JSON has it."""
+    """Return the description of a model that is saved as JSON."""
     members, tensors = members_of(model), model.state_dict()
     found = description_of(model if members is None else unstack(model)[0])
     content = {
@@ -62,18 +66,22 @@ def description(model: nn.Module) -> dict[str, Any]:
     try:
         _check_shapes(content, tensors)
     except ValueError as error:
-        raise TypeError(f"model: was changed after it was built, and cannot be built again: {error}") from None
+        raise TypeError(f"model: was modified after it was built, and cannot be rebuilt: {error}") from None
     return content
 
 
 def load(path: str | Path) -> Any:
-    """Read a model that :func:`save` wrote.
+    """Load a model that :func:`save` wrote.
+
+    Loading does not execute code from the files. It builds only the classes of this package, layers of ``torch.nn``,
+    and what you have registered with :func:`anode.register`.
 
     Args:
-        path: The path that :func:`save` was given, or the JSON file itself.
+        path: The path that was passed to :func:`save`, or the JSON file.
 
     Raises:
-        DamagedFileError: The files do not hold a model.
+        FileNotFoundError: If a file does not exist.
+        DamagedFileError: If the files do not hold a model, or a part of it is not registered.
 
     Example:
         >>> import anode, tempfile, pathlib, torch
@@ -90,7 +98,7 @@ def load(path: str | Path) -> Any:
 
 
 def model_from(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Any:
-    """A model from its description and its weights."""
+    """Build a model from its description and its weights."""
     if content["format"] not in (FORMAT, BEFORE):
         raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
     if content["format"] == BEFORE:
@@ -109,7 +117,7 @@ def model_from(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Any:
 
 
 def _as_now(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings as versions before 0.2 wrote them, in the present form."""
+    """Convert settings written by versions before 0.2 to the current format."""
     solver = {name: value for name, value in settings.items() if name in SETTINGS}
     others = {name: value for name, value in settings.items() if name not in SETTINGS}
     return {**others, "solver": {"solver": Solver.from_json(solver, PAPER).to_json()}} if solver else others
@@ -121,16 +129,16 @@ def _built(content: dict[str, Any]) -> nn.Module:
 
 
 def _check_shapes(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Raise ``ValueError`` unless a described model has these tensors; nothing large is made to find out.
+    """Raise ``ValueError`` unless a described model has these tensors, without allocating memory.
 
-    Numbers in a description are anybody's, the tensors are as large as their file. A model is therefore made without
-    values first, which takes no memory however large its layers, once it is known that there are not too many of them.
+    A description from an untrusted file may ask for huge layers. The number of layers is therefore checked first, and
+    then the model is built on the meta device, where tensors take no memory.
     """
     members = content["members"]
     number("members", members, whole=True, optional=True)
-    require(members is None or len(tensors) > 0, "members", members, "nothing for a module without tensors")
+    require(members is None or len(tensors) > 0, "members", members, "null for a module without tensors")
     most = max((layers for layers in _layers_in(content["settings"])), default=0)
-    require(most <= len(tensors), "layers", most, f"at most as many layers as there are tensors, {len(tensors)}")
+    require(most <= len(tensors), "layers", most, f"at most {len(tensors)}, the number of tensors")
     try:
         with torch.device("meta"):
             model = _built(content)
@@ -138,11 +146,11 @@ def _check_shapes(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Non
     except (NotImplementedError, RuntimeError) as error:
         if "meta" not in str(error):
             raise
-        return  # a class of the user's computes with its tensors when it is made
+        return  # the constructor of a user's class computes with its tensors
     if expected.keys() != tensors.keys():
         odd = min(expected.keys() ^ tensors.keys())
         raise ValueError(
-            f"its tensors are not those of the settings: {odd!r} is {'one too many' if odd in tensors else 'missing'}"
+            f"its tensors do not match its settings: {odd!r} is {'not expected' if odd in tensors else 'missing'}"
         )
     for name, tensor in tensors.items():
         own = expected[name].shape
@@ -154,7 +162,7 @@ def _check_shapes(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Non
 
 
 def _layers_in(value: Any) -> Iterator[int]:
-    """The numbers of layers that a description asks for, at any depth."""
+    """Yield the numbers of layers in a description, at any depth."""
     if isinstance(value, dict):
         if isinstance(layers := value.get("layers"), int):
             yield layers
@@ -165,7 +173,7 @@ def _layers_in(value: Any) -> Iterator[int]:
 
 @contextmanager
 def loadable(path: Path, what: str) -> Iterator[None]:
-    """Turn whatever goes wrong while something is made from a file's content into :class:`DamagedFileError`."""
+    """Convert any error in the body, which builds an object from a file's content, to :class:`DamagedFileError`."""
     try:
         yield
     except DamagedFileError:
@@ -176,7 +184,7 @@ def loadable(path: Path, what: str) -> Iterator[None]:
 
 
 def files(path: str | Path) -> tuple[Path, Path]:
-    """The JSON file and the safetensors file of a name."""
+    """Return the JSON file and the safetensors file of a path."""
     if not isinstance(path, str | PathLike):
         raise TypeError(f"path: takes the path of a file, got {path!r}")
     path = Path(path)
@@ -185,7 +193,7 @@ def files(path: str | Path) -> tuple[Path, Path]:
 
 
 def new_files(path: str | Path) -> tuple[Path, Path]:
-    """The same for files that are to be written: the name must not be that of a folder."""
+    """Return the files of a path to write to, or raise ``ValueError`` if the path is a folder."""
     found = files(path)
     require(not Path(path).is_dir(), "path", Words(f"the folder {path}"), "the name of a file, such as folder/model")
     return found

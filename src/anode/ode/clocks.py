@@ -1,8 +1,8 @@
-"""Time during a solve: which step to try next, whether to keep it, and when to stop.
+"""Time during a solve: which step to try next, whether to accept it, and when to stop.
 
-Two clocks keep time for the loop in :mod:`anode.ode.integrate`. :class:`JointClock` has one time and one step size for
-the whole state and computes with Python floats, several times cheaper than small tensors; :class:`GroupClock` has
-one of each for every group, in tensors. Both propose an :class:`Interval`, judge what came of it, and move on.
+The loop in :mod:`anode.ode.integrate` uses one of two clocks. :class:`JointClock` has one time and one step size for
+the whole state. It computes with Python floats, which is several times cheaper than small tensors. :class:`GroupClock`
+has one time and one step size per group, in tensors. Both propose an :class:`Interval`, judge the result, and advance.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from anode.ode.plan import Emission, Interval, Plan, as_float, to_broadcast
 from anode.ode.solution import Stats, Status
 
 CHECK_EVERY = 10_000
-"""Steps after which a plan that asks for it is checked for stiffness."""
+"""Number of steps between checks for stiffness, if the plan has ``stiff_steps``."""
 
 Accepted = Any
-"""Who keeps a step: True, or one truth value a group."""
+"""Which groups accept a step: ``True``, or a boolean tensor with one entry per group."""
 
 
 def clock_for(plan: Plan) -> JointClock | GroupClock:
-    """The clock that keeps a plan's time."""
+    """Return the clock for a plan."""
     return GroupClock(plan) if plan.group_dims else JointClock(plan)
 
 
 @torch.no_grad()
 def initial_step(plan: Plan, f: Rate, y: Tensor, slope: Tensor, t: Number) -> Number:
-    """Hairer's guess of the first step's size, a number or one a group; one evaluation of f.
+    """Return the size of the first step by Hairer's rule: a number, or one per group. Evaluates f once.
 
     References:
         Hairer, Norsett and Wanner, section II.4.
@@ -42,7 +42,7 @@ def initial_step(plan: Plan, f: Rate, y: Tensor, slope: Tensor, t: Number) -> Nu
     tiny, scale = 1e-6, (y.abs() * plan.rtol).add_(plan.atol)
 
     def norm(x: Tensor) -> list[float]:
-        # Lists of numbers, because small tensors cost more to compute with.
+        # Lists of numbers, because computing with small tensors is slower.
         values = plan.norm(x / scale)
         return values.flatten().tolist() if plan.group_dims else [values.item()]
 
@@ -52,7 +52,7 @@ def initial_step(plan: Plan, f: Rate, y: Tensor, slope: Tensor, t: Number) -> Nu
         return torch.tensor(values, dtype=t.dtype, device=y.device).reshape(plan.groups)
 
     speeds = norm(slope)
-    # Not even the probe may pass a time where a step has to end.
+    # The probe must not pass a time where a step has to end.
     limit = min((abs(end - t) for end in plan.step_at if (end - t) * plan.direction > 0), default=math.inf)
     probes = [
         min(0.01 * size / speed, limit) if size >= 1e-5 and speed >= 1e-5 and math.isfinite(speed) else tiny
@@ -72,7 +72,7 @@ class JointClock:
     """One time and one step size for the whole state.
 
     Attributes:
-        needs_slope: Whether the next step depends on f at its start.
+        needs_slope: Whether proposing a step requires f at its start.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -97,58 +97,58 @@ class JointClock:
         return Interval(self.plan, self.t, self.t + self.plan.direction, start, start).at(0.0)
 
     def fail_without_slope(self, slope: Tensor) -> None:
-        """Stop if the slope is not finite, as no step that starts with it will be; there are no groups to give up."""
+        """Stop if the slope is not finite, because every step from it would fail."""
         usable = is_finite(slope)
-        if self.plan.own_norm:  # which may be that of several processes, who have to decide alike
+        if self.plan.own_norm:  # it may reduce over several processes, which must all make the same decision
             usable = bool(self.plan.norm(torch.full_like(slope, 0.0 if usable else torch.nan)).isfinite())
         if not usable:
             self._stop(Status.NON_FINITE)
 
     def begin(self, f: Rate, y: Tensor, slope: Tensor) -> None:
-        """Choose the size of the first step, unless it was given."""
+        """Choose the size of the first step unless ``first_step`` was given."""
         if self._h is None:
             self._h = initial_step(self.plan, f, y, slope, self.t)
             self.charge(1)
 
     def propose(self) -> Interval | None:
-        """The next step to try; ``None``, with a status, if there can be none."""
+        """Return the next step to try. If there is none, set the status and return ``None``."""
         plan, stats = self.plan, self.stats
         if stats.accepted + stats.rejected >= self._budget:
-            # If most rejections were for NaN or infinity, it was those that used up the steps.
+            # If most steps were rejected because of NaN or infinity, that is what used up the budget.
             self._stop(Status.NON_FINITE if 2 * self._overflows > stats.rejected else Status.MAX_STEPS)
             return None
         if plan.knots is not None:
             (t, start), (t1, end) = plan.knots[stats.accepted : stats.accepted + 2]
             return Interval(plan, t, t1, start, end, next(self._times, None))
         self._h = min(max(self._h, plan.min_step), plan.max_step)
-        if self._h < math.ulp(self.t):  # then time would not move, or only by rounding up, again and again
+        if self._h < math.ulp(self.t):  # time would not advance, or only by rounding up
             self._stop(Status.UNDERFLOW if math.isfinite(self._last_error) else Status.NON_FINITE)
             return None
         t1 = self.t + plan.direction * self._h
         if self._landings and (t1 - self._landings[0]) * plan.direction > 0:
             t1 = self._landings[0]
             self._h = abs(t1 - self.t)
-            return Interval(plan, self.t, t1, self._start, None)  # lands there wherever it comes from
+            return Interval(plan, self.t, t1, self._start, None)  # its end does not depend on its start
         return Interval(plan, self.t, t1, self._start, self._start)
 
     @property
     def can_extend(self) -> bool:
-        """Whether the clock only stopped for stiffness to be checked."""
+        """Whether the clock stopped only to check for stiffness."""
         return self.status == Status.MAX_STEPS and self._budget < self.plan.max_steps
 
     def extend(self, worthwhile: bool) -> None:
-        """Go on until stiffness is to be checked again, if that is worthwhile."""
+        """Continue until the next check for stiffness, if worthwhile."""
         if worthwhile:
             self._budget = min(self._budget + CHECK_EVERY, self.plan.max_steps)
             self.status, self.running = Status.SUCCESS, True
 
     def judge(self, step: Interval, error: Tensor | None, y: Tensor, y1: Tensor) -> Accepted:
-        """True if the step is kept, else ``None``; moves time on and chooses the size of the next step.
+        """Return ``True`` if the step is accepted, otherwise ``None``; advance time and choose the next step size.
 
         Args:
-            step: What was tried.
-            error: The row of the error estimate, without h and the row's scale; ``None`` for steps of given size.
-            y, y1: The states before and after.
+            step: The step that was tried.
+            error: The error estimate divided by h and by the scale of its row; ``None`` for fixed steps.
+            y, y1: The states before and after the step.
         """
         plan = self.plan
         if error is None:
@@ -181,21 +181,21 @@ class JointClock:
         self.status, self.running = status, False
 
     def keep(self, step: Interval, accepted: Accepted) -> Interval:
-        """The part of a step that was accepted: all of it."""
+        """Return the accepted part of a step, which is the whole step."""
         return step
 
     def emissions(self, step: Interval, accepted: Accepted) -> list[Emission]:
-        """The wanted times that an accepted step has passed."""
+        """Return the wanted times that an accepted step has passed."""
         plan, passed = self.plan, []
         while self._pending and (plan.times[self._pending[0]] - self.t) * plan.direction <= 0:
             index = self._pending.pop(0)
-            # The end of a step of given size is the given time itself; any other is a point of the dense output.
+            # At the end of a fixed step the output is the state itself; elsewhere it comes from the dense output.
             on_end = plan.times[index] == self.t and (not plan.times_move or index == step.end)
             passed.append(Emission(index, None if on_end else step.fraction(index)))
         return passed
 
     def charge(self, calls: int, groups: Accepted = None) -> None:
-        """Count some calls of f."""
+        """Count calls of f."""
         self.stats.nfe += calls
         self.stats.calls += calls
 
@@ -205,9 +205,9 @@ class JointClock:
 
 
 class GroupClock:
-    """A time and a step size for each group; groups that are done, or that failed, stand still."""
+    """One time and one step size per group. Groups that are done or have failed do not move."""
 
-    needs_slope = True  # to give up the groups for which it is not finite
+    needs_slope = True  # so that groups whose slope is not finite fail
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -236,13 +236,13 @@ class GroupClock:
         return Interval(self.plan, time, time + self.plan.direction, start, start).at(0.0)
 
     def begin(self, f: Rate, y: Tensor, slope: Tensor) -> None:
-        """Choose the size of each first step, unless it was given."""
+        """Choose the size of each group's first step unless ``first_step`` was given."""
         if self.plan.knots is None and self._h is None:
             self._h = initial_step(self.plan, f, y, slope, to_broadcast(self.plan, self.t))
             self.charge(1)
 
     def propose(self) -> Interval | None:
-        """The next steps to try; ``None``, with statuses, if there can be none."""
+        """Return the next step of each group. If there is none, set the statuses and return ``None``."""
         plan = self.plan
         if self._attempts >= plan.max_steps:
             self._stop(2 * self._overflows > self.stats.rejected, Status.NON_FINITE)
@@ -272,7 +272,7 @@ class GroupClock:
         self.running = bool(self._active.any())
 
     def fail_without_slope(self, slope: Tensor) -> Tensor | None:
-        """Give up the groups whose slope is not finite where they are; which, or ``None`` if there are none."""
+        """Stop the groups whose slope is not finite and return a mask of them; ``None`` if there are none."""
         unusable = ~slope.isfinite().reshape(*self.plan.groups, -1).all(-1)
         if not unusable.any():
             return None
@@ -280,7 +280,7 @@ class GroupClock:
         return to_broadcast(self.plan, unusable)
 
     def judge(self, step: Interval, error: Tensor | None, y: Tensor, y1: Tensor) -> Accepted:
-        """Which groups keep the step, ``None`` if none; otherwise as :meth:`JointClock.judge`."""
+        """Return a mask of the groups that accept the step, ``None`` if none does. See :meth:`JointClock.judge`."""
         plan = self.plan
         t1 = step.t1.detach().reshape(plan.groups)
         if error is None:
@@ -305,7 +305,7 @@ class GroupClock:
         return accepted if accepted.any() else None
 
     def emissions(self, step: Interval, accepted: Accepted) -> list[Emission]:
-        """The wanted times that the accepted steps have passed."""
+        """Return the wanted times that the accepted steps have passed."""
         plan, passed = self.plan, []
         before, now = step.t.detach().reshape(plan.groups) * plan.direction, self.t * plan.direction
         first = bisect_right(self._wanted_times, before[accepted].min().item())
@@ -323,7 +323,7 @@ class GroupClock:
         return index == step.end or (not plan.times_move and plan.times[index] == plan.knots[self._attempts][0])
 
     def keep(self, step: Interval, accepted: Accepted) -> Interval:
-        """The part of a step that was accepted: the other groups stand still."""
+        """Return the accepted part of a step, in which the other groups do not move."""
         stay = to_broadcast(self.plan, ~accepted)
         if not (stay & (step.h != 0)).any():
             return step
@@ -331,10 +331,10 @@ class GroupClock:
         return Interval(self.plan, t, torch.where(stay, t, t1), step.start, step.end)
 
     def charge(self, calls: int, groups: Accepted = None) -> None:
-        """Count some calls of f, for the groups that are not done unless told otherwise."""
+        """Count calls of f for some groups; by default for those that are still running."""
         self.stats.nfe += calls * (self._active if groups is None else groups)
         self.stats.calls += calls
 
     def charge_first_slope(self) -> None:
-        """Count the call of f at the start of a step, for the groups that did not have that slope already."""
+        """Count the call of f at the start of a step, for the groups whose slope was not known."""
         self.charge(1, self._active & self._moved)

@@ -1,7 +1,7 @@
-"""The continuous adjoint: differentiate a solve by solving another ODE backwards.
+"""The continuous adjoint: differentiate a solve by solving the adjoint ODE backward in time.
 
-Memory does not grow with the steps. The gradient is that of the exact flow, and agrees with the exact gradient of the
-numerical solution only as far as the tolerances say.
+Memory does not grow with the number of steps. The gradient approximates that of the exact solution. It agrees with the
+gradient of the numerical solution only to within the tolerances.
 
 References:
     Chen et al., *Neural Ordinary Differential Equations*, NeurIPS 2018.
@@ -35,14 +35,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Continuous(Gradient):
-    """The continuous adjoint.
+    """The gradient by the continuous adjoint: the backward pass solves the adjoint ODE.
+
+    Memory does not grow with the number of steps. The gradient is accurate to the tolerances of the backward solve.
 
     Attributes:
-        rtol, atol: Tolerances of the backward solve; ``None`` for those of the forward solve.
-        method: Method of the backward solve, a name or a :class:`anode.Tableau`; ``None`` for that of the forward
+        rtol, atol: Tolerances of the backward solve. Default to the smallest tolerance of the forward solve.
+        method: Method of the backward solve: a name or an :class:`anode.Tableau`. Defaults to that of the forward
             solve.
-        seminorm: Leave the parameters' gradients out of the error estimate; they do not feed back into the solve, so
-            this saves steps at no loss of stability.
+        seminorm: Whether to leave the parameters' gradients out of the error estimate. The solve does not depend on
+            them, so this saves steps without a loss of stability.
     """
 
     rtol: float | None = None
@@ -54,15 +56,15 @@ class Continuous(Gradient):
 
     def solve(self, problem: Problem) -> Solution:
         require(not in_functorch(), "gradient", self.name, '"stored" or "discrete" within torch.func')
-        require(not problem.dense, "dense", True, 'False beside gradient="continuous", which keeps no steps')
+        require(not problem.dense, "dense", True, 'False with gradient="continuous", which keeps no steps')
         found = problem.dependencies()
         if not problem.is_differentiated(found):
             return problem.unrecorded()
-        require(problem.event is None, "event", problem.event, 'None beside gradient="continuous"')
+        require(problem.event is None, "event", problem.event, 'None with gradient="continuous"')
         if found.computed:
             raise ValueError(
-                "params: f uses tensors that were computed from others which need a gradient, and the continuous "
-                'adjoint cannot find them by itself; pass them in params=, or use gradient="discrete"'
+                "params: f uses tensors that were computed from others that require a gradient, which the continuous "
+                'adjoint cannot find by itself; pass these tensors in params=, or use gradient="discrete"'
             )
         problem.refuse_others(found.params)
         plan = problem.plan
@@ -70,11 +72,11 @@ class Continuous(Gradient):
             trace = problem.integrate(problem.y0.detach(), slope=problem.slope)
         done = bool(torch.as_tensor(trace.status == Status.SUCCESS).all())
         if plan.group_dims and not done:
-            return problem.solution(trace, trace.outputs, trace.y, "none")  # there is no one end to go back from
+            return problem.solution(trace, trace.outputs, trace.y, "none")  # groups ended at different times
         return self._differentiable(problem, found, trace, done)
 
     def _differentiable(self, problem: Problem, found: Dependencies, trace: Trace, done: bool) -> Solution:
-        """A solve that was made, with a backward pass that solves the adjoint ODE with one step size for all."""
+        """Return the solution, with a backward pass that solves the adjoint ODE with one step size for all groups."""
         plan = problem.plan
         outputs = dict(zip(plan.wanted, trace.outputs, strict=True))
         reached = [0, *(i for i in plan.wanted if i and (done or (trace.t - plan.times[i]) * plan.direction >= 0))]
@@ -112,14 +114,15 @@ class Continuous(Gradient):
     def _backward_problem(
         self, problem: Problem, rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor
     ) -> Problem:
-        """The backward solve from one output time to the one before."""
+        """Return the problem of the backward solve from one output time to the previous one."""
         plan, packing = problem.plan, Packing(state, 0)
         y, times = packing.pack(state), span.tolist()
         tableau = plan.tableau if self.method is None else as_tableau("gradient.method", self.method)
         between = [knot for knot, _ in plan.knots or () if min(times) < knot < max(times)]
         if plan.knots is None and not tableau.adaptive:
             raise ValueError(
-                f"gradient: method {tableau.name!r} cannot choose its own steps, as the forward solve does"
+                f"gradient: takes an adaptive method if the forward solve adapts its steps, got {tableau.name!r}, "
+                "which has no error estimate"
             )
         state_norm = rms(0, problem.y0.numel()) if plan.group_dims else plan.norm
         norm = largest_norm(state_norm, self.seminorm)
@@ -148,9 +151,9 @@ def _smallest(tol: float | Tensor) -> float:
 class ContinuousSolve(torch.autograd.Function):
     """A solve whose backward pass solves the adjoint ODE.
 
-    With ``a(t)`` the cotangent of y(t), ``da/dt = -(df/dy)^T a``, and the gradients for parameters are integrals of
-    ``-(df/dp)^T a``, solved for together with y itself, backwards from each output time to the one before. Moving an
-    output time changes its state by f, and moving the start is like moving y0 by -f.
+    With ``a(t)`` the cotangent of y(t), ``da/dt = -(df/dy)^T a``, and the gradients of the parameters are integrals of
+    ``-(df/dp)^T a``. Both are solved together with y, backward from each output time to the previous one. Moving an
+    output time changes its state by f, and moving the start time is like moving y0 by -f.
     """
 
     @staticmethod
@@ -164,18 +167,18 @@ class ContinuousSolve(torch.autograd.Function):
         times: Tensor,
         *params: Tensor,
     ) -> Any:
-        """Run the solve: the states at all times, preceded by the time of the event if there was one.
+        """Run the solve and return the states at all times, preceded by the event time if there is an event.
 
         Args:
-            ctx: Autograd's.
-            derivative: Gives, when the backward pass begins, the right-hand side and its derivative with respect to the
-                state and ``params``.
-            run: Gives the states at all times, the event's time or ``None``, and the cost.
+            ctx: Autograd's context.
+            derivative: Returns the derivative of f with respect to the state and ``params``. Called when the backward
+                pass begins.
+            run: Returns the states at all times, the event time or ``None``, and the cost.
             solve_back: Solves the adjoint ODE from the first to the second of two times, with the options.
-            options: Handed to ``solve_back`` as they are when the backward pass begins.
+            options: Options for ``solve_back``, read when the backward pass begins.
             y0: Initial state.
-            times: The times of the outputs, the start first.
-            params: The parameters of f.
+            times: Times of the outputs, starting with the start time.
+            params: Parameters of f.
         """
         ys, event_time, stats = run()
         prepare(ctx, y0)
@@ -188,7 +191,7 @@ class ContinuousSolve(torch.autograd.Function):
     @staticmethod
     @only_once
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Any, ...]:
-        """Gradients for y0, the times and the parameters."""
+        """Return the gradients of y0, the times and the parameters."""
         ys, at, _, times, *params = ctx.saved_tensors
         needs_time = ctx.needs_input_grad[5]
         cotangent = cotangents[-1]
@@ -202,19 +205,19 @@ class ContinuousSolve(torch.autograd.Function):
             adjoint = ctx.solve_back(rate, adjoint, at[[i, i - 1]], ctx.adjoint_options)
             if needs_time and i == 1:
                 at_times[0] = -rate.along(at[0], ys[0], adjoint[2])
-            # Go on from what the forward solve found there, not from where the backward solve drifted.
+            # Continue from the state of the forward solve, not from that of the backward solve, which has drifted.
             adjoint = (adjoint[0], ys[i - 1], adjoint[2] + cotangent[i - 1], *adjoint[3:])
         ctx.stats.nfe_backward += rate.calls
-        if ctx.has_event:  # only the start is a given time; the event's own time is not differentiated here
+        if ctx.has_event:  # only the start time is an input; odeint_event differentiates the event time
             at_times = torch.cat([at_times[:1], torch.zeros_like(times[1:])])
         at_params = (given_back(part, p) for part, p in zip(adjoint[3:], params, strict=True))
         return (None, None, None, None, adjoint[2], at_times if needs_time else None, *at_params)
 
 
 def solve_backward(problem: Problem) -> tuple[Tensor, ...]:
-    """Return the end of a backward solve, which has to succeed.
+    """Return the final state of a backward solve, or raise :class:`SolveError`.
 
-    A cotangent that is not finite becomes NaN, as elsewhere in autograd: no step size can be chosen for it.
+    If the cotangent is not finite, no step size can be chosen, and the result is NaN, as elsewhere in autograd.
     """
     if not problem.plan.keeps_non_finite and not is_finite(problem.y0):
         return problem.packing.unpack(torch.full_like(problem.y0, torch.nan))  # type: ignore[return-value]
@@ -226,7 +229,7 @@ def solve_backward(problem: Problem) -> tuple[Tensor, ...]:
 
 
 def largest_norm(state_norm: Norm, seminorm: bool) -> Callable[[tuple[Tensor, ...]], Tensor]:
-    """The norm of the adjoint's components: the largest of theirs, with a seminorm not those of the parameters."""
+    """Return the norm of the adjoint state: the largest norm of its components, without the parameters' if seminorm."""
 
     def norm(parts: tuple[Tensor, ...]) -> Tensor:
         at_time, y, adjoint, *at_params = parts
@@ -239,14 +242,14 @@ def largest_norm(state_norm: Norm, seminorm: bool) -> Callable[[tuple[Tensor, ..
 
 
 def carried(gradient: Tensor, dtype: torch.dtype) -> Tensor:
-    """A parameter's gradient as the adjoint state has it: beside a real state, a complex one as pairs of numbers."""
+    """Return a parameter's gradient in the dtype of the adjoint state; a complex one becomes pairs of real numbers."""
     if gradient.is_complex() and not dtype.is_complex:
         gradient = torch.view_as_real(gradient.resolve_conj())
     return gradient.to(dtype)
 
 
 def given_back(part: Tensor, p: Tensor) -> Tensor:
-    """What :func:`carried` made of a parameter's gradient, as that gradient again."""
+    """Invert :func:`carried`: return the gradient of parameter ``p`` in the dtype of ``p``."""
     if p.is_complex() and not part.is_complex():
         part = torch.view_as_complex(part.clone())
     return (part if p.is_complex() else part.real).to(p.dtype)
@@ -255,7 +258,7 @@ def given_back(part: Tensor, p: Tensor) -> Tensor:
 class AdjointRate(OnPacked):
     """The right-hand side of the adjoint ODE, on the tuple (0, y, cotangent of y, *cotangents of the parameters).
 
-    The first component is where torchdiffeq keeps a cotangent of time; norms written for it expect one.
+    The first component holds the cotangent of time in torchdiffeq. It is kept because custom norms expect it.
     """
 
     def __init__(self, derivative: Derivative) -> None:
@@ -283,6 +286,6 @@ class AdjointRate(OnPacked):
         return counted
 
     def along(self, t: Tensor, y: Tensor, cotangent: Tensor) -> Tensor:
-        """The gradient for moving the time of a state along with the solution."""
+        """Return the gradient with respect to the time of a state that moves along the solution."""
         self.calls += 1
         return dot(self.derivative.rate(t.to(y.real.dtype), y), cotangent)

@@ -1,4 +1,4 @@
-"""How large the next step is: controllers, tolerances and error norms."""
+"""Step-size controllers and error norms."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from torch import Tensor
 from anode.checks import Words, describe, require
 
 Norm = Callable[[Tensor], Tensor]
-"""Maps a scaled error to one number (joint control) or to one a group."""
+"""A function that maps a scaled error to one number (joint control) or one number per group."""
 
 Number = Any
-"""A float or a tensor: times and step sizes are either, see the two clocks."""
+"""A float or a tensor. Times and step sizes are floats with joint control, otherwise tensors; see the two clocks."""
 
 
 Memory = Any
@@ -26,12 +26,12 @@ Memory = Any
 
 
 class Controller(ABC):
-    """Decides which steps to keep, and how large the next one is.
+    """Base class of step-size controllers, which decide whether to accept a step and how large the next one is.
 
     The solver calls :meth:`start` once per solve and :meth:`decide` once per step. With one step size for the whole
-    state the error ratio is a float. With one per group it is a tensor with one entry per group, and so is everything
-    that :meth:`decide` returns. The solver enforces one rule: if a step is rejected and its factor is not below 1, the
-    next step is half as large. A factor that is not above 0 is an error, unless the error ratio is not finite.
+    state, the error ratio is a float. With one step size per group, it is a tensor with one entry per group, and so is
+    everything that :meth:`decide` returns. If a step is rejected and its factor is not below 1, the solver halves the
+    step. A factor that is not above 0 is an error, unless the error ratio is not finite.
 
     Example:
         >>> import torch, anode
@@ -51,31 +51,32 @@ class Controller(ABC):
 
     @abstractmethod
     def decide(self, ratio: Number, memory: Memory) -> tuple[Any, Number, Memory]:
-        """Judge a step.
+        """Decide whether to accept a step, and the size of the next one.
 
         Args:
-            ratio: The step's error divided by what the tolerances allow; may be NaN or infinite.
-            memory: What the previous call returned, or :meth:`start`.
+            ratio: The step's error divided by the error that the tolerances allow. It may be NaN or infinite.
+            memory: The memory that the previous call, or :meth:`start`, returned.
 
         Returns:
-            Whether to keep the step, the size of the next step divided by the size of this one, and the new memory.
+            A tuple of whether to accept the step, the size of the next step divided by that of this step, and the new
+            memory.
         """
 
 
 @dataclass(frozen=True)
 class PID(Controller):
-    """A step-size controller that remembers up to two earlier errors.
+    """A PID step-size controller, which takes up to two earlier errors into account.
 
-    With r(n) the error ratio of step n and k the order of the method, the step after an accepted one is larger by the
-    factor ``safety * r(n)**(-(p + i + d) / k) * r(n - 1)**((p + 2 * d) / k) * r(n - 2)**(-d / k)``, limited to the
-    range from 1 to ``max_factor``. After a rejection the factor is ``safety * r(n)**(-(p + i + d) / k)``, at least
-    ``min_factor``: remembered errors say nothing about a step that failed.
+    Let r(n) be the error ratio of step n and k the order of the method. After an accepted step, the step size is
+    multiplied by ``safety * r(n)**(-(p + i + d) / k) * r(n - 1)**((p + 2 * d) / k) * r(n - 2)**(-d / k)``, clamped to
+    the range from 1 to ``max_factor``. After a rejected step, it is multiplied by ``safety * r(n)**(-(p + i + d) /
+    k)``, clamped from below to ``min_factor``.
 
     Attributes:
-        p, i, d: The proportional, integral and differential coefficients. The default, i = 1, is the integral
-            controller, which decides as torchdiffeq does.
-        safety: A factor below 1 that makes rejections rarer.
-        min_factor, max_factor: How much a step may shrink or grow.
+        p, i, d: Proportional, integral and derivative coefficients. The default, i = 1, is the integral controller,
+            which makes the same decisions as torchdiffeq.
+        safety: Safety factor, at most 1. Smaller values make rejections rarer.
+        min_factor, max_factor: Bounds of the factor by which the step size changes.
 
     References:
         Soderlind, *Digital filters in adaptive time-stepping*, ACM TOMS 29 (2003); Hairer and Wanner, section IV.2.
@@ -99,15 +100,15 @@ class PID(Controller):
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """All of it, in the order of its fields."""
+        """All coefficients, in the order of the fields."""
         return self.p, self.i, self.d, self.safety, self.min_factor, self.max_factor
 
     def start(self, order: int) -> Memory:
-        """The method's order, and the error ratios of the last two accepted steps."""
+        """Return the initial memory: the method's order and the error ratios of the last two accepted steps."""
         return order, 1.0, 1.0
 
     def decide(self, ratio: Number, memory: Memory) -> tuple[Any, Number, Memory]:
-        """Accept a step whose error is within the tolerances."""
+        """Accept a step if its error is within the tolerances."""
         order, last, before = memory
         if isinstance(ratio, Tensor):
             accept = ratio <= 1
@@ -124,7 +125,7 @@ class PID(Controller):
         return False, max(shrunk, self.min_factor), memory
 
     def _scaled(self, ratio: Number, remembered: tuple[Number, ...], order: int) -> Number:
-        """The factor without its bounds."""
+        """Return the factor before it is clamped."""
         p, i, d = self.p / order, self.i / order, self.d / order
         factor = self.safety * ratio ** -(p + i + d)
         for error, exponent in zip(remembered, (p + 2 * d, -d), strict=False):
@@ -135,7 +136,10 @@ class PID(Controller):
 
 
 def decide(controller: Controller, ratio: Number, memory: Memory) -> tuple[Any, Number, Memory]:
-    """What a controller decides; checked, if a user wrote it. Where the ratio is not finite the factor may be NaN."""
+    """Return a controller's decision, and check it unless it is a :class:`PID`.
+
+    If the ratio is not finite, the factor may be NaN.
+    """
     if type(controller) is PID:
         return controller.decide(ratio, memory)
     per_group = isinstance(ratio, Tensor)
@@ -144,11 +148,11 @@ def decide(controller: Controller, ratio: Number, memory: Memory) -> tuple[Any, 
     except RuntimeError as error:
         if not per_group or "Boolean value of Tensor" not in str(error):
             raise
-        given = "a tensor of error ratios, one per group, and returns tensors"
+        given = "a tensor of error ratios, one per group, and must return tensors"
         raise TypeError(
-            f'controller: decide is given {given}; use torch.where in place of if, or control="joint"'
+            f'controller: decide is given {given}; use torch.where instead of if, or control="joint"'
         ) from error
-    takes = "a decide(ratio, memory) that returns whether to keep the step, the factor of its size, and the memory"
+    takes = "a decide(ratio, memory) that returns whether to accept the step, the step-size factor, and the memory"
     if not isinstance(found, tuple | list) or len(found) != 3 or not isinstance(found[1], Tensor | Real):
         got = Words(repr(found)) if isinstance(found, tuple | list) else describe(found)
         raise TypeError(f"controller: takes {takes}, got one that returned {got}")
@@ -159,7 +163,7 @@ def decide(controller: Controller, ratio: Number, memory: Memory) -> tuple[Any, 
 
 
 def checked_factor(accept: Any, factor: Number) -> Number:
-    """A controller's factor; 1/2 where a step was rejected and would not become smaller, 1 for what is no factor."""
+    """Return a controller's factor; 1/2 if it would not shrink a rejected step, 1 if it is not above 0 otherwise."""
     if isinstance(factor, Tensor):
         factor = torch.where(factor > 0, factor, torch.where(accept, 1.0, 0.5))
         return torch.where(accept | (factor < 1), factor, 0.5)
@@ -171,18 +175,18 @@ def checked_factor(accept: Any, factor: Number) -> Number:
 _TINY = 1e-30
 
 _FLOOR = 1e-4
-"""Remembered errors below this count as this: they are often rounding errors. Hairer's dopri5 does the same."""
+"""Lower bound of remembered errors: smaller ones are often rounding errors. Hairer's dopri5 has the same bound."""
 
 CONTROLLERS = {"integral": PID(), "pi": PID(p=0.4, i=0.3), "pid": PID(p=0.2, i=0.4, d=0.1)}
-"""Controllers by name. PI with Gustafsson's coefficients, PID with diffrax's suggestion for mildly stiff problems."""
+"""Controllers by name. PI has Gustafsson's coefficients, PID those that diffrax suggests for mildly stiff problems."""
 
 
 def rms(group_dims: int, size: int) -> Norm:
-    """The root mean square over everything but the first ``group_dims`` dimensions.
+    """Return a norm: the root mean square over all but the first ``group_dims`` dimensions.
 
     Args:
-        group_dims: How many leading dimensions index groups; 0 for one number in all.
-        size: How many elements a group has.
+        group_dims: Number of leading dimensions that index groups; 0 for one number in total.
+        size: Number of elements per group.
     """
     scale = 1 / math.sqrt(max(size, 1))
     if group_dims == 0:
@@ -195,7 +199,7 @@ def rms(group_dims: int, size: int) -> Norm:
 
 
 def largest_rms(group_dims: int, sizes: list[int]) -> Norm:
-    """For a packed tuple: the largest of its components' root mean squares."""
+    """Return a norm for packed tuples: the largest root mean square of their components."""
     counted = [(i, rms(group_dims, size)) for i, size in enumerate(sizes) if size or not sum(sizes)]
 
     def norm(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A solution at any time: the polynomials of its steps."""
+"""Dense output: the solution at any time, from the polynomials of its steps."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class DenseOutput:
         self._ends = [] if plan.group_dims else [as_float(step.interval.t1) * plan.direction for step in trace.steps]
 
     def __call__(self, t: Tensor) -> Tensor:
-        """The packed state at every element of ``t``."""
+        """Return the packed states at the times ``t``."""
         slack = torch.finfo(t.dtype).eps * max(abs(self._first), abs(self._last)) if t.is_floating_point() else 0.0
         inside = (t >= self._first - slack) & (t <= self._last + slack)
         if not inside.all():
             raise ValueError(
-                f"t: this solution was solved from {self._first:.6g} to {self._last:.6g}, "
+                f"t: takes times from {self._first:.6g} to {self._last:.6g}, the part that was solved, "
                 f"got t = {t[~inside].flatten()[0].item():.6g}"
             )
         times = t.to(self._plan.like.device, self._plan.time_dtype).clamp(self._first, self._last).flatten()

@@ -1,4 +1,4 @@
-"""What a right-hand side depends on besides its arguments, from the graph that autograd records of it."""
+"""Find the tensors that a right-hand side depends on besides its arguments, from its autograd graph."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from anode.ode.field import Rate
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What a solve is differentiated for, besides its start and times.
+    """What to differentiate a solve with respect to, besides the initial state and the times.
 
     Attributes:
-        params: Tensors that need a gradient.
-        computed: Whether f also uses results computed from something that needs one, which cannot be named.
-        saved: How many bytes autograd keeps of an evaluation, if that was found out.
+        params: Tensors that require a gradient.
+        computed: Whether f also uses tensors computed from others that require a gradient. Autograd's graph does not
+            give access to them.
+        saved: Number of bytes that autograd keeps per evaluation; ``None`` if unknown.
     """
 
     params: tuple[Tensor, ...]
@@ -31,30 +32,30 @@ class Dependencies:
 def captured_tensors(
     f: Rate, t: Tensor, y: Tensor, known: Sequence[Tensor]
 ) -> tuple[list[Tensor], bool, Tensor, int | None]:
-    """Find what f depends on besides its arguments, from the graph that autograd records of one evaluation.
+    """Evaluate f under autograd and find the tensors that it depends on besides its arguments.
 
     Args:
         f: The right-hand side.
         t, y: Where to evaluate it.
-        known: Tensors already known.
+        known: Tensors that are already known.
 
     Returns:
-        The leaves (parameters, mostly) that are not among ``known``, and whether f also uses results computed from
-        something that needs a gradient, which cannot be named from the outside; the value of f; and how many bytes
-        autograd has kept to differentiate it, ``None`` if it does not tell.
+        A tuple of the leaves (mostly parameters) that are not in ``known``; whether f also uses tensors computed from
+        others that require a gradient; the value of f; and the number of bytes that autograd keeps for the backward
+        pass, ``None`` if unknown.
     """
     with torch.enable_grad():
         birth = torch.ones((), requires_grad=True).clone().grad_fn._sequence_nr()  # type: ignore[union-attr]
-        y = y.view_as(y)  # so that f's own use of this very tensor, if any, is told from its use of the argument
+        y = y.view_as(y)  # to distinguish the argument from other uses of the same tensor in f
         slope = f(t, y)
     leaves, computed = dependencies(slope, [t, y, *known], birth)
     return leaves, computed, slope, _bytes_kept(slope, birth)
 
 
 def _bytes_kept(slope: Tensor, birth: int) -> int | None:
-    """How many bytes autograd keeps of what was computed after ``birth``; ``None`` if this torch does not tell.
+    """Return the number of bytes that autograd keeps of nodes created after ``birth``; ``None`` if unknown.
 
-    Hooks for saved tensors would tell too, but torch.func refuses to work under them.
+    Hooks for saved tensors would report it too, but torch.func does not work under them.
     """
     kept: dict[int, int] = {}
     visited, todo = set(), [slope.grad_fn]
@@ -67,29 +68,29 @@ def _bytes_kept(slope: Tensor, birth: int) -> int | None:
         for name in _saved_names(node.__class__):
             found = getattr(node, name)
             for saved in found if isinstance(found, tuple) else (found,):
-                x = getattr(saved, "data", slope)  # what a hook inside f has packed may be anything
+                x = getattr(saved, "data", slope)  # a hook inside f may have packed an object of any type
                 if x is slope:
                     return None
-                if isinstance(x, Tensor) and not (x.is_leaf and x.requires_grad):  # parameters are there anyway
+                if isinstance(x, Tensor) and not (x.is_leaf and x.requires_grad):  # parameters take no extra memory
                     kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
     return sum(kept.values())
 
 
 @lru_cache(maxsize=256)
 def _saved_names(node: type) -> tuple[str, ...]:
-    """The attributes by which a node of autograd's graph shows what it has saved."""
+    """Return the names of the attributes of an autograd node that hold its saved tensors."""
     return tuple(name for name in dir(node) if name.startswith("_raw_saved_"))
 
 
 def refuse_others(f: Rate, params: Sequence[Tensor]) -> Rate:
-    """f, with an error where autograd records that it depends on a leaf that is not among ``params``."""
+    """Return f with a check that raises ``RuntimeError`` if it depends on a leaf that is not in ``params``."""
 
     def checked(t: Tensor, y: Tensor) -> Tensor:
         slope = f(t, y)
         if torch.is_grad_enabled() and dependencies(slope, (t, y, *params))[0]:
             raise RuntimeError(
-                "params: during the solve f came to depend on a tensor that it did not use at the start, and its "
-                'gradient would be lost; pass all such tensors in params=, or use gradient="stored"'
+                "params: f depends on a tensor that it did not use at the start of the solve, and its gradient would "
+                'be lost; pass all tensors that f uses in params=, or use gradient="stored"'
             )
         return slope
 
@@ -100,7 +101,7 @@ _LeafNode: Any = type(torch.ones((), requires_grad=True).clone().grad_fn.next_fu
 
 
 def dependencies(slope: Tensor, known: Sequence[Tensor], birth: int = -1) -> tuple[list[Tensor], bool]:
-    """The leaves a result depends on that are not known, and whether it depends on results older than ``birth``."""
+    """Return the unknown leaves that a tensor depends on, and whether it depends on nodes older than ``birth``."""
     seen = {id(tensor) for tensor in known}
     if slope.grad_fn is None:
         return ([slope], False) if slope.requires_grad and id(slope) not in seen else ([], False)

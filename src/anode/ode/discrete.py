@@ -1,8 +1,8 @@
-"""The exact gradient of the steps that were taken, by walking back over them.
+"""The exact gradient of the accepted steps, computed by going back over them.
 
-Memory holds the state at every accepted step; the slopes of one step at a time are computed again. Those of the first
-steps are kept, as many as fit into some memory: :data:`anode.ode.field.BYTES_KEPT` for any f, 16 MB for ``MLPField`` in
-single precision, for ``ConvField`` as much as :func:`anode.models.memory.bytes_to_keep` allows.
+The solve keeps the state at every accepted step. The backward pass computes the slopes again, one step at a time. The
+slopes of the first steps are kept instead, up to a limit: :data:`anode.ode.field.BYTES_KEPT` for any f, 16 MB for
+``MLPField`` in single precision, and :func:`anode.models.memory.bytes_to_keep` for ``ConvField``.
 
 References:
     Hager, *Runge-Kutta methods in optimal control and the transformed adjoint system*, Numer. Math. 87 (2000).
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Discrete(Gradient):
-    """The exact gradient of the accepted steps, their slopes computed again: little memory. The default.
+    """The exact gradient of the accepted steps, with their slopes computed again in the backward pass. The default.
 
-    :class:`Stored` takes its place with ``dense=True``, within ``torch.func``, and where f uses tensors computed from
-    others that need a gradient.
+    It needs little memory. It falls back to :class:`Stored` with ``dense=True``, within ``torch.func``, and if f uses
+    tensors that were computed from others that require a gradient.
     """
 
     compiled = True
@@ -67,14 +67,14 @@ class Discrete(Gradient):
 
 
 class DiscreteTwice(Discrete):
-    """What takes the place of :class:`Stored` where f is compiled: the same gradient, without the memory."""
+    """Replaces :class:`Stored` if f is compiled: the same gradient with less memory."""
 
     twice = True
     name = "stored"
 
 
 class DiscreteSolve(torch.autograd.Function):
-    """A solve whose backward pass walks over its steps in reverse."""
+    """A solve whose backward pass goes over its steps in reverse."""
 
     @staticmethod
     def forward(
@@ -87,9 +87,9 @@ class DiscreteSolve(torch.autograd.Function):
         times: Tensor | None,
         *params: Tensor,
     ) -> tuple[Tensor, ...]:
-        """Run the solve and put its trace into ``report``; returns the wanted outputs and the last state.
+        """Run the solve, append its trace to ``report``, and return the wanted outputs and the last state.
 
-        ``times`` is ``None`` where no gradient is wanted for them.
+        ``times`` is ``None`` if they are not differentiated.
         """
         trace = run(y0)
         report.append(trace)
@@ -119,14 +119,12 @@ class DiscreteSolve(torch.autograd.Function):
             at_start.append(adjoint)
         at_y0 = plain_sum(at_start) if at_start else None
         if is_last_pass():
-            ctx.steps = ctx.derivative = ctx.problem = (
-                None  # what is kept of the solve need not wait for the output to go
-            )
+            ctx.steps = ctx.derivative = ctx.problem = None  # free the memory now, even if the output lives on
         return (None, None, None, None, at_y0, sweep.times, *derivative.take_gradients())
 
 
 class DiscreteSolveTwice(DiscreteSolve):
-    """The same, with a gradient that can be differentiated again: then the solve is repeated under autograd."""
+    """A :class:`DiscreteSolve` whose gradient can be differentiated again, by repeating the solve under autograd."""
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
@@ -145,10 +143,10 @@ class DiscreteSolveTwice(DiscreteSolve):
 
 
 class Sweep:
-    """The adjoint of a Runge-Kutta step, step after step.
+    """The adjoint of a Runge-Kutta method, applied step by step.
 
     A step is ``x_i = y + h sum_j a_ij k_j``, ``k_i = f(t_i, x_i)``, ``y1 = y + h sum_i b_i k_i``. With ``v`` the
-    cotangent of y1 the chain rule reads, from the last stage to the first,
+    cotangent of y1, the chain rule gives, from the last stage to the first,
 
         cotangent of k_i  =  h (b_i v + sum_{j > i} a_ji u_j),      u_i = (df/dy)^T (cotangent of k_i),
 
@@ -156,9 +154,9 @@ class Sweep:
     output in place of b.
 
     Attributes:
-        times: Gradients for the plan's times.
-        ignored: Groups that failed and that nothing depends on, shaped to broadcast against the state. On their way to
-            failure f may have had infinite derivatives, and zero times these is NaN.
+        times: Gradients of the plan's times.
+        ignored: Mask of the groups that failed and whose cotangents are all zero, shaped to broadcast against the
+            state. They are skipped because f may have had infinite derivatives there, and zero times infinity is NaN.
     """
 
     ignored: Tensor | None = None
@@ -167,7 +165,7 @@ class Sweep:
         self.tableau, self.derivative, self.times, self.stats = tableau, derivative, times, stats
 
     def back_over(self, step: Step, adjoint: Tensor | None, arriving: list[tuple[Emission, Tensor]]) -> Tensor | None:
-        """The cotangent of the state at the start of a step.
+        """Return the cotangent of the state at the start of a step; ``None`` for zero.
 
         Args:
             step: The step.
@@ -182,7 +180,7 @@ class Sweep:
                 slopes=None,
                 failed=self.ignored if step.failed is None else self.ignored | step.failed,
             )
-        # Everything the step made of its slopes: their weights in it, and its cotangent.
+        # All results of the step: the weights of the slopes in each, and its cotangent.
         made: list[tuple[dict[int, Number], Tensor]] = []
         if adjoint is not None:
             made.append((tableau.weights_by_slope, adjoint))
@@ -209,7 +207,7 @@ class Sweep:
         return plain_sum([*(cotangent for _, cotangent in made), *pulled.values()])
 
     def _slopes(self, step: Step, count: int) -> list[Tensor]:
-        """The slopes that were kept, or so many computed again."""
+        """Return the slopes that were kept, or compute the first ``count`` again."""
         interval, evaluate = step.interval, self.derivative.evaluate
         if step.slopes is not None:
             if step.pieced:
@@ -225,7 +223,7 @@ class Sweep:
         return slopes
 
     def _times_of_stage(self, step: Step, i: int, at_time: Tensor | None, part: Tensor, slope: Tensor) -> None:
-        """A slope is evaluated at ``t + c h`` and enters everything multiplied by h."""
+        """Add a stage's share to the gradients of the times: its slope is evaluated at ``t + c h`` and scaled by h."""
         interval, c = step.interval, (*self.tableau.c, 1.0)[i]
         when = 0.0 if at_time is None else at_time.sum()
         self._add(interval.start, when)
@@ -236,10 +234,10 @@ class Sweep:
             self._add(interval.start, -size)
 
     def _times_of_output(self, step: Step, emission: Emission, cotangent: Tensor, slopes: list[Tensor]) -> None:
-        """An output lies at the fraction ``(T - t) / h`` of its step."""
+        """Add an output's share to the gradients of the times: it lies at the fraction ``(T - t) / h`` of its step."""
         interval, fraction = step.interval, emission.fraction
         if fraction is None:
-            return  # it is the end of a step of given size, whatever that size
+            return  # the output is the end of a fixed step, whatever its size
         slope = weighted_sum([(weight, slopes[i]) for i, weight in dense_slope_weights(self.tableau, fraction)])
         self._add(emission.index if emission.given else None, dot(slope, cotangent))
         if interval.start == interval.end:
@@ -249,14 +247,14 @@ class Sweep:
             self._add(interval.end, -dot(slope * fraction, cotangent))
 
     def _add(self, index: int | None, gradient: Number) -> None:
-        """Add to the gradient of one of the times; ``None`` for a time that does not move."""
+        """Add to the gradient of a time; ``None`` for a time that is a constant."""
         if index is not None:
             assert self.times is not None
             self.times[index] += gradient
 
 
 def _ignored(plan: Plan, status: Any, cotangents: Sequence[Tensor | None]) -> Tensor | None:
-    """The groups that failed and whose cotangents are all zero; ``None`` if there are none."""
+    """Return a mask of the groups that failed and whose cotangents are all zero; ``None`` if there are none."""
     if not plan.group_dims:
         return None
     ignored = status != Status.SUCCESS
@@ -269,7 +267,7 @@ def _ignored(plan: Plan, status: Any, cotangents: Sequence[Tensor | None]) -> Te
 
 
 def _laid_out(cotangent: Tensor, y: Tensor) -> Tensor:
-    """A cotangent in the memory layout of the state, as sums of tensors that are laid out alike are the fastest."""
+    """Return a cotangent in the memory layout of the state: sums of tensors with equal layouts are fastest."""
     return cotangent if cotangent.stride() == y.stride() else torch.empty_like(y).copy_(cotangent)
 
 
@@ -278,5 +276,5 @@ def _masked(cotangent: Tensor, groups: Tensor | None) -> Tensor:
 
 
 def _without(failed: Tensor | None, x: Tensor) -> Tensor:
-    """x, with zeros for the groups that had failed before the step: theirs may be NaN, and they stand still."""
+    """Return x with zeros for the groups that failed before the step, where x may be NaN."""
     return x if failed is None else x.masked_fill(failed, 0.0)

@@ -1,4 +1,4 @@
-"""Stopping where something happens: the first time a function of time and state changes sign."""
+"""Events: stop a solve where a function of time and state first changes sign."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Event:
     """A condition that ends a solve.
 
     Args:
-        fn: ``fn(t, y)``; the solve ends at its first zero. A tensor result means several conditions, the first of
-            which ends the solve.
-        tol: How exactly the time of the zero is wanted.
-        t, y: The start, at which ``fn`` has the sign that it keeps until the event.
+        fn: A function ``fn(t, y)``. The solve ends at its first zero. If it returns several values, the first zero of
+            any of them ends the solve.
+        tol: Absolute tolerance of the event time.
+        t, y: Time and state at the start, where the signs of ``fn`` are recorded.
     """
 
     def __init__(self, fn: Callable[[Tensor, Tensor], Tensor], tol: float, t: Tensor, y: Tensor) -> None:
@@ -29,18 +29,18 @@ class Event:
         with torch.no_grad():
             found = fn(t, y)
         if not isinstance(found, Tensor) or found.dtype == torch.bool or found.is_complex():
-            takes = "a function event(t, y) that returns a tensor of real numbers, which become zero at the event"
+            takes = "a function event(t, y) that returns a tensor of real numbers that are zero at the event"
             raise TypeError(f"event: takes {takes}, got one that returned {describe(found)}")
         self._signs = torch.sign(found)
         self.at_start = bool((self._signs == 0).any())
 
     def has_happened(self, t: Tensor, y: Tensor) -> bool:
-        """Whether any condition has left the sign it began with."""
+        """Whether any value has changed its sign since the start."""
         with torch.no_grad():
             return bool((self._fn(t, y) * self._signs).min() <= 0)
 
     def locate(self, step: Interval, state_at: Callable[[float], Tensor]) -> float:
-        """The time within the step at which the event happens, by bisection on the dense output."""
+        """Return the time of the event within a step, by bisection on the dense output."""
         before, after = 0.0, 1.0
         size = abs(as_float(step.h))
         exactly = max(self._tol, size * EPSILON)

@@ -9,78 +9,88 @@ import torch
 from torch import Tensor, nn
 
 Rate = Callable[[Tensor, Tensor], Tensor]
-"""f(t, y), the right-hand side of an ODE, on one tensor."""
+"""The right-hand side f(t, y) of an ODE whose state is one tensor."""
 
 BYTES_KEPT = 16 << 20
-"""How much memory autograd may keep of evaluations of f, so that they need not be made again."""
+"""Bytes of autograd graphs that the backward pass may keep instead of evaluating f again."""
 
 
 class Derivative(ABC):
-    """Evaluates f, and pulls cotangents back through evaluations.
+    """Evaluates f and its vector-Jacobian products.
 
-    An evaluation hangs what pulling it back will need onto the slope it returns, as ``slope.tape``, so that it lives
-    and dies with the slope. Gradients with respect to parameters add up until they are taken.
+    :meth:`evaluate` stores what :meth:`pull` needs on the slope it returns, for example as ``slope.tape``, so that both
+    are freed together. Gradients of the parameters accumulate until :meth:`take_gradients` returns them.
 
     Attributes:
-        parameters: The tensors whose gradients :meth:`take_gradients` returns, in that order; a tied one may be there
-            twice.
+        parameters: The tensors whose gradients :meth:`take_gradients` returns, in this order. A tied parameter may
+            occur twice.
     """
 
     parameters: tuple[Tensor, ...]
 
     def compiled(self, y: Tensor) -> Derivative:
-        """The same by the compiled engine, if it has it for such states as y."""
+        """Return a compiled version of this derivative for states like y, or itself if there is none."""
         return self
 
     def wanted(self, params: Sequence[Tensor], time: bool) -> Derivative | None:
-        """The same for these parameters, and for time if that is asked for; ``None`` if there is no such."""
+        """Return this derivative for the given parameters, and for t if ``time``; ``None`` if it cannot provide it."""
         same = {id(p) for p in self.parameters if p.requires_grad} == {id(p) for p in params}
         return self if same and not time else None
 
     @abstractmethod
     def rate(self, t: Tensor, y: Tensor) -> Tensor:
-        """f(t, y) and nothing else."""
+        """Return f(t, y) without preparing :meth:`pull`."""
 
     @abstractmethod
     def evaluate(self, t: Tensor, y: Tensor) -> Tensor:
-        """f(t, y), ready to be pulled back."""
+        """Return f(t, y) as a slope that can be passed to :meth:`pull`."""
 
     @abstractmethod
     def pull(self, slope: Tensor, cotangent: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """The gradients for the y and the t of an evaluation, ``None`` for zero."""
+        """Return the gradients for y and t of an evaluation, given the cotangent of its slope; ``None`` for zero."""
 
     @abstractmethod
     def take_gradients(self) -> Sequence[Tensor]:
-        """The sums over all that was pulled since the last call, one for each of ``parameters``."""
+        """Return the gradients of ``parameters``, summed over all calls of :meth:`pull` since the last call."""
 
     def adjoint(self, sizes: Sequence[int]) -> Rate | None:
-        """The rate of change of (0, y, cotangent of y, *cotangents of ``parameters``), which are laid side by side.
+        """Return the right-hand side of the adjoint ODE on one flat tensor, or ``None``.
 
-        ``sizes`` are how many numbers each has. ``None`` if it has to be put together from the other methods.
+        The tensor is the concatenation of (0, y, cotangent of y, *cotangents of ``parameters``). With ``None``, the
+        solver builds the right-hand side from the other methods.
+
+        Args:
+            sizes: Number of elements of each of these parts.
         """
         return None
 
     def steps_to_keep(self, y: Tensor, stages: int) -> int:
-        """How many steps' evaluations take so little memory that they are better kept than made again."""
+        """Return the number of steps whose evaluations should be kept in memory instead of being computed again.
+
+        Args:
+            y: A state.
+            stages: Number of evaluations per step.
+        """
         return 0
 
 
 def parameters_of(module: nn.Module) -> tuple[Tensor, ...]:
-    """The parameters of a module; of a replica of ``nn.DataParallel``, what it has in their place."""
+    """Return the parameters of a module; for a replica of ``nn.DataParallel``, the tensors that replace them."""
     owned = (getattr(part, "_former_parameters", part._parameters) for part in module.modules())
     return tuple({id(p): p for parameters in owned for p in parameters.values() if p is not None}.values())
 
 
 class AutogradDerivative(Derivative):
-    """The derivative of any f, by autograd.
+    """The derivative of any f by autograd.
 
     Args:
         f: The right-hand side.
-        params: The tensors whose gradients are wanted.
-        time: Whether the gradient with respect to t is wanted.
-        again: Whether f may have computed something once and for all, whose graph will be needed again.
-        module: The module that f calls; its parameters have to be the same when gradients are taken.
-        saved: How many bytes autograd keeps of an evaluation; ``None`` if that is not known.
+        params: The tensors to differentiate with respect to.
+        time: Whether to differentiate with respect to t.
+        again: Whether evaluations may share a graph, for example of a tensor that f computed once. The graph is then
+            retained.
+        module: The module that f calls. Its parameters must not be replaced before the gradients are taken.
+        saved: Number of bytes that autograd keeps per evaluation; ``None`` if unknown.
     """
 
     def __init__(
@@ -113,7 +123,7 @@ class AutogradDerivative(Derivative):
         t, y, recorded = slope.tape  # type: ignore[attr-defined]
         if not recorded.requires_grad:
             return None, None
-        live = [i for i, p in enumerate(self.parameters) if p.requires_grad]  # some may have been frozen since
+        live = [i for i, p in enumerate(self.parameters) if p.requires_grad]  # some may have been frozen meanwhile
         inputs = (y, *((t,) if self._time else ()), *(self.parameters[i] for i in live))
         again = self._again or self._saved is not None  # a kept slope may belong to two steps
         grads = torch.autograd.grad(recorded, inputs, cotangent, allow_unused=True, retain_graph=again)
@@ -132,45 +142,46 @@ class AutogradDerivative(Derivative):
     def take_gradients(self) -> Sequence[Tensor]:
         if self._module is not None and list(map(id, self._known)) != list(map(id, parameters_of(self._module))):
             raise RuntimeError(
-                "the parameters of f were replaced between the solve and its gradient, as torch.func.functional_call "
-                'does, and f would be evaluated with others; use gradient="stored"'
+                "the parameters of f were replaced between the solve and its backward pass, as "
+                "torch.func.functional_call does, so the gradient would be wrong; use "
+                'gradient="stored"'
             )
         sums, self._sums = self._sums or self._zeros(), []
         return sums
 
 
 class Field(nn.Module):
-    """A right-hand side that knows its own parameters and may bring a derivative faster than autograd's.
+    """Base class of right-hand sides that are modules.
 
-    Subclasses define ``forward(t, y)``, use no tensor that needs a gradient other than their own parameters, and may
-    override :meth:`derivative` with something faster.
+    Subclasses define ``forward(t, y)``. Apart from their own parameters, they must not use tensors that require a
+    gradient. They may override :meth:`derivative` with one that is faster than autograd.
     """
 
     features_dim = -1
-    """The dimension of the state that holds a point's features, to which others may be added."""
+    """The dimension of the state that holds the features, along which a state can be augmented."""
 
     @property
     def members(self) -> int | None:
-        """How many fields are stacked in this one; ``None`` for a field by itself."""
+        """The number of fields that are stacked in this one; ``None`` for a single field."""
         return None
 
     def check(self, y: Tensor) -> None:
-        """Raise ``ValueError`` if y is no state of this field; called once a solve."""
+        """Raise ``ValueError`` if y is not a valid state of this field. Called once per solve."""
 
     def derivative(self) -> Derivative:
-        """The derivative with respect to y and to every parameter."""
+        """Return the derivative with respect to y and all parameters."""
         return AutogradDerivative(self, tuple(self.parameters()))
 
 
 def is_hooked(module: nn.Module) -> bool:
-    """Whether calling a module does more than its ``forward``, or something else."""
+    """Whether calling a module does something other than its class's ``forward``, such as running hooks."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     called = type(module).__call__ not in (nn.Module.__call__, nn.ParameterList.__call__)
     return any(hooks) or has_global_hooks() or called or "forward" in module.__dict__
 
 
 def has_global_hooks() -> bool:
-    """Whether something is called with every call of every module."""
+    """Whether hooks are registered for all modules."""
     module = nn.modules.module
     return bool(
         module._global_forward_hooks

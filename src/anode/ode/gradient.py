@@ -1,10 +1,10 @@
-"""How a solve is differentiated: what every way has in common.
+"""The base class of gradient methods, and what they share.
 
-* :class:`anode.Discrete`: the exact gradient of the steps that were taken, by walking back over them.
+* :class:`anode.Discrete`: the exact gradient of the accepted steps, computed by going back over them.
 * :class:`anode.Stored`: the same gradient, with autograd recording the whole solve.
-* :class:`anode.Continuous`: the adjoint ODE, solved backwards with tolerances of its own.
+* :class:`anode.Continuous`: the adjoint ODE, solved backward in time with its own tolerances.
 
-Step sizes are not differentiated: they are decisions, not values.
+Step sizes are treated as constants: they are not differentiated.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 
 class Gradient(ABC):
-    """A way to differentiate solves.
+    """Base class of methods to differentiate a solve.
 
-    Subclasses define :meth:`solve`. It is called only where gradients are recorded and the compiled engine does not
-    take over.
+    Subclasses define :meth:`solve`. It is called only if gradients are recorded and the compiled engine does not run
+    the solve.
 
     Attributes:
-        compiled: Whether the compiled engine may solve in its place, with a gradient that is exact for the steps taken.
+        compiled: Whether the compiled engine may run the solve instead. Its gradient is exact for the accepted steps.
         twice: Whether the gradient can be differentiated again.
-        across_processes: Whether processes that share a batch can use it.
+        across_processes: Whether it supports training in which several processes share a batch.
     """
 
     compiled = False
@@ -41,7 +41,7 @@ class Gradient(ABC):
 
     @property
     def name(self) -> str:
-        """What ``Solution.gradient`` reports."""
+        """The name that ``Solution.gradient`` reports."""
         return type(self).__name__.lower()
 
     @abstractmethod
@@ -49,25 +49,25 @@ class Gradient(ABC):
         """Solve a problem so that autograd can differentiate the solution.
 
         Args:
-            problem: What to solve. ``problem.integrate()`` runs the loop over steps, ``problem.dependencies()`` finds
-                the tensors to differentiate for, ``problem.solution()`` makes the result out of both.
+            problem: The problem to solve. ``problem.integrate()`` runs the loop over steps, ``problem.dependencies()``
+                returns the tensors to differentiate with respect to, and ``problem.solution()`` builds the result.
         """
 
 
 def autocast_like_now(y: Tensor) -> dict[str, Any]:
-    """The arguments of ``torch.autocast`` that restore its present state, for evaluating f again as it was."""
+    """Return the arguments of ``torch.autocast`` that restore its current state, to evaluate f again the same way."""
     device = y.device.type
     enabled = torch.is_autocast_enabled(device)
     return {"device_type": device, "enabled": enabled, "dtype": torch.get_autocast_dtype(device)}
 
 
 def prepare(ctx: Any, y: Tensor) -> None:
-    """What :func:`only_once` needs in the backward pass."""
+    """Store on ``ctx`` what :func:`only_once` needs in the backward pass."""
     ctx.autocast, ctx.lock = autocast_like_now(y), Lock()
 
 
 class NoSecondDerivative(torch.autograd.Function):
-    """The identity on gradients, which says so when they are to be differentiated again."""
+    """The identity on gradients, which raises an error if they are differentiated again."""
 
     @staticmethod
     def forward(ctx: Any, inputs: int, *inputs_and_gradients: Tensor) -> Any:
@@ -76,15 +76,15 @@ class NoSecondDerivative(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
-        """Always an error."""
-        raise RuntimeError('only gradient="stored" can be differentiated twice; this solve used another gradient')
+        """Raise ``RuntimeError``."""
+        raise RuntimeError('this gradient cannot be differentiated again; solve with gradient="stored"')
 
 
 def only_once(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """Let a backward pass compute as f was evaluated, and its gradients refuse to be differentiated.
+    """Decorate a backward pass to run in the precision of the forward pass, and refuse a second derivative.
 
-    ``ctx.autocast`` says in which precision f was evaluated. Two threads may walk back over one graph: one after the
-    other, as gradients are summed up on the way.
+    ``ctx.autocast`` holds that precision. If two threads go back over the same graph, a lock runs them one after the
+    other, because they accumulate gradients in the same place.
     """
 
     @wraps(backward)
@@ -96,9 +96,9 @@ def only_once(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[A
 
 
 def not_twice(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
-    """Let a backward pass compute without autograd, and its gradients refuse to be differentiated.
+    """Decorate a backward pass to run without autograd, and refuse a second derivative.
 
-    torch's ``once_differentiable`` refuses only where the cotangents need a gradient, and else is silently wrong.
+    torch's ``once_differentiable`` refuses only if the cotangents require a gradient; otherwise it is silently wrong.
     """
 
     @wraps(backward)
@@ -116,17 +116,17 @@ def not_twice(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[A
 
 
 class Gate(torch.autograd.Function):
-    """The identity, which lets gradients pass once it is open."""
+    """The identity, which blocks gradients until it is opened."""
 
     @staticmethod
     def forward(ctx: Any, opened: list[bool], x: Tensor) -> Tensor:
-        """``opened`` is empty as long as it is closed."""
+        """Return x. The gate is closed while ``opened`` is empty."""
         ctx.opened = opened
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[None, Tensor | None]:
-        """The same cotangent, or none."""
+        """Return the cotangent if the gate is open, otherwise ``None``."""
         return None, cotangent if ctx.opened else None
 
 
@@ -136,13 +136,13 @@ def recorded_gradients(
     tensors: Sequence[Tensor],
     cotangents: Sequence[Tensor | None],
 ) -> list[Tensor | None]:
-    """The gradients of a solve that autograd records, to be differentiated again.
+    """Repeat a solve under autograd and return its gradients, which can be differentiated again.
 
     Args:
-        solve: Solves from ``starts``.
-        starts: What it is given. Each may itself have been computed from the tensors, which is not to count here.
-        tensors: What it depends on besides.
-        cotangents: Of what it returns.
+        solve: The solve, as a function of ``starts``.
+        starts: Its arguments. They may depend on ``tensors``; these dependencies are not differentiated here.
+        tensors: The other tensors that the solve depends on.
+        cotangents: The cotangents of the results of ``solve``.
     """
     opened: list[bool] = []
     given = [None if x is None else Gate.apply(opened, x) for x in starts]  # type: ignore[no-untyped-call]
@@ -157,13 +157,13 @@ def recorded_gradients(
 
 
 def is_last_pass() -> bool:
-    """Whether the graph that is walked back over is freed on the way; a second pass is then refused by autograd."""
+    """Whether the current backward pass frees its graph, so that autograd will refuse a second pass."""
     keeps_graph = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # from torch 2.5 on
     return keeps_graph is not None and not keeps_graph()
 
 
 def plain_sum(parts: Sequence[Tensor]) -> Tensor:
-    """The sum of some tensors."""
+    """Return the sum of the tensors."""
     total = parts[0]
     for n, part in enumerate(parts[1:]):
         total = total.add_(part) if n else total + part
@@ -171,5 +171,5 @@ def plain_sum(parts: Sequence[Tensor]) -> Tensor:
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
-    """The real inner product over all elements."""
+    """Return the real part of the inner product over all elements."""
     return (x.conj() * y).real.sum()

@@ -1,4 +1,4 @@
-"""Checks of what a solve is given: states, times, tolerances."""
+"""Checks of the arguments of a solve: states, times and tolerances."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def tensors(y0: Any) -> State:
 
 
 def state(y0: Any) -> State:
-    """Check an initial state: its tensors have one dtype and device, and finite values."""
+    """Check that the tensors of an initial state share a dtype and device, and that their values are finite."""
     y0 = tensors(y0)
     components = y0 if isinstance(y0, tuple) else (y0,)
     for component in components:
         if component.dtype != components[0].dtype or component.device != components[0].device:
             raise ValueError(
-                f"y0: takes tensors of one dtype and device, got {component.dtype} on {component.device} "
-                f"beside {components[0].dtype} on {components[0].device}"
+                f"y0: takes tensors of the same dtype and device, got {component.dtype} on {component.device} "
+                f"and {components[0].dtype} on {components[0].device}"
             )
     if sum(component.numel() for component in components) == 0:
         raise ValueError(f"y0: takes a state with at least one element, got {describe(components[0])}")
@@ -53,7 +53,7 @@ def state(y0: Any) -> State:
 
 
 def group_dims(control: Any, y0: State) -> int:
-    """How many leading dimensions have a step size of their own."""
+    """Return the number of leading dimensions that index groups with their own step size."""
     components = y0 if isinstance(y0, tuple) else (y0,)
     smallest = min(component.ndim for component in components)
     if isinstance(control, int) and not isinstance(control, bool):
@@ -62,26 +62,26 @@ def group_dims(control: Any, y0: State) -> int:
         # [batch], [batch, features], [members, batch, features], [batch, c, h, w], [members, batch, c, h, w]
         sample = {0: 0, 1: 1, 2: 1, 3: 2, 4: 1, 5: 2}.get(components[0].ndim, 1)
         dims = lookup("control", control, {"joint": 0, "member": 1, "sample": sample})
-    require(0 <= dims <= smallest, "control", control, f"at most {smallest} leading dimensions, as y0 has")
+    require(0 <= dims <= smallest, "control", control, f"0 to {smallest} leading dimensions, because y0 has {smallest}")
     if len({component.shape[:dims] for component in components}) > 1:
         shapes = ", ".join(str(tuple(component.shape)) for component in components)
         raise ValueError(
-            f"control: {control!r} needs components that share their first {dims} dimensions, got {shapes}"
+            f"control: {control!r} requires all components of y0 to have the same first {dims} dimensions, got {shapes}"
         )
     return dims
 
 
 def tolerance(name: str, value: Any, y0: State) -> None:
-    """Check a tolerance: a number, a tensor that broadcasts against the state, or one of either for each component."""
+    """Check a tolerance: a number, a tensor that broadcasts against the state, or a tuple of either per component."""
     is_tuple = isinstance(y0, tuple) and isinstance(value, tuple | list)
     for part, y in zip(value, y0, strict=False) if is_tuple else [(value, y0)]:
         if not isinstance(part, int | float | Tensor):
-            raise TypeError(f"{name}: takes a number, a tensor, or one of either for each component, got {part!r}")
+            raise TypeError(f"{name}: takes a number, a tensor, or one of either per component of y0, got {part!r}")
         positive = bool((part > 0).all()) if isinstance(part, Tensor) else part > 0
         require(positive, name, part, "numbers above 0")
         if isinstance(part, Tensor) and isinstance(y, Tensor):
             broadcasts(name, part, y.shape)
-        takes = "a number, or a tuple with a number or a tensor for each component of y0"
+        takes = "a number, or a tuple with one number or tensor per component of y0"
         require(not isinstance(y, tuple) or not isinstance(part, Tensor) or part.ndim == 0, name, part, takes)
 
 
@@ -96,8 +96,8 @@ def times(
     """Check the times of a solve.
 
     Returns:
-        All of them, start first and end last, as a tensor that autograd follows (``None`` if it need not) and as
-        numbers; and the indices of those at which outputs are wanted, the end always being the last.
+        A tuple of all times, from start to end, as a tensor with a gradient (``None`` if none requires one); the same
+        as numbers; and the indices of the times to output. The last index is always that of the end.
     """
     span, ends = sequence("t_span", t_span)
     if len(span) != 2:
@@ -108,7 +108,7 @@ def times(
         raise ValueError(f"t_span, save_at: take finite times, got {values}")
     direction = 1 if values[-1] >= values[0] else -1
     if any((b - a) * direction <= 0 for a, b in pairwise(saved)):
-        raise ValueError(f"save_at: takes times in the order of t_span, none twice, got {saved}")
+        raise ValueError(f"save_at: takes distinct times in the order of t_span, got {saved}")
     if saved and ((saved[0] - values[0]) * direction < 0 or (values[-1] - saved[-1]) * direction < 0):
         raise ValueError(f"save_at: takes times within t_span = ({values[0]}, {values[-1]}), got {saved}")
     moving = any(isinstance(t, Tensor) and t.requires_grad for t in given)
@@ -117,14 +117,14 @@ def times(
         together = torch.stack([torch.as_tensor(t, dtype=torch.float64, device=device) for t in given])
     wanted = list(range(1, len(values)))
     if saved and saved[0] == values[0]:
-        wanted[0] = 0  # the start itself, which stays y0 wherever the start is moved
+        wanted[0] = 0  # the output at the start is y0, whatever the start time
     if saved and saved[-1] == values[-1] and not moving and not has_event:
-        wanted.pop()  # one output serves both
+        wanted.pop()  # the saved time and the end share one output
     return together, values, wanted
 
 
 def sequence(name: str, given: Any) -> tuple[list[Any], list[float]]:
-    """Check that something is a sequence of times; return it as a list, and as numbers."""
+    """Check a sequence of times and return it as a list and as numbers."""
     if not isinstance(given, Iterable) or isinstance(given, str) or (isinstance(given, Tensor) and given.ndim != 1):
         raise TypeError(f"{name}: takes a sequence of times, got {given!r}")
     found = list(given)
@@ -132,16 +132,16 @@ def sequence(name: str, given: Any) -> tuple[list[Any], list[float]]:
         if isinstance(t, Tensor) and t.numel() != 1:
             raise ValueError(f"{name}: takes one number per time, the same for all samples, got {describe(t)}")
     try:
-        # Adding a number refuses text, which float() would convert.
+        # Adding a number raises an error for strings, which float() would convert.
         return found, [float(t.detach()) if isinstance(t, Tensor) else float(t + 0.0) for t in found]
     except TypeError:
-        raise TypeError(f"{name}: takes a sequence of times, which are numbers, got {given!r}") from None
+        raise TypeError(f"{name}: takes a sequence of numbers, got {given!r}") from None
 
 
 def even_steps(start: float, end: float, step_size: float, most: int) -> list[float]:
-    """Times from start to end, ``step_size`` apart, of which the last step may be shorter; at most so many steps.
+    """Return times from start to end, ``step_size`` apart, with at most ``most`` steps. The last step may be shorter.
 
-    What single precision makes of a number of steps that was meant to be whole is no step of its own.
+    A remainder as small as the rounding error of single precision does not become a step of its own.
     """
     steps = abs(end - start) / step_size
     rounding = max(1e-9, min(2e-7 * steps, 1e-3))
@@ -152,5 +152,5 @@ def even_steps(start: float, end: float, step_size: float, most: int) -> list[fl
 
 
 def between(t: float, times: Sequence[float]) -> bool:
-    """Whether a time lies between the first and the last of some."""
+    """Whether t lies between the first and the last of the times."""
     return min(times[0], times[-1]) <= t <= max(times[0], times[-1])

@@ -22,11 +22,11 @@ from anode.ode.stiffness import is_hopeless
 from anode.ode.tableau import Row, Tableau
 
 Watch = Callable[[str, Interval, Tensor], None]
-"""Told of every step: "try", then "accept" or "reject", with the interval and the state at its start."""
+"""A function called twice per step: with "try", then "accept" or "reject"; the interval; and the state at its start."""
 
 
 def combine(row: Row, slopes: Sequence[Tensor]) -> Tensor:
-    """The sum of slopes that a row describes, without its scale."""
+    """Return the sum of slopes that a row describes, without its scale."""
     total = slopes[row.first]
     if row.rest:
         i, weight = row.rest[0]
@@ -37,8 +37,8 @@ def combine(row: Row, slopes: Sequence[Tensor]) -> Tensor:
 
 
 def weighted_sum(parts: Sequence[tuple[Number, Tensor]], factor: Number = 1.0) -> Tensor:
-    """``factor`` times a sum of (weight, tensor) pairs; weights and factor are numbers, or tensors that broadcast."""
-    last = factor if isinstance(factor, Tensor) else 1.0  # one product with a tensor is cheaper than one a part
+    """Return ``factor * sum(weight * tensor)``; weights and factor are numbers, or tensors that broadcast."""
+    last = factor if isinstance(factor, Tensor) else 1.0  # one product with a tensor is cheaper than one per part
     first = 1.0 if isinstance(factor, Tensor) else factor
     weight, part = parts[0]
     weight = weight * first
@@ -55,9 +55,9 @@ def weighted_sum(parts: Sequence[tuple[Number, Tensor]], factor: Number = 1.0) -
 def take_step(
     f: Rate, tableau: Tableau, step: Interval, y: Tensor, slope: Tensor | None
 ) -> tuple[Tensor, list[Tensor]]:
-    """One step of the method: the new state and the slopes, with the end slope last if the method is FSAL.
+    """Take one step and return the new state and the slopes, including the end slope if the method is FSAL.
 
-    ``slope`` is that at the start, ``None`` to evaluate it.
+    ``slope`` is the slope at the start; ``None`` to evaluate it.
     """
     slopes = [f(step.at(0.0), y) if slope is None else slope]
     for c, row in tableau.stages[:-1]:
@@ -70,14 +70,14 @@ def take_step(
 
 
 def dense_weights(tableau: Tableau, fraction: Number | None) -> Sequence[tuple[int, Number]]:
-    """The weights of the slopes in the dense output at a fraction of the step; ``None`` for its end."""
+    """Return the weights of the slopes in the dense output at a fraction of the step; ``None`` is its end."""
     if fraction is None:
         return tableau.weights
     return [(i, horner(p, fraction) * fraction) for i, p in enumerate(tableau.polynomials) if any(p)]
 
 
 def dense_slope_weights(tableau: Tableau, fraction: Number) -> Sequence[tuple[int, Number]]:
-    """The weights of the slopes in the time derivative of the dense output."""
+    """Return the weights of the slopes in the time derivative of the dense output."""
     return [
         (i, horner([n * c for n, c in enumerate(p, start=1)], fraction))
         for i, p in enumerate(tableau.polynomials)
@@ -88,12 +88,12 @@ def dense_slope_weights(tableau: Tableau, fraction: Number) -> Sequence[tuple[in
 def state_inside(
     tableau: Tableau, step: Interval, y: Tensor, slopes: Sequence[Tensor], fraction: Number | None
 ) -> Tensor:
-    """The dense output at a fraction of the step; ``None`` for its end."""
+    """Return the dense output at a fraction of the step; ``None`` is its end."""
     return step.move(y, weighted_sum([(weight, slopes[i]) for i, weight in dense_weights(tableau, fraction)]))
 
 
 def horner(coefficients: Sequence[float], x: Number) -> Number:
-    """The polynomial c0 + c1 x + c2 x^2 + ..."""
+    """Return c0 + c1 x + c2 x^2 + ..."""
     value: Number = coefficients[-1]
     for coefficient in reversed(coefficients[:-1]):
         value = value * x + coefficient
@@ -102,11 +102,12 @@ def horner(coefficients: Sequence[float], x: Number) -> Number:
 
 @dataclass
 class Step:
-    """An accepted step: enough to take it again and, with its slopes, to evaluate anywhere inside it.
+    """An accepted step, with what is needed to repeat it and, if its slopes are kept, to evaluate the dense output.
 
     Attributes:
-        pieced: Whether the first slope was put together from two evaluations, because some groups rejected a step.
-        failed: The groups that had been set aside, shaped to broadcast against the state; ``None`` if there are none.
+        pieced: Whether the first slope cannot be pulled back: some groups rejected a step, so that it combines two
+            evaluations, or the caller evaluated it.
+        failed: Mask of the groups that had failed before, shaped to broadcast against the state; ``None`` if none had.
     """
 
     interval: Interval
@@ -119,13 +120,13 @@ class Step:
 
 @dataclass
 class Trace:
-    """What the loop leaves behind.
+    """The result of the loop over steps.
 
     Attributes:
-        outputs: The state at each of the plan's wanted times; NaN where it was not reached.
-        y: The state where the last accepted step ended.
-        t: The time reached.
-        steps: The accepted steps, if they were to be kept.
+        outputs: The state at each of the plan's wanted times; NaN at times that were not reached.
+        y: The state at the end of the last accepted step.
+        t: The time that was reached.
+        steps: The accepted steps, if they were kept.
     """
 
     outputs: list[Tensor]
@@ -141,15 +142,15 @@ class Integration:
 
     Args:
         f: The right-hand side.
-        y: The state at the start.
-        plan: What to do.
-        slope: f at the start, if the caller has evaluated it; it counts as an evaluation all the same.
-        keep_steps: Keep the state at the start of every accepted step.
-        keep_slopes: Of how many accepted steps to keep the slopes as well.
-        dense: Keep all that the dense output needs.
-        event: End the solve where this happens; the last of the plan's times is then the event's.
-        watch: Told of every step.
-        path: The noise that is added to the state after every step.
+        y: Initial state.
+        plan: The plan of the solve.
+        slope: f at the start, if the caller has evaluated it. It is counted as an evaluation.
+        keep_steps: Whether to keep the state at the start of every accepted step.
+        keep_slopes: Number of accepted steps whose slopes are kept too.
+        dense: Whether to keep everything that the dense output needs.
+        event: The event that ends the solve. The last of the plan's times then stands for the event time.
+        watch: A function that is called for every step.
+        path: The noise to add to the state after every step.
     """
 
     def __init__(
@@ -179,14 +180,14 @@ class Integration:
         self.outputs = {i: y.clone() if plan.times[i] == start else torch.full_like(y, torch.nan) for i in plan.wanted}
 
     def run(self) -> Trace:
-        """The loop over steps."""
+        """Run the loop over steps and return its result."""
         clock = self.clock
         if self.event is not None and self.event.at_start:
             self.outputs[self.plan.wanted[-1]] = self.y.clone()
             self.event_time, clock.running = self.plan.times[0], False
         elif self.slope is not None and clock.running:
             self._check_slope(self.slope)
-            self.slope_is_pieced = True  # as it was not made for being pulled back
+            self.slope_is_pieced = True  # it was not evaluated so that it can be pulled back
             clock.charge_first_slope()
         while clock.running:
             if clock.needs_slope:
@@ -203,7 +204,7 @@ class Integration:
         return self._trace()
 
     def _check_slope(self, slope: Tensor) -> None:
-        """Begin with this slope, without the groups for which it is not finite."""
+        """Start from this slope, and set aside the groups for which it is not finite."""
         self.slope, self.slope_is_pieced = slope, False
         unusable = self.clock.fail_without_slope(slope)
         if unusable is not None:
@@ -215,12 +216,12 @@ class Integration:
             self.clock.stats.calls += 1
 
     def _without_failed(self, t: Tensor, y: Tensor) -> Tensor:
-        """f(t, y), with zeros for the groups that were set aside: their own parameters may be what is not finite."""
+        """Return f(t, y) with zeros for the groups that were set aside, whose parameters may not be finite."""
         assert self.failed is not None
         return self.f(t, y).masked_fill(self.failed, 0.0)
 
     def _try(self, step: Interval) -> None:
-        """Take a step, and keep it if it is good enough."""
+        """Try a step, and advance if it is accepted."""
         tableau, clock, slope = self.plan.tableau, self.clock, self.slope
         if self.watch is not None:
             self.watch("try", step, self.y)
@@ -232,9 +233,9 @@ class Integration:
         if accepted is None:
             return
         kept = clock.keep(step, accepted)
-        whole = kept is step  # groups that are done have stood still by themselves; did others have to be held back?
+        whole = kept is step  # no group rejected the step; groups that are done had h = 0 anyway
         if not whole and torch.is_grad_enabled() and not all(map(is_finite, (y1, *slopes))):
-            # Autograd would multiply a rejected group's infinities by zero and get NaN: take the step without it.
+            # Autograd would multiply a rejected group's infinities by zero and get NaN: repeat the step without it.
             y1, slopes = take_step(self.rate, tableau, kept, self.y, slope)
             clock.stats.calls += len(slopes) - 1
         if self.path is not None:
@@ -252,10 +253,10 @@ class Integration:
         self.slope_is_pieced = not whole
 
     def _judge(self, step: Interval, y1: Tensor, slopes: list[Tensor]) -> Accepted:
-        """Who keeps a step."""
+        """Return which groups accept a step."""
         if self.plan.knots is not None:
             return self.clock.judge(step, None, self.y, y1)
-        with torch.no_grad() if torch.is_grad_enabled() else nullcontext():  # which takes less time
+        with torch.no_grad() if torch.is_grad_enabled() else nullcontext():  # nullcontext is faster
             return self.clock.judge(step, combine(self.plan.tableau.error_row, slopes), self.y, y1)
 
     def _emit(
@@ -267,7 +268,7 @@ class Integration:
         slopes: list[Tensor],
         whole: bool,
     ) -> None:
-        """Put out the states that were wanted inside an accepted step, and keep what has to be kept of it."""
+        """Write the outputs inside an accepted step, and keep what later passes need of it."""
         plan, tableau = self.plan, self.plan.tableau
         happened = self.event is not None and self.event.has_happened(step.at(1.0), y1)
         inside = self.dense or happened or any(emission.fraction is not None for emission in emissions)
@@ -302,7 +303,7 @@ class Integration:
 
 
 def stand_in(groups: Tensor, x: Tensor) -> Tensor:
-    """Give some groups the values of another, so that f stays finite for them; no gradient flows to those values."""
+    """Replace the values of some groups by those of a healthy group, detached, so that f stays finite."""
     healthy = (~groups.flatten()).nonzero().flatten()
     if len(healthy) == 0:
         return x

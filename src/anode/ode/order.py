@@ -1,4 +1,4 @@
-"""The order of a Runge-Kutta method, from its coefficients.
+"""The order of a Runge-Kutta method, computed from its coefficients.
 
 A method has order p if, for every rooted tree t with at most p nodes, the elementary weight of t equals 1 / gamma(t),
 where gamma(t) is the product over all nodes of the size of the subtree below them.
@@ -17,7 +17,7 @@ Tree = tuple["Tree", ...]
 """A rooted tree as the tuple of its subtrees, in order."""
 
 TOLERANCE = 1e-9
-"""What may be left of a condition that holds, as coefficients are rounded."""
+"""Tolerance for the order conditions, because coefficients are rounded."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,18 +25,18 @@ class OrderConditions:
     """How well a method satisfies the conditions of each order.
 
     Attributes:
-        residuals: For the orders 1, 2, ..., by how much the worst condition fails.
+        residuals: The largest residual of the conditions of order 1, 2, ...
     """
 
     residuals: tuple[float, ...]
 
     @property
     def order(self) -> int:
-        """The order that the method really has, if it is below the number of residuals."""
+        """The order of the method, or the number of residuals if all conditions hold."""
         return self.order_within(TOLERANCE)
 
     def order_within(self, tolerance: float) -> int:
-        """The same, if so much may be left of a condition that holds."""
+        """Return the order of the method if residuals up to ``tolerance`` count as zero."""
         holds = [residual <= tolerance for residual in self.residuals]
         return holds.index(False) if False in holds else len(holds)
 
@@ -45,11 +45,11 @@ class OrderConditions:
 
 
 def order_conditions(a: Sequence[Sequence[float]], b: Sequence[float], up_to: int) -> OrderConditions:
-    """Check the conditions of a method with the weights ``a`` of its slopes and ``b`` of its step."""
+    """Return the order conditions, up to order ``up_to``, of a method with the weights ``a`` and ``b``."""
     weights: dict[Tree, list[float]] = {}
 
     def at_slopes(tree: Tree) -> list[float]:
-        """The product over the subtrees of what reaches each slope from them."""
+        """Return the elementary weight of a tree at each slope: the product over its subtrees."""
         if tree not in weights:
             products = [1.0] * len(b)
             for below in tree:
@@ -81,12 +81,12 @@ def size(tree: Tree) -> int:
 
 @cache
 def trees(nodes: int) -> tuple[Tree, ...]:
-    """All rooted trees with so many nodes."""
+    """Return all rooted trees with ``nodes`` nodes."""
     return tuple(forests(nodes - 1, nodes - 1))
 
 
 def forests(nodes: int, largest: int, before: Tree | None = None) -> Iterator[Tree]:
-    """All sets of trees with so many nodes together, each tree at most ``largest``, larger ones first."""
+    """Yield all multisets of trees with ``nodes`` nodes in total, at most ``largest`` per tree, larger trees first."""
     if nodes == 0:
         yield ()
     for count in range(min(nodes, largest), 0, -1):

@@ -1,4 +1,4 @@
-"""States that are tuples: the solver sees one tensor, f and the caller see the tuple."""
+"""Pack a tuple state into one tensor for the solver, and unpack it for f and the caller."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from anode.ode.solution import State
 
 
 class OnPacked(ABC):
-    """A right-hand side of tuples that may know how to compute on packed states."""
+    """A right-hand side on tuples that may have a faster version on packed states."""
 
     @abstractmethod
     def on_packed(self, sizes: Sequence[int]) -> Callable[[Tensor, Tensor], Tensor] | None:
-        """Return the right-hand side on tuples of such sizes, laid side by side; ``None`` if it takes tuples only."""
+        """Return the right-hand side on concatenated components of these sizes; ``None`` if it takes tuples only."""
 
 
 class Packing:
-    """How a state lies in one tensor.
+    """The conversion between a state and one tensor.
 
-    A tensor is left as it is. The components of a tuple are flattened behind their group dimensions and laid side by
-    side.
+    A state that is a tensor is not changed. The components of a tuple are flattened after their group dimensions and
+    concatenated.
 
     Args:
-        y0: A state, already checked.
-        group_dims: How many leading dimensions all components share and keep.
+        y0: A checked state.
+        group_dims: Number of leading dimensions that all components share and keep.
     """
 
     def __init__(self, y0: State, group_dims: int) -> None:
@@ -43,13 +43,13 @@ class Packing:
         self.device = components[0].device
 
     def pack(self, state: State) -> Tensor:
-        """A state as one tensor."""
+        """Return a state as one tensor."""
         if isinstance(state, Tensor):
             return state
         return torch.cat([component.reshape(*self.groups, -1) for component in state], dim=-1)
 
     def unpack(self, packed: Tensor) -> State:
-        """The state in a tensor, which may have dimensions of its own in front."""
+        """Return the state in a packed tensor, which may have additional leading dimensions."""
         if not self.is_tuple:
             return packed
         front = packed.shape[:-1]
@@ -57,14 +57,14 @@ class Packing:
         return tuple(part.reshape(front + shape) for part, shape in zip(parts, self.shapes, strict=True))
 
     def pack_tolerance(self, name: str, tolerance: Any) -> float | Tensor:
-        """A tolerance in the form the packed state has."""
+        """Return a tolerance in the layout of the packed state."""
         if isinstance(tolerance, Tensor):
             return tolerance.to(self.device)
         if not isinstance(tolerance, tuple | list):
             return tolerance
         if len(tolerance) != len(self.shapes) or not self.is_tuple:
             raise ValueError(
-                f"{name}: takes one value for each of the {len(self.shapes)} components of y0, got {len(tolerance)}"
+                f"{name}: takes one value per component of y0, which are {len(self.shapes)}, got {len(tolerance)}"
             )
         return self.pack(
             tuple(
@@ -74,7 +74,7 @@ class Packing:
         )
 
     def norm(self) -> Norm:
-        """The root mean square of the state; of a tuple, the largest of its components'."""
+        """Return the norm: the root mean square of the state; for a tuple, the largest of its components."""
         dims = len(self.groups)
         return largest_rms(dims, self.sizes) if self.is_tuple else rms(dims, self.sizes[0])
 
@@ -99,21 +99,21 @@ class Packing:
         return evaluate
 
     def slope_of(self) -> Callable[[Any, Tensor], Tensor]:
-        """Return a function of what f returned and the packed state that gives the packed slope, or raises."""
+        """Return a function that checks and packs what f returned, given the packed state."""
         return self._checked_tuple if self.is_tuple else OwnMemory()
 
     def _checked_tuple(self, slopes: Any, y: Tensor) -> Tensor:
         state = self.unpack(y)
         if not isinstance(slopes, tuple | list) or len(slopes) != len(state):
             raise TypeError(
-                f"f must return a tuple of {len(state)} tensors, like the state it is given, but it returned "
+                f"f must return a tuple of {len(state)} tensors, like the state it was given, but it returned "
                 f"{describe(slopes)}"
             )
         return self.pack(tuple(_checked(slope, part) for slope, part in zip(slopes, state, strict=True)))
 
 
 class OwnMemory:
-    """Checks slopes that are tensors, and that f does not overwrite one it returned before."""
+    """Checks slopes that are tensors, and that f does not overwrite a slope it returned before."""
 
     def __init__(self) -> None:
         self._last: Tensor | None = None
@@ -123,21 +123,21 @@ class OwnMemory:
         slope, last = _checked(slope, y), self._last
         version = 0 if slope.is_inference() else slope._version
         if last is not None and _version(last) != self._last_version and _same_memory(slope, last):
-            raise ValueError("f must return a new tensor each time, but it overwrote the one it returned before")
+            raise ValueError("f must return a new tensor each time, but it overwrote the one it returned last time")
         self._last, self._last_version = slope, version
         return slope
 
 
 class FlatPacking(Packing):
-    """How torchdiffeq packs states and reads slopes: it converts where :class:`Packing` refuses.
+    """The packing of torchdiffeq, which converts states and slopes that :class:`Packing` rejects.
 
-    The components of a tuple may differ in dtype, and get the one that torch promotes them to. A slope is
-    converted to the dtype of the state. In a tuple only its number of elements counts, not its shape. f may return
-    the same tensor each time and overwrite it.
+    The components of a tuple may differ in dtype; torch's type promotion applies. Slopes are converted to the dtype of
+    the state. In a tuple, slopes need the right number of elements but not the right shape. f may return the same
+    tensor each time and overwrite it.
 
     Args:
         y0: A state.
-        broadcasts: Whether a slope of fewer elements is broadcast to the shape of the state.
+        broadcasts: Whether slopes are broadcast to the shape of the state.
     """
 
     def __init__(self, y0: State, broadcasts: bool = False) -> None:
@@ -163,11 +163,11 @@ class FlatPacking(Packing):
             slope = self._reshaped(slope, y)
         if slope.dtype != y.dtype:
             slope = _converted(slope, y)
-        # What was written to in place may be a buffer that f will write to again.
+        # A tensor that was written to in place may be a buffer that f will write to again.
         return slope.clone() if slope.is_inference() or slope._version else slope
 
     def _reshaped(self, slope: Tensor, y: Tensor) -> Tensor:
-        """Return a slope without leading dimensions of size 1, broadcast to the shape of y if that is allowed."""
+        """Return a slope without leading dimensions of size 1, broadcast to the shape of y if allowed."""
         front = max(slope.ndim - y.ndim, 0)
         shape = slope.shape[front:]
         fits = shape == y.shape or (self.broadcasts and broadcasts_to(shape, y.shape))
@@ -202,32 +202,32 @@ def _same_memory(a: Tensor, b: Tensor) -> bool:
 
 
 def _uncast(slope: Any, y: Tensor) -> Any:
-    """Under autocast, what f returns in the lower precision, in the precision of the state."""
+    """Convert what f returned under autocast to the precision of the state."""
     if torch.is_autocast_enabled(y.device.type) and isinstance(slope, Tensor):
         return slope.to(y.dtype)
     return slope
 
 
 def _version(x: Tensor) -> int:
-    """How often a tensor has been changed in place, where that is known."""
+    """Return how often a tensor has been modified in place; 0 for inference tensors."""
     return 0 if x.is_inference() else x._version
 
 
 def wrong_call(f: Callable[..., Any]) -> Exception | None:
-    """The error for an f that does not take two arguments; ``None`` if it does."""
+    """Return the error for an f that does not take two arguments; ``None`` if it does."""
     why = uncallable(f, 2)
     if why is None:
         return None
-    hint = "" if uncallable(f, 1) else "; if it does not depend on the time, pass lambda t, y: f(y)"
+    hint = "" if uncallable(f, 1) else "; if it does not depend on time, pass lambda t, y: f(y)"
     return TypeError(f"f: takes a function that can be called as f(t, y), got {why}{hint}")
 
 
 def changed_state() -> Exception:
-    """The error for an f that writes into the state."""
-    return ValueError("f must not change the state it is given in place; return a new tensor")
+    """Return the error for an f that writes into the state."""
+    return ValueError("f must not modify its state in place; return a new tensor")
 
 
 def bad_slope(slope: Any, y: Tensor) -> Exception:
-    """The error for an f that returns something else than a slope for y."""
+    """Return the error for an f whose result is not a slope for y."""
     kind = ValueError if isinstance(slope, Tensor) else TypeError
-    return kind(f"f must return {describe(y)}, like the state it is given, but it returned {describe(slope)}")
+    return kind(f"f must return {describe(y)}, like the state it was given, but it returned {describe(slope)}")

@@ -1,4 +1,4 @@
-"""What a solve was asked to do, and the pieces of time it is cut into."""
+"""The plan of a solve, and the time intervals of its steps."""
 
 from __future__ import annotations
 
@@ -16,30 +16,32 @@ from anode.ode.tableau import Tableau
 from anode.recent import Recent
 
 TOGETHER = 64
-"""Of how many steps of given size the times are turned into tensors at once."""
+"""Number of fixed steps whose times are converted to tensors at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a solve was asked to do, checked and in the solver's own terms.
+    """The checked settings of a solve, in the form that the solver uses.
 
     Attributes:
         tableau: The method.
-        times: The times the caller gave: the start, those of the outputs, the end.
-        wanted: The indices into ``times`` at which outputs are wanted, in order of time.
-        like: A tensor with the state's shape, dtype and device, and no values.
-        group_dims: How many leading dimensions of the state index groups with a step size of their own.
-        norm: Maps a scaled error to one number, or to one a group.
-        own_norm: Whether the caller brought it.
-        knots: For steps of given size, their ends: (time, index of the given time it moves with or ``None``).
-        step_at: Times at which a step has to end, in order.
-        jump_at: Those of them where f jumps.
-        keeps_non_finite: Keep a step of given size that ends in NaN or infinity, instead of stopping.
-        stiff_steps: Give a stiff problem up as soon as it is seen to need more steps than this; ``None`` not to ask.
+        times: The given times: the start, the output times, the end.
+        wanted: Indices into ``times`` of the outputs, in order of time.
+        like: A tensor with the shape, dtype and device of the state, without values.
+        group_dims: Number of leading dimensions of the state that index groups with their own step size.
+        norm: A function that maps a scaled error to one number, or to one per group.
+        own_norm: Whether the caller passed the norm.
+        knots: For fixed steps, where they end: pairs of a time and the index of the given time that it moves with, or
+            ``None`` if it is a constant. ``None`` for adaptive steps.
+        step_at: Times at which a step must end, in order.
+        jump_at: The times in ``step_at`` where f jumps.
+        keeps_non_finite: Whether to keep a fixed step that ends in NaN or infinity instead of stopping.
+        stiff_steps: Step budget of stiff problems. A problem that is found to be stiff and to need more steps is
+            stopped. ``None`` to disable the check.
         noise: Whether noise is added to the state after every step.
-        nudge: Evaluate f just inside the ends of a step, never on them.
-        times_move: Whether gradients with respect to ``times`` are wanted.
-        moving_times: ``times`` as a tensor that autograd follows, when the loop itself is recorded by autograd.
+        nudge: Whether to evaluate f just inside a step instead of exactly at its ends.
+        times_move: Whether ``times`` are differentiated.
+        moving_times: ``times`` as a tensor with a gradient, if autograd records the loop over steps.
     """
 
     tableau: Tableau
@@ -68,12 +70,12 @@ class Plan:
 
     @cached_property
     def prepared(self) -> Recent[Any]:
-        """What those who solve have prepared for this plan, which may be solved again and again."""
+        """A cache of what solves with this plan have prepared, for later solves with the same plan."""
         return Recent(16)
 
     @cached_property
     def time_type(self) -> dict[str, Any]:
-        """Dtype and device of the times that f sees."""
+        """Dtype and device of the times that f is given."""
         return {
             "dtype": self.like.real.dtype if self.like.is_complex() else self.like.dtype,
             "device": self.like.device,
@@ -81,17 +83,17 @@ class Plan:
 
     @property
     def time_dtype(self) -> torch.dtype:
-        """The most exact dtype for time that the device has."""
+        """The most precise dtype for time that the device supports."""
         return torch.float32 if self.like.device.type == "mps" else torch.float64
 
     @cached_property
     def nudges(self) -> bool:
-        """Whether f is ever to be evaluated beside a time instead of at it."""
+        """Whether f may have to be evaluated next to a time instead of exactly at it."""
         return self.nudge or bool(self.jump_at)
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """The shape of the groups; empty if there is one step size."""
+        """The shape of the groups; empty if there is one step size for all."""
         return tuple(self.like.shape[: self.group_dims])
 
     def is_jump(self, t: Number) -> bool:
@@ -104,15 +106,15 @@ class Plan:
         return 1.0 if self.times[-1] >= self.times[0] else -1.0
 
     def error_ratio(self, error: Tensor, y: Tensor, y1: Tensor) -> Tensor:
-        """An error over what the tolerances allow; NaN if the state overflowed. Overwrites the error."""
+        """Return the error divided by what the tolerances allow; NaN if the state overflowed. Overwrites ``error``."""
         scale = torch.maximum(y.abs(), y1.abs()).mul_(self.rtol).add_(self.atol)
         return self.norm(error.div_(scale).add_(scale.sub_(scale)))
 
     def stage_times(self) -> Iterator[dict[float, Tensor] | None]:
-        """The times at which f is evaluated, by c, for each step of given size; ``None`` where nothing is prepared.
+        """Yield, per fixed step, the times of its slopes as tensors by c; ``None`` if they are not prepared.
 
-        An entry of a tensor of many times costs a third of a tensor made for one. The first step prepares nothing, as
-        it may be the only one.
+        Taking an entry of a tensor of many times costs a third of creating a tensor. Nothing is prepared for the first
+        step, because it may be the only one.
         """
         yield None
         ends = [] if self.knots is None or self.nudges or self.moving_times is not None else self.knots
@@ -126,7 +128,7 @@ class Plan:
                 yield dict(zip(self.tableau.c, each, strict=False))
 
     def moving(self, time: Number, index: int | None) -> Number:
-        """``time`` as a function of the given time number ``index``, with which it moves; ``None`` if with none."""
+        """Return ``time`` with the gradient of ``times[index]``; ``None`` if it is a constant."""
         if self.moving_times is None or index is None:
             return time
         given = self.moving_times[index]
@@ -134,14 +136,14 @@ class Plan:
 
 
 class Interval:
-    """The stretch of time of one step, from ``t`` to ``t1 = t + h``.
+    """The time interval of one step, from ``t`` to ``t1 = t + h``.
 
-    ``t``, ``t1`` and ``h`` are floats, or tensors that broadcast against the state: one entry a group, zero ``h`` for
-    groups that stand still.
+    ``t``, ``t1`` and ``h`` are floats, or tensors that broadcast against the state, with one entry per group. ``h`` is
+    zero for groups that do not move.
 
     Attributes:
-        start: The index, among the plan's times, of the one that ``t`` moves with; ``None`` if it does not move.
-        end: The same for ``t1``. Where it equals ``start`` the size of the step is a constant.
+        start: Index of the plan's time that ``t`` moves with; ``None`` if it is a constant.
+        end: The same for ``t1``. If it equals ``start``, the size of the step is a constant.
     """
 
     __slots__ = ("_prepared", "_size", "end", "h", "plan", "start", "t", "t1")
@@ -166,30 +168,30 @@ class Interval:
             self.h = torch.where(t1 == t, 0.0, moving) if isinstance(t, Tensor) else moving
 
     def at(self, c: float) -> Tensor:
-        """The time a fraction ``c`` into the step, as f sees it."""
+        """Return the time at the fraction ``c`` of the step, as f is given it."""
         prepared = self._prepared
         if prepared and c in prepared:
             if c == 1:
-                self._prepared = None  # steps may be kept, and nothing asks for what is left
+                self._prepared = None  # free it: the step may be kept, and the other times are not needed again
             return prepared.pop(c)  # f may write into it
         plan = self.plan
         time = self.t1 if c == 1 else self.t + c * self.h
         time = time.to(**plan.time_type) if isinstance(time, Tensor) else torch.scalar_tensor(time, **plan.time_type)
         if plan.nudges and (c == 0 or c == 1) and (plan.nudge or plan.is_jump(self.t1 if c == 1 else self.t)):
-            # Where f jumps, see the side that the step is on.
+            # At a jump of f, evaluate f on the side of this step.
             return torch.nextafter(time, time + (self.h if c == 0 else -self.h))
         return time
 
     def move(self, y: Tensor, slope: Tensor, scale: float = 1.0) -> Tensor:
-        """``y + h scale slope``."""
+        """Return ``y + h * scale * slope``."""
         if isinstance(self.h, Tensor):
             if self._size is None:
-                self._size = self.h.to(y.dtype)  # once a step, not once a stage
+                self._size = self.h.to(y.dtype)  # once per step, not once per stage
             return torch.addcmul(y, slope, self._size, value=scale)
         return torch.add(y, slope, alpha=self.h * scale)
 
     def fraction(self, index: int) -> Number:
-        """How far into the step the given time number ``index`` lies; 0 for groups that stand still."""
+        """Return the fraction of the step at which ``times[index]`` lies; 0 for groups that do not move."""
         ahead = self.plan.moving(self.plan.times[index], index) - self.t
         if isinstance(self.h, Tensor):
             still = self.h == 0
@@ -199,13 +201,15 @@ class Interval:
 
 @dataclass(frozen=True)
 class Emission:
-    """One of the wanted times, passed during a step.
+    """An output at a wanted time that a step has passed.
 
     Attributes:
-        index: Which of the plan's times.
-        fraction: How far into the step it lies, a number or one a group; ``None`` for the very end of the step.
-        groups: The groups it is wanted for in this step, shaped to broadcast against the state; ``None`` for all.
-        given: Whether the time is the plan's, or was found on the way.
+        index: Index of the time in the plan's times.
+        fraction: The fraction of the step at which it lies: a number, or one per group. ``None`` for the end of the
+            step.
+        groups: Mask of the groups that pass the time in this step, shaped to broadcast against the state; ``None`` for
+            all.
+        given: Whether the time is one of the plan's; ``False`` for the time of an event.
     """
 
     index: int
@@ -215,10 +219,10 @@ class Emission:
 
 
 def as_float(value: Number) -> float:
-    """A number, whatever autograd knows about it."""
+    """Return a number or a tensor with one element as a float."""
     return float(value.detach()) if isinstance(value, Tensor) else value
 
 
 def to_broadcast(plan: Plan, value: Number) -> Number:
-    """A value per group, shaped to broadcast against the state."""
+    """Return a value per group, reshaped to broadcast against the state."""
     return value.reshape(value.shape + (1,) * (plan.like.ndim - plan.group_dims)) if plan.group_dims else value

@@ -1,4 +1,4 @@
-"""A solve that has been checked, and how its result is put together."""
+"""A checked problem, and the construction of its solution."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ NATIVE = Engine()
 
 @dataclass
 class Problem:
-    """A solve that has been checked.
+    """A problem whose arguments have been checked.
 
     Attributes:
         f: The right-hand side.
-        y0: The initial state, packed.
-        times: The plan's times as a tensor that autograd follows; ``None`` if it need not.
-        plan: What to do.
-        packing: How states are packed.
-        shown: The indices of the times whose states the solution is to show.
-        event: What ends the solve.
-        watch: Told of every step.
-        engine: Who integrates, one of :data:`anode.ode.solver.ENGINES`.
-        dense: Whether the solution is wanted at any time.
-        params: The tensors whose gradients are wanted; ``None`` to find them.
-        noise: What is added to the state after every step.
-        seed: Of that noise, so that a solve that is repeated gets the same.
-        obstacle: Why the compiled engine does not solve it.
-        slope: f at the start, if it has been evaluated there.
-        compiled: The derivative of f by the compiled engine, if it has one.
-        loop: The loop over steps by the compiled engine, from a state and f there if that was evaluated, if it has one.
-            Nothing is recorded.
+        y0: The packed initial state.
+        times: The plan's times as a tensor with a gradient; ``None`` if they are not differentiated.
+        plan: The plan of the solve.
+        packing: The packing of the state.
+        shown: Indices of the times whose states the solution contains.
+        event: The function whose first zero ends the solve.
+        watch: A function that is called for every step.
+        engine: What integrates: one of :data:`anode.ode.solver.ENGINES`.
+        dense: Whether the solution has dense output.
+        params: The tensors to differentiate with respect to; ``None`` to find them.
+        noise: The noise to add to the state after every step.
+        seed: Random seed of the noise, so that repeating the solve gives the same result.
+        obstacle: Why the compiled engine does not run the solve.
+        slope: f at the start, if it has been evaluated.
+        compiled: The compiled derivative of f, if there is one.
+        loop: The compiled loop over steps, if there is one. It takes a state, and f there if it has been evaluated. It
+            does not record gradients.
     """
 
     f: Callable[[Tensor, Any], Any]
@@ -83,7 +83,7 @@ class Problem:
             self.f.check(self.y0)
 
     def start(self) -> Tensor:
-        """Evaluate f at the start, in a way that serves whoever solves then."""
+        """Evaluate f at the start, so that every engine and gradient method can use the result."""
         if torch.is_grad_enabled():
             self.dependencies()
         if self.slope is None:
@@ -92,11 +92,11 @@ class Problem:
 
     @cached_property
     def now(self) -> Tensor:
-        """The time at the start, as f sees it."""
+        """The start time, as f is given it."""
         return clock_for(self.plan if self.times is None else replace(self.plan, moving_times=self.times)).now()
 
     def unrecorded(self) -> Solution:
-        """The solve with nothing to differentiate."""
+        """Solve without recording gradients."""
         with torch.no_grad():
             slope = None if self.slope is None else self.slope.detach()
             trace = self.integrate(self.y0, slope=slope, dense=self.dense)
@@ -109,11 +109,11 @@ class Problem:
 
     @property
     def is_traced(self) -> bool:
-        """Whether something follows the computation that derivatives of our own know nothing of."""
+        """Whether ``torch.func`` or forward-mode autograd is in use, which compiled derivatives do not support."""
         return is_followed(self.y0, *self.module_parameters)
 
     def dependencies(self) -> Dependencies:
-        """What f depends on: the tensors that the caller named, or else those that are found."""
+        """Return what f depends on: the tensors in ``params`` if given, otherwise those that are found."""
         if self._found is None:
             self._found = self._find_dependencies()
         return self._found
@@ -132,18 +132,18 @@ class Problem:
         return Dependencies(params, computed, saved)
 
     def refuse_others(self, params: Sequence[Tensor]) -> None:
-        """Let f fail where it comes to depend on a tensor that is not among these."""
+        """Make f raise an error if it depends on a tensor that is not in ``params``."""
         if self.params is None and self.best_derivative is None:
             self.rate = refuse_others(self.rate, params)
 
     def is_differentiated(self, found: Dependencies) -> bool:
-        """Whether there is anything to differentiate for."""
+        """Whether the solve has anything to differentiate with respect to."""
         return bool(found.params) or found.computed or self.y0.requires_grad or self.times is not None
 
     def integrate(
         self, y0: Tensor, *, rate: Rate | None = None, slope: Tensor | None = None, dense: bool = False, **keep: Any
     ) -> Trace:
-        """The solve itself."""
+        """Run the loop over steps and return its trace."""
         if self.loop is not None and rate is None and not (dense or keep or torch.is_grad_enabled()):
             return self.loop(y0, slope)
         event = None
@@ -160,7 +160,7 @@ class Problem:
         return Integration(rate, y0, self.plan, event=event, watch=self.watch, path=path, **how).run()
 
     def derivative(self, params: tuple[Tensor, ...]) -> Derivative:
-        """The derivative that f brings, if it is the one that is wanted; otherwise autograd's."""
+        """Return the derivative that f provides if it covers ``params``, otherwise autograd's."""
         own = None if self.best_derivative is None else self.best_derivative.wanted(params, self.times is not None)
         if own is not None:
             return own
@@ -175,7 +175,7 @@ class Problem:
 
     @cached_property
     def own_derivative(self) -> Derivative | None:
-        """The derivative that f brings; ``None`` if it brings none that is faster than autograd's."""
+        """The derivative that f provides; ``None`` if it provides none that is faster than autograd's."""
         if not isinstance(self.f, Field) or self.packing.is_tuple:
             return None
         derivative = self.f.derivative()
@@ -184,12 +184,12 @@ class Problem:
         return derivative if self.engine == "torch" else derivative.compiled(self.y0)
 
     def solution(self, trace: Trace, outputs: Sequence[Tensor], last: Tensor, gradient: str) -> Solution:
-        """Put the result together for the caller.
+        """Build the :class:`Solution`.
 
         Args:
-            trace: What the loop left behind.
-            outputs, last: The states in it, as functions that autograd knows.
-            gradient: How they are differentiated.
+            trace: The result of the loop over steps.
+            outputs, last: Its outputs and last state, connected to autograd's graph.
+            gradient: The name of the gradient method.
         """
         plan, unpack = self.plan, self.packing.unpack
         done = (trace.status == Status.SUCCESS) | (trace.status == Status.NO_EVENT)
@@ -217,7 +217,7 @@ class Problem:
         )
 
     def note(self, trace: Trace) -> str:
-        """Return what is to be said about the first group that failed, besides its status."""
+        """Return a note on the first group that failed, if more is known than its status; otherwise empty."""
         failed = first_failure(trace.status)
         if failed is None or failed[1] != Status.MAX_STEPS:
             return ""

@@ -1,4 +1,4 @@
-"""What a solve returns: the values, how it ended, what it cost."""
+"""The result of a solve: its values, its status and its cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ State = Tensor | tuple[Tensor, ...]
 
 
 class Status(IntEnum):
-    """How a solve ended. The members are integers, so a tensor of them compares as expected."""
+    """How a solve ended. The values are integers, so they compare with a tensor of statuses.
+
+    ``SUCCESS``: it reached the end. ``MAX_STEPS``: it used up ``max_steps``. ``UNDERFLOW``: the step size became too
+    small. ``NON_FINITE``: f returned NaN or infinity. ``NO_EVENT``: the event did not occur within the span.
+    """
 
     SUCCESS = 0
     MAX_STEPS = 1
@@ -30,7 +34,7 @@ class Status(IntEnum):
 
     @property
     def help(self) -> str:
-        """What happened, and what to do about it."""
+        """A description of what happened and what to do about it."""
         return _HELP[self]
 
 
@@ -39,30 +43,30 @@ _HELP = {
     Status.MAX_STEPS: (
         "the step budget was used up before the end time: raise max_steps (in odeint, options={'max_num_steps': ...}), "
         "loosen rtol and atol, "
-        "or look at whether f has become stiff or chaotic (during training: lower the learning rate, add weight "
+        "or check whether f has become stiff or chaotic (during training: lower the learning rate, add weight "
         "decay or augment)"
     ),
     Status.UNDERFLOW: (
-        "the step size became too small to move time forward, as happens where a solution blows up in finite time "
-        "or jumps: shorten the span, loosen rtol and atol, solve in float64, or name the jumps in step_at"
+        "the step size became too small to advance time, which happens if a solution blows up in finite time "
+        "or jumps: shorten the span, loosen rtol and atol, solve in float64, or list the jumps in step_at"
     ),
     Status.NON_FINITE: (
-        "f gave NaN or infinity and no smaller step avoided it: look at f near the time and state that were reached, "
-        "and at its parameters"
+        "f returned NaN or infinity and smaller steps did not avoid it: check f near the time and state that were "
+        "reached, and its parameters"
     ),
-    Status.NO_EVENT: "the end of the span was reached before the event: extend t_span or look at the event's sign",
+    Status.NO_EVENT: "the end of the span was reached before the event: extend t_span or check the event's sign",
 }
 
 
 class SolveError(RuntimeError, AssertionError):
-    """A solve that did not reach its end, raised by :meth:`Solution.check`.
+    """The error that :meth:`Solution.check` raises if a solve failed.
 
-    It is also an ``AssertionError`` because that is what torchdiffeq raises, so that code which catches it goes on
-    working after a change of import.
+    It is also an ``AssertionError``, which is what torchdiffeq raises. Code that catches torchdiffeq's error therefore
+    keeps working.
 
     Args:
         message: What happened, and what to do about it.
-        solution: What was solved before the failure; also an attribute.
+        solution: The part that was solved before the failure; also available as an attribute.
     """
 
     def __init__(self, message: str, solution: Solution) -> None:
@@ -70,7 +74,7 @@ class SolveError(RuntimeError, AssertionError):
         self.solution = solution
 
     def __reduce__(self) -> Any:
-        """Of the solution, its values go along to another process; not how they were computed."""
+        """Pickle the values of the solution, without their autograd graph and the dense output."""
         bare = replace(
             self.solution,
             outputs=[_detached(y) for y in self.solution.outputs],
@@ -83,15 +87,18 @@ class SolveError(RuntimeError, AssertionError):
 
 @dataclass
 class Stats:
-    """The cost of a solve. Numbers, or a tensor with one entry a group when the step size is per group.
+    """The cost of a solve.
+
+    ``nfe``, ``accepted`` and ``rejected`` are integers, or tensors with one entry per group if groups have their own
+    step sizes.
 
     Attributes:
-        nfe: Evaluations of f in the forward solve; rejected steps included.
-        accepted: Steps taken.
-        rejected: Steps tried and taken back.
-        calls: Calls of f, which serve all groups at once; equal to ``nfe`` when there is one group.
-        nfe_backward: Evaluations of f made by the gradient; zero until ``backward`` has run, and zero for good with
-            ``gradient="stored"``, which makes none.
+        nfe: Number of evaluations of f in the forward solve, including those of rejected steps.
+        accepted: Number of accepted steps.
+        rejected: Number of rejected steps.
+        calls: Number of calls of f. One call evaluates all groups, so with one group it equals ``nfe``.
+        nfe_backward: Number of evaluations of f in the backward pass. It is 0 before ``backward`` runs, and always 0
+            with ``gradient="stored"``.
     """
 
     nfe: Any = 0
@@ -103,11 +110,11 @@ class Stats:
 
 @dataclass(frozen=True)
 class Engine:
-    """Who did the work.
+    """Which engine ran the solve, and why.
 
     Attributes:
-        obstacle: Why the compiled engine could not take over the whole solve; empty if it did.
-        compiled: Whether, in spite of the obstacle, compiled code evaluated f.
+        obstacle: Why the compiled engine could not run the whole solve; empty if it did.
+        compiled: Whether compiled code evaluated f although the Python loop took the steps.
     """
 
     obstacle: str = ""
@@ -115,7 +122,7 @@ class Engine:
 
     @property
     def name(self) -> str:
-        """``"native"`` for the compiled engine, ``"torch"`` for the loop in Python."""
+        """``"native"`` for the compiled engine, ``"torch"`` for the Python loop."""
         return "torch" if self.obstacle else "native"
 
     def __str__(self) -> str:
@@ -129,17 +136,17 @@ class Solution:
     """The result of :func:`anode.solve`.
 
     Attributes:
-        times: The times of the outputs: ``save_at`` if it was given, otherwise the two ends of the span.
-        outputs: The state at each of those times; NaN where a failed solve did not reach it.
-        y1: The state at the end: at the end time, or where a failed solve stopped.
-        t1: The time that ``y1`` belongs to; a tensor with one entry a group when the step size is per group.
-        status: A :class:`Status`, or a tensor of them with one entry a group.
-        stats: A :class:`Stats`.
-        gradient: How this solve is differentiated: ``"discrete"``, ``"stored"``, ``"continuous"`` or ``"none"``.
-        engine: Who did the work: :class:`Engine`. Print it to see why the compiled engine did not.
-        interpolant: What calling the solution evaluates; ``None`` without ``dense=True``.
-        errors: What :meth:`local_errors` returns; ``None`` without ``dense=True``.
-        note: What happened, and what to do about it, if more is known of a failure than its status says; else empty.
+        times: Times of the outputs: ``save_at`` if given, otherwise both ends of the span.
+        outputs: The state at each of these times; NaN at times that a failed solve did not reach.
+        y1: The final state: at the end time, or where a failed solve stopped.
+        t1: The time of ``y1``: a number, or a tensor with one entry per group if groups have their own step sizes.
+        status: A :class:`Status`, or a tensor of them with one entry per group.
+        stats: The cost of the solve, a :class:`Stats`.
+        gradient: How the solve is differentiated: ``"discrete"``, ``"stored"``, ``"continuous"`` or ``"none"``.
+        engine: Which engine ran the solve. Print it to see why the compiled engine was not used.
+        interpolant: The dense output, which calling the solution evaluates; ``None`` without ``dense=True``.
+        errors: The result of :meth:`local_errors`; ``None`` without ``dense=True``.
+        note: A description of a failure if more is known than its status says; otherwise empty.
     """
 
     times: list[float]
@@ -177,14 +184,14 @@ class Solution:
 
     @property
     def success(self) -> bool:
-        """Whether every group reached its end."""
+        """Whether the solve, or every group of it, succeeded."""
         if isinstance(self.status, Status):
             return self.status is Status.SUCCESS
         return bool((self.status == Status.SUCCESS).all())
 
     @outside_graphs
     def check(self) -> Solution:
-        """Return the solution itself, or raise :class:`SolveError` if any part of it failed."""
+        """Return the solution, or raise :class:`SolveError` if the solve or any group of it failed."""
         failed = first_failure(self.status)
         if failed is None:
             return self
@@ -202,13 +209,17 @@ class Solution:
         raise SolveError(message, self)
 
     def __call__(self, t: float | Tensor) -> State:
-        """The state at time ``t``, anywhere in the part that was solved; needs ``dense=True``.
+        """Return the state at time ``t``. Requires ``dense=True``.
 
         Args:
-            t: A number or a tensor of any shape; the result has that shape followed by the state's.
+            t: A number or a tensor of any shape, within the part of the span that was solved. The result has the shape
+                of ``t`` followed by that of the state.
+
+        Raises:
+            ValueError: If the solution has no dense output, or ``t`` lies outside the part that was solved.
         """
         if self.interpolant is None:
-            raise ValueError("this solution keeps no dense output: call solve(..., dense=True) to evaluate it at any t")
+            raise ValueError("this solution has no dense output: pass dense=True to solve to evaluate it at any time")
         return self.interpolant(t if isinstance(t, Tensor) else torch.tensor(t, dtype=torch.float64))
 
     def local_errors(self) -> list[tuple[Any, Tensor]]:

@@ -1,4 +1,4 @@
-"""How to solve an ODE, as one value."""
+"""The :class:`Solver` settings, and the plans made from them."""
 
 from __future__ import annotations
 
@@ -31,51 +31,56 @@ from anode.recent import Recent
 Tolerance = float | Tensor | tuple[float | Tensor, ...]
 
 GRADIENTS: dict[str, Gradient] = {"discrete": Discrete(), "stored": Stored(), "continuous": Continuous()}
-"""Gradients by name."""
+"""The gradient methods by name."""
 ENGINES = ("auto", "native", "torch")
-"""Who integrates: the compiled engine where it applies, the compiled engine, or the loop in Python."""
+"""What integrates: the compiled engine if possible, always the compiled engine, or the Python loop."""
 CONTROLS = ("auto", "joint", "member", "sample")
-"""Who shares a step size."""
+"""Which parts of the state share a step size."""
 NAMED: dict[str, dict[str, Any]] = {"method": TABLEAUS, "controller": CONTROLLERS, "gradient": GRADIENTS}
-"""The settings that are objects with short names."""
+"""The settings whose values are objects with short names."""
 SAVED: dict[str, type[Any]] = {"tableau": Tableau, "pid": PID, "continuous": Continuous, "noise": Noise}
-"""The objects without a name that can be written as JSON."""
+"""The types whose objects can be written as JSON even if they have no short name."""
 
 
 @names_settings
 @dataclass(frozen=True, eq=False, repr=False)
 class Solver:
-    """Everything that says how an ODE is solved, apart from the problem itself.
+    """The settings of an ODE solve: method, tolerances, step-size control, gradient and engine.
 
-    A solver is a value: it cannot be changed, compares by its settings, and can be written as JSON. Objects that have a
-    short name, such as the tableau of dopri5, are stored as that name.
+    A solver is immutable, compares by its settings, and can be written as JSON. Objects that have a short name, such as
+    the tableau of ``"dopri5"``, are stored as that name.
 
     Args:
-        method: The Runge-Kutta method: one of ``anode.METHODS``, or an :class:`anode.Tableau` of your own. Methods
-            without an error estimate need ``step_size``.
-        rtol: Relative tolerance: a step's error is kept below ``atol + rtol * |y|``, in the root mean square. A number,
-            a tensor that broadcasts against the state, or a tuple of either for a tuple state.
+        method: Runge-Kutta method: one of ``anode.METHODS``, or an :class:`anode.Tableau`. Methods without an error
+            estimate require ``step_size``.
+        rtol: Relative tolerance. The root mean square of each step's error is kept below ``atol + rtol * |y|``. A
+            number, a tensor that broadcasts against the state, or a tuple of either for a tuple state.
         atol: Absolute tolerance, see ``rtol``.
-        controller: The step-size controller: ``"integral"`` (torchdiffeq's decisions), ``"pi"``, ``"pid"``, an
-            :class:`anode.PID`, or an :class:`anode.Controller` of your own.
-        control: Who shares a step size: ``"auto"``, ``"joint"``, ``"member"`` or ``"sample"``; or a number.
-            ``"joint"``: the whole state. ``"member"``: one step size per index of the leading dimension.
-            ``"sample"``: one per sample; y0 is ``[batch, features]`` or ``[batch, channels, height, width]``, or either
-            with a dimension of members in front. A number n: one per index of the first n dimensions. ``"auto"``:
-            ``"member"`` for a stacked field, else ``"joint"``.
-        gradient: How the solve is differentiated: ``"discrete"``, ``"stored"``, ``"continuous"``, an
-            :class:`anode.Continuous` with settings, or an :class:`anode.Gradient` of your own. ``Solution.gradient``
-            reports which was used.
-        max_steps: How many steps, rejected ones included, the whole solve may try.
-        step_size: Take steps of this size (the last may be shorter) instead of adapting it.
-        noise: Gaussian noise that is added to the state after every step, as its standard deviation in a unit of time;
-            or an :class:`anode.Noise`. It needs ``step_size``, and such a solve is no solve of an ODE any more.
-        first_step: Size of the first step. By default, Hairer's rule chooses it.
+        controller: Step-size controller: ``"integral"`` (as in torchdiffeq), ``"pi"``, ``"pid"``, an
+            :class:`anode.PID`, or a subclass of :class:`anode.Controller`.
+        control: Which parts of the state share a step size:
+
+            * ``"joint"``: the whole state has one step size.
+            * ``"member"``: one step size per index of the leading dimension.
+            * ``"sample"``: one step size per sample. y0 is ``[batch, features]`` or ``[batch, channels, height,
+              width]``, optionally with a leading dimension of members.
+            * a number n: one step size per index of the first n dimensions.
+            * ``"auto"``: ``"member"`` for a stacked field, otherwise ``"joint"``.
+        gradient: How to differentiate the solve: ``"discrete"``, ``"stored"``, ``"continuous"``, an
+            :class:`anode.Continuous`, or a subclass of :class:`anode.Gradient`. ``Solution.gradient`` reports which was
+            used.
+        max_steps: Maximum number of steps of the whole solve, including rejected steps.
+        step_size: Size of fixed steps; the last may be shorter. By default the step size is adapted.
+        noise: Standard deviation, over one unit of time, of Gaussian noise to add to the state after each step; or an
+            :class:`anode.Noise`. It requires ``step_size``. The result is then not the solution of an ODE.
+        first_step: Size of the first step. By default it is chosen by Hairer's rule.
         min_step: Smallest step size. A step of this size is accepted whatever its error.
         max_step: Largest step size.
-        engine: Who integrates: ``"auto"``, ``"native"`` or ``"torch"``. ``"native"``: the compiled engine. ``"torch"``:
-            the loop in Python, which does everything else. ``"auto"``: the compiled engine where it applies. They take
-            the same steps and differ by rounding.
+        engine: What integrates. Both engines take the same steps and differ by rounding.
+
+            * ``"native"``: the compiled engine; raises an error if it does not support the solve.
+            * ``"torch"``: the Python loop, which supports every solve.
+            * ``"auto"``: the compiled engine if it supports the solve, otherwise the Python loop.
 
     Example:
         >>> import anode
@@ -120,8 +125,8 @@ class Solver:
             object.__setattr__(self, name, value)
         if self.step_size is None and not self.tableau.adaptive:
             raise ValueError(
-                f"step_size: takes a number above 0 for method {self.tableau.name!r}, which has no error estimate to "
-                "choose its steps by; pass step_size=..."
+                f"step_size: takes a number above 0 for method {self.tableau.name!r}, which has no error estimate and "
+                "cannot adapt its steps; pass step_size=..."
             )
         if self.noise is not None:
             takes = "nothing for a solver that adapts its steps, which takes noise for an error; pass step_size=..."
@@ -136,12 +141,12 @@ class Solver:
 
     @property
     def step_controller(self) -> Controller:
-        """The controller as an object."""
+        """The :class:`Controller` object that ``controller`` names."""
         return CONTROLLERS[self.controller] if isinstance(self.controller, str) else self.controller
 
     @property
     def gradient_method(self) -> Gradient:
-        """The gradient as an object."""
+        """The :class:`Gradient` object that ``gradient`` names."""
         return GRADIENTS[self.gradient] if isinstance(self.gradient, str) else self.gradient
 
     def plan(
@@ -154,13 +159,13 @@ class Solver:
         norm: Callable[[Any], Tensor] | None = None,
         **special: Any,
     ) -> Plan:
-        """What a solve has to do: the only place where plans are made.
+        """Build the :class:`Plan` of a solve. All plans are built here.
 
         Args:
-            y: The initial state, packed.
-            packing: How it is packed.
+            y: The packed initial state.
+            packing: The packing of the state.
             times, wanted: See :class:`Plan`.
-            norm: Maps a scaled error, shaped like the state, to one number.
+            norm: A function that maps the scaled error, shaped like the state, to one number.
             **special: Further attributes of the plan.
         """
         usual = {
@@ -185,10 +190,10 @@ class Solver:
         )
 
     def but(self, **settings: Any) -> Solver:
-        """The same solver with some settings changed."""
+        """Return a copy of the solver with some settings changed."""
         if not settings:
             return self
-        # Checking settings takes longer than a small solve, and most callers pass the same ones again and again.
+        # Checking settings takes longer than a small solve, and most callers pass the same ones repeatedly.
         key = tuple((name, type(value), value) for name, value in settings.items())
         return self._variants.get(key, lambda: self._changed(settings))
 
@@ -201,17 +206,17 @@ class Solver:
         return replace(self, **settings)
 
     def changes(self, default: Solver | None = None) -> dict[str, Any]:
-        """The settings that differ from those of another solver, or from the defaults."""
+        """Return the settings that differ from those of ``default``, which defaults to ``Solver()``."""
         default = DEFAULT if default is None else default
         return {n: getattr(self, n) for n in SETTINGS if not _same(getattr(self, n), getattr(default, n))}
 
     def to_json(self, default: Solver | None = None) -> dict[str, Any]:
-        """The settings that differ from the defaults, as JSON can hold them."""
+        """Return the settings that differ from those of ``default`` as values that JSON can hold."""
         return {name: _to_json(name, value) for name, value in self.changes(default).items()}
 
     @classmethod
     def from_json(cls, settings: dict[str, Any], default: Solver | None = None) -> Solver:
-        """The solver that :meth:`to_json` described."""
+        """Return the solver that :meth:`to_json` described."""
         found = {name: _from_json(value) for name, value in settings.items()}
         if found.get("control", "auto") is None:  # as versions before 0.2 wrote it
             found["control"] = "auto"
@@ -228,31 +233,31 @@ class Solver:
 
 
 MOST_VARIANTS = 64
-"""How many changed solvers are remembered."""
+"""Maximum number of variants that :meth:`Solver.but` caches per solver."""
 PLANS: Recent[tuple[Plan, Packing]] = Recent(256)
 COMPARABLE = frozenset({float, int, bool, str, type(None), Solver})
-"""Types of values that are the same as long as they compare equal."""
+"""Types whose equal values are interchangeable, so that they can be part of a cache key."""
 SETTINGS = tuple(each.name for each in fields(Solver))
 """The names of a solver's settings."""
 
 
 def check_settings(settings: dict[str, Any], caller: Callable[..., Any] | None = None) -> None:
-    """Raise ``TypeError`` about a setting that no solver has, with the nearest name that the caller takes."""
+    """Raise ``TypeError`` if a setting is unknown, and suggest the nearest name that the caller takes."""
     for name in settings.keys() - SETTINGS:
         own = () if caller is None else tuple(signature(caller).parameters)[:-1]  # the last are the settings
         hint = nearest(name, (*own, *SETTINGS))
-        what = "setting of a solver" if caller is None else f"argument of {caller.__name__}"
-        raise TypeError(f"{name}: is no {what}, which takes {', '.join((*own, *SETTINGS))}{hint}")
+        what = "a setting of anode.Solver" if caller is None else f"an argument of {caller.__name__}"
+        raise TypeError(f"{name}: is not {what}, which takes {', '.join((*own, *SETTINGS))}{hint}")
 
 
 def planned(
     make: Callable[[], tuple[Plan, Packing]], y0: State, times: list[float], *given: Any
 ) -> tuple[Plan, Packing]:
-    """A plan, which is not made again if everything that it depends on is given again.
+    """Return a plan and a packing, from a cache if possible.
 
     Args:
-        make: Makes the plan and the packing of the state.
-        y0: The state, of which only the form may matter.
+        make: Builds the plan and the packing of the state.
+        y0: The state. The plan may depend on its shapes, dtypes and devices only.
         times: All times of the solve.
         *given: Everything else that the plan depends on.
     """
@@ -264,14 +269,14 @@ def planned(
 
 
 def as_solver(solver: Any, usual: Solver, settings: dict[str, Any]) -> Solver:
-    """The solver that a caller asks for: one that was given or else the usual one, with some settings changed."""
-    takes = "an anode.Solver, or None for the usual one"
+    """Return ``solver``, or ``usual`` if it is ``None``, with some settings changed."""
+    takes = "an anode.Solver, or None for the default"
     require(solver is None or isinstance(solver, Solver), "solver", solver, takes)
     return (usual if solver is None else solver).but(**settings)
 
 
 def _own_norm(norm: Callable[[Any], Any], packing: Packing) -> Callable[[Tensor], Tensor]:
-    """A norm that the caller brought, on packed errors."""
+    """Return the caller's norm as a function of packed errors, with its result checked."""
 
     def checked(error: Tensor) -> Tensor:
         found = norm(packing.unpack(error))
@@ -284,7 +289,7 @@ def _own_norm(norm: Callable[[Any], Any], packing: Packing) -> Callable[[Tensor]
 
 
 def _short(name: str, value: Any) -> Any:
-    """A setting that is an object, or its short name where it has one."""
+    """Check a setting that may be an object, and return its short name if it has one."""
     known = NAMED[name]
     kinds = {"method": Tableau, "controller": Controller, "gradient": Gradient}
     if not isinstance(value, kinds[name]):
@@ -305,7 +310,7 @@ def _noise(value: Any) -> Noise | None:
 
 
 def _tolerance(name: str, value: Any) -> Any:
-    """A tolerance; one for each component of a tuple is compared with the state once that is known."""
+    """Check a tolerance and return it; its shape is checked later, when the state is known."""
     if isinstance(value, Tensor):
         require(bool((value > 0).all()), name, value, "numbers above 0")
         return value
@@ -315,7 +320,7 @@ def _tolerance(name: str, value: Any) -> Any:
 
 
 def _control(control: Any) -> str | int:
-    """Who shares a step size; a number of dimensions is compared with the state once that is known."""
+    """Check ``control`` and return it; a number of dimensions is checked later, when the state is known."""
     dims = whole_number(control)
     if dims is None:
         lookup("control", control, dict.fromkeys(CONTROLS))
@@ -340,8 +345,8 @@ def _to_json(name: str, value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     raise TypeError(
-        f"{name}: takes numbers, names, or one of {', '.join(each.__name__ for each in SAVED.values())} to be written "
-        f"as JSON, got {value!r}"
+        f"{name}: only numbers, names, and objects of {', '.join(each.__name__ for each in SAVED.values())} can be "
+        f"written as JSON, got {value!r}"
     )
 
 
@@ -354,4 +359,4 @@ def _from_json(value: Any) -> Any:
 
 
 DEFAULT = Solver()
-"""The solver of those who ask for nothing else."""
+"""The default solver."""

@@ -1,7 +1,7 @@
-"""Stiffness: whether the step size is limited by stability instead of accuracy.
+"""Stiffness detection: whether stability limits the step size instead of accuracy.
 
-An explicit method is stable only with steps below a limit over the fastest rate at which f changes, whatever the
-tolerances. Nothing here runs unless a solve has used up its steps, so that finding out costs other solves nothing.
+An explicit method is stable only if the step size times the spectral radius of df/dy is below a limit, whatever the
+tolerances. This code runs only if a solve has used up its steps, so other solves do not pay for it.
 
 References:
     Hairer and Wanner, *Solving Ordinary Differential Equations II*, 2nd edition, 1996 (section IV.2, "Stiffness
@@ -22,10 +22,10 @@ from anode.ode.plan import Interval, Plan, to_broadcast
 from anode.ode.solution import Stats
 
 ITERATIONS = 12
-"""Evaluations of f that the power method makes."""
+"""Number of iterations of the power method."""
 
 NEAR_LIMIT = 0.7
-"""Steps are limited by stability if they are, on average, longer than this fraction of the stable ones."""
+"""Stability limits the steps if their average size exceeds this fraction of the largest stable step."""
 
 
 @torch.no_grad()
@@ -53,14 +53,14 @@ def fastest_rates(f: Rate, plan: Plan, t: Number, y: Tensor) -> Tensor:
 
 
 def stiff_step(f: Rate, plan: Plan, t: Number, y: Tensor, accepted: Number, group: int = 0) -> float | None:
-    """Return the largest stable step where a solve has arrived, or ``None`` if its steps were not limited by that.
+    """Return the largest stable step size at (t, y), or ``None`` if stability did not limit the steps.
 
     Args:
         f: The right-hand side.
-        plan: What the solve was asked to do.
-        t, y: Where it has arrived.
-        accepted: How many steps brought it there.
-        group: Which of the groups, if they have step sizes of their own.
+        plan: The plan of the solve.
+        t, y: The time and state that the solve has reached.
+        accepted: Number of accepted steps so far.
+        group: Index of the group, if groups have their own step sizes.
     """
     way, steps = (torch.as_tensor(x).flatten()[group].item() for x in (t - plan.times[0], accepted))
     rate = fastest_rates(f, plan, t, y).flatten()[group].item()
@@ -71,7 +71,7 @@ def stiff_step(f: Rate, plan: Plan, t: Number, y: Tensor, accepted: Number, grou
 
 
 def is_hopeless(f: Rate, plan: Plan, t: float, y: Tensor, stats: Stats) -> bool:
-    """Whether a problem with one step size for all is stiff, and will take more steps than the plan allows then."""
+    """Whether a problem with one step size is stiff and will need more steps than ``plan.stiff_steps``."""
     step = stiff_step(f, plan, t, y, stats.accepted)
     if step is None or plan.stiff_steps is None:
         return False
@@ -80,12 +80,12 @@ def is_hopeless(f: Rate, plan: Plan, t: float, y: Tensor, stats: Stats) -> bool:
 
 
 def note(f: Rate, plan: Plan, t: Number, y: Tensor, accepted: Number, group: int) -> str:
-    """Return what to tell a caller whose solve ran out of steps if the problem is stiff; else nothing."""
+    """Return a message for a solve that ran out of steps because the problem is stiff; empty if it is not."""
     step = stiff_step(f, plan, t, y, accepted, group)
     if step is None:
         return ""
     left = abs(plan.times[-1] - torch.as_tensor(t).flatten()[group].item()) / step
-    rest = f", so that the rest needs at least {left:.2g} more" if math.isfinite(left) else ""
+    rest = f", so the rest of the span needs at least {left:.2g} more" if math.isfinite(left) else ""
     return (
         f"the problem looks stiff: {plan.tableau.name} is unstable here with steps above {step:.2g}, whatever the "
         f"tolerances{rest}. Use an implicit method (such as SciPy's solve_ivp with method='Radau'), rescale or "

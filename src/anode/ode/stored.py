@@ -1,4 +1,4 @@
-"""The exact gradient of the steps that were taken, with autograd recording the whole solve."""
+"""The exact gradient of the accepted steps, with autograd recording the whole solve."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stored(Gradient):
-    """The exact gradient of the accepted steps, everything kept by autograd: fast, and differentiable again."""
+    """The exact gradient of the accepted steps, with autograd recording the whole solve.
+
+    It is fast and can be differentiated again. Its memory grows with the number of steps.
+    """
 
     compiled = True
     twice = True
 
     def solve(self, problem: Problem) -> Solution:
-        if problem.compiled is not None:  # and not recorded, see anode.engine.dispatch
+        if problem.compiled is not None:  # and gradients are not recorded, see anode.engine.dispatch
             return problem.unrecorded()
         if problem.times is not None and torch.is_grad_enabled():
             problem.plan = replace(problem.plan, moving_times=problem.times)

@@ -1,13 +1,12 @@
-"""What an explicit Runge-Kutta method is: its coefficients, checked.
+"""The coefficients of explicit Runge-Kutta methods.
 
 A step from ``(t, y)`` to ``t + h`` evaluates the slopes
 
     k_i = f(t + c_i h,  y + h sum_j a_ij k_j),        i = 0 .. s-1,
 
-moves to ``y1 = y + h sum_i b_i k_i`` and, where the method carries an estimate of its own error, reports
-``h sum_i e_i k_i``. One more slope, the *end slope* ``f(t + h, y1)``, belongs to every method here: a method
-that is FSAL ("first same as last") evaluates it anyway, the others only when something asks for it. Between
-the ends of a step the solution is the polynomial
+and moves to ``y1 = y + h sum_i b_i k_i``. If the method has an error estimate, it is ``h sum_i e_i k_i``. Every method
+also has an *end slope* ``f(t + h, y1)``. FSAL methods ("first same as last") always evaluate it, other methods only if
+it is needed. Between the ends of a step the solution is the polynomial
 
     y(t + x h) = y + h sum_i p_i(x) k_i,              0 <= x <= 1,
 
@@ -34,15 +33,16 @@ Weights = tuple[tuple[int, float], ...]
 
 
 CHECKED_ORDER = 5
-"""Up to which order a method is checked when it is made: the conditions of higher orders take milliseconds."""
+"""The highest order that is checked when a tableau is created; the conditions of higher orders take milliseconds."""
 ROUNDED = 1e-6
-"""What may be left of a condition that holds, for coefficients that are given with few digits."""
+"""Tolerance for the order conditions, so that coefficients may be given with few digits."""
 
 
 class Row(NamedTuple):
-    """A sum of slopes, ``scale * (k_first + sum of weight * k)``: so written, it takes one operation less.
+    """A sum of slopes ``scale * (k_first + sum of weight * k)``, which saves one operation.
 
-    The first has the largest weight, so that the others are at most 1 and sums of large slopes do not overflow.
+    The first slope has the largest weight. The other weights are therefore at most 1, and sums of large slopes do not
+    overflow.
     """
 
     scale: float
@@ -51,28 +51,31 @@ class Row(NamedTuple):
 
 
 Polynomial = tuple[float, ...]
-"""Coefficients of x, x^2, x^3, ...; the constant is always zero."""
+"""Coefficients of x, x^2, x^3, ...; the constant term is always zero."""
 
 
 @names_settings
 @dataclass(frozen=True, repr=False)
 class Tableau:
-    """One explicit Runge-Kutta method, checked when it is made. The compiled engine takes any of them.
+    """An explicit Runge-Kutta method. Its coefficients are checked when it is created.
+
+    The compiled engine supports every tableau.
 
     Attributes:
-        name: What users call it.
-        order: Order of convergence; also the exponent of the step-size controller.
-        c: Where in the step each slope is evaluated.
-        a: Row i holds the i weights of the earlier slopes. A square matrix with zeros on and above its diagonal is
+        name: Name of the method.
+        order: Order of convergence; also used by the step-size controller.
+        c: Nodes: the fraction of the step at which each slope is evaluated.
+        a: Row i holds the weights of the i earlier slopes. A square matrix with zeros on and above its diagonal is
             accepted too.
-        b: Weights of the step.
-        error: Weights of the error estimate, over the slopes and, for an FSAL method, the end slope; ``None`` if
-            the method has no estimate and takes steps of a given size.
-        polynomials: p_i(x) of the dense output, one for each slope and one for the end slope.
+        b: Weights of the slopes in the step.
+        error: Weights of the error estimate, one per slope, and for an FSAL method one for the end slope. ``None`` if
+            the method has no error estimate; it then requires ``step_size``.
+        polynomials: Polynomials p_i(x) of the dense output, one per slope and one for the end slope. Defaults to cubic
+            Hermite interpolation.
         dense_order: Order of the dense output.
-        fsal: Whether the error estimate needs the end slope, so that every step evaluates it.
-        last_stage_ends: Whether the next step begins with the last slope of this one, although that was not evaluated
-            at the end of the step; as in torchdiffeq, see :meth:`reusing_last_stage`.
+        fsal: Whether the error estimate uses the end slope, so that every step evaluates it.
+        last_stage_ends: Whether the next step reuses the last slope of this step as its first, although it was not
+            evaluated at the end of the step, as in torchdiffeq. See :meth:`reusing_last_stage`.
     """
 
     name: str
@@ -96,7 +99,7 @@ class Tableau:
         return f"Tableau({self.name!r}, order={self.order}, slopes={len(self.b)})"
 
     def _check(self) -> None:
-        """Raise ``ValueError`` if the coefficients do not fit together; turn lists and arrays into tuples."""
+        """Raise ``ValueError`` if the coefficients are inconsistent; convert lists and arrays to tuples."""
         require(isinstance(self.name, str), "name", self.name, "a text")
         object.__setattr__(self, "order", number("order", self.order, whole=True))
         for name in ("c", "b", "error"):
@@ -106,7 +109,7 @@ class Tableau:
             object.__setattr__(self, name, tuple(_numbers(name, row) for row in _sequence(name, getattr(self, name))))
         slopes = len(self.b)
         require(slopes > 0, "b", self.b, "at least one weight")
-        require(len(self.c) == slopes, "c", self.c, f"as many values as b, {slopes}")
+        require(len(self.c) == slopes, "c", self.c, f"{slopes} values, one per weight in b")
         object.__setattr__(self, "a", _lower_triangle(self.a))
         rows = [len(row) for row in self.a]
         takes = f"rows of {list(range(slopes))} weights, or a square matrix with zeros on and above the diagonal"
@@ -126,7 +129,10 @@ class Tableau:
         require(found == claimed, "order", self.order, f"at most {found}, which is the order that these weights give")
 
     def order_conditions(self, up_to: int = 8) -> OrderConditions:
-        """Check which order the method really has.
+        """Return how well the method satisfies the order conditions, and the order that follows.
+
+        Args:
+            up_to: The highest order to check.
 
         Example:
             >>> import anode
@@ -138,7 +144,7 @@ class Tableau:
 
     @property
     def adaptive(self) -> bool:
-        """Whether the method can choose its own step size."""
+        """Whether the method has an error estimate and can adapt its step size."""
         return self.error is not None
 
     @cached_property
@@ -153,7 +159,7 @@ class Tableau:
 
     @cached_property
     def weights_by_slope(self) -> dict[int, float]:
-        """The same as a dictionary."""
+        """The step's weights b as a dictionary."""
         return dict(self.weights)
 
     @cached_property
@@ -163,7 +169,7 @@ class Tableau:
 
     @cached_property
     def feeds(self) -> tuple[Weights, ...]:
-        """For each slope, and the end slope, the later ones it enters: (index, weight) pairs."""
+        """For each slope and the end slope, the later slopes that depend on it, as (index, weight) pairs."""
         rows = (*self.a, self.b)
         return tuple(_sparse([row[i] if i < len(row) else 0.0 for row in rows]) for i in range(len(rows)))
 
@@ -174,7 +180,7 @@ class Tableau:
 
     @cached_property
     def stability(self) -> float:
-        """How far the stability region reaches along the negative real axis, to two decimals."""
+        """The extent of the stability region along the negative real axis, to two decimals."""
         slopes, coefficients = [1.0] * len(self.b), [1.0]
         for _ in self.b:
             coefficients.append(sum(b * k for b, k in zip(self.b, slopes, strict=True)))
@@ -186,17 +192,17 @@ class Tableau:
 
     @cached_property
     def linear(self) -> Tableau:
-        """The same method with straight lines between the ends of its steps."""
+        """The same method with linear interpolation as its dense output."""
         lines = tuple((b,) for b in self.b)
         return replace(self, polynomials=(*lines, (0.0,)), dense_order=1)
 
     def reusing_last_stage(self, middle: Sequence[float]) -> Tableau:
-        """Return the method as torchdiffeq runs it, with the last stage in place of the end slope.
+        """Return the method as torchdiffeq runs it: the next step starts with the last slope instead of the end slope.
 
         This saves one evaluation per step and costs accuracy.
 
         Args:
-            middle: Weights of the slopes in the state half way.
+            middle: Weights of the slopes in the state at the middle of the step.
         """
         *rows, before, end = quartic(self.b, (*middle, 0.0))
         last = tuple(x + y for x, y in zip(before, end, strict=True))
@@ -204,20 +210,20 @@ class Tableau:
 
 
 def _sequence(name: str, values: Any) -> list[Any]:
-    """The elements of a list, tuple or array."""
+    """Return the elements of a list, tuple or array."""
     require(isinstance(values, Iterable) and not isinstance(values, str), name, values, "a sequence of numbers")
     return list(values)
 
 
 def _numbers(name: str, values: Any) -> tuple[float, ...]:
-    """The numbers in a list, tuple, array or tensor."""
+    """Return the numbers in a list, tuple, array or tensor."""
     found = [real_number(each.item() if isinstance(each, Tensor) else each) for each in _sequence(name, values)]
     require(None not in found, name, values, "numbers")
     return tuple(map(float, found))  # type: ignore[arg-type]
 
 
 def _lower_triangle(a: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
-    """A square matrix with zeros on and above its diagonal without these; anything else as it is."""
+    """Drop the zeros on and above the diagonal of a square matrix; return anything else unchanged."""
     square = all(len(row) == len(a) and not any(row[i:]) for i, row in enumerate(a))
     return tuple(row[:i] for i, row in enumerate(a)) if square else a
 
@@ -233,7 +239,7 @@ def _row(weights: Sequence[float]) -> Row:
 
 
 def hermite(b: tuple[float, ...]) -> tuple[Polynomial, ...]:
-    """The cubic through both ends of a step with the right slopes there."""
+    """Return the cubic Hermite interpolation of a step from the states and slopes at both ends."""
     rows = [[0.0, 3 * w, -2 * w] for w in b] + [[0.0, -1.0, 1.0]]
     for power, value in enumerate((1.0, -2.0, 1.0)):
         rows[0][power] += value
@@ -241,7 +247,7 @@ def hermite(b: tuple[float, ...]) -> tuple[Polynomial, ...]:
 
 
 def quartic(b: tuple[float, ...], middle: tuple[float, ...]) -> tuple[Polynomial, ...]:
-    """The quartic through both ends with the right slopes there and ``y + h sum_i middle_i k_i`` half way."""
+    """Return the quartic that matches states and slopes at both ends and ``y + h sum_i middle_i k_i`` in the middle."""
     rows = [[0.0, 16 * m - 5 * w, 14 * w - 32 * m, 16 * m - 8 * w] for w, m in zip((*b, 0.0), middle, strict=True)]
     for power, (first, last) in enumerate(((1.0, 0.0), (-4.0, 1.0), (5.0, -3.0), (-2.0, 2.0))):
         rows[0][power] += first

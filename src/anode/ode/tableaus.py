@@ -1,6 +1,6 @@
-"""Explicit Runge-Kutta methods as data: one entry per method, which names its source.
+"""The coefficients of the built-in explicit Runge-Kutta methods, with their sources.
 
-:mod:`anode.ode.tableau` says what the coefficients mean.
+:mod:`anode.ode.tableau` explains the coefficients.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def _minus(b: Sequence[float], b_hat: Sequence[float]) -> tuple[float, ...]:
     return tuple(x - y for x, y in zip(b, b_hat, strict=True))
 
 
-# ---------------------------------------------------------------------------------------- methods of a given step size
+# ------------------------------------------------------------------------------------------------- fixed-step methods
 
 EULER = Tableau("euler", order=1, c=(0.0,), a=((),), b=(1.0,))
 
@@ -45,7 +45,7 @@ RK4_CLASSIC = Tableau(
 
 # ------------------------------------------------------------------------------------------------- adaptive methods
 
-# Heun's method with Euler's as the comparison.
+# Heun's method; the error estimate is the difference from Euler's.
 ADAPTIVE_HEUN = Tableau("adaptive_heun", order=2, c=(0.0, 1.0), a=((), (1.0,)), b=(1 / 2, 1 / 2), error=(1 / 2, -1 / 2))
 
 # Fehlberg, NASA TR R-315 (1969): RK1(2), advanced with the second-order weights.
@@ -70,7 +70,7 @@ BOSH3 = Tableau(
     fsal=True,
 )
 
-# Dormand and Prince, J. Comput. Appl. Math. 6 (1980) 19-26; the value half way from Shampine, Math. Comp. 46 (1986).
+# Dormand and Prince, J. Comput. Appl. Math. 6 (1980) 19-26; the midpoint value from Shampine, Math. Comp. 46 (1986).
 _DOPRI5_B = (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84)
 DOPRI5 = Tableau(
     "dopri5",
@@ -376,9 +376,9 @@ TABLEAUS: dict[str, Tableau] = {
         DOPRI8,
     )
 }
-"""Every method, by name."""
+"""All methods by name."""
 
 
 def as_tableau(name: str, method: Any) -> Tableau:
-    """A method from its name, or a tableau as it is; ``name`` is the argument that it was given for."""
+    """Return the tableau of a method, given by its name or as a tableau; ``name`` is the argument to name in errors."""
     return method if isinstance(method, Tableau) else lookup(name, method, TABLEAUS)

@@ -1,4 +1,4 @@
-"""Plots of trainings, flows and feature spaces: arrays in, matplotlib figures out. Nothing here trains."""
+"""Plots of training runs, flows and feature spaces, from arrays to matplotlib figures."""
 
 from anode.extras import needs
 

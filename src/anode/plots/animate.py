@@ -1,4 +1,4 @@
-"""Animations: feature spaces during training, and points on their way through a flow."""
+"""Animations of feature spaces during training, and of points moving through a flow."""
 
 from __future__ import annotations
 
@@ -23,31 +23,28 @@ from anode.plots.style import CLASS_COLORS, FAINT, INK, MUTED, figure, styled
 Picture = NDArray[np.uint8]
 
 SIZE = 4.8
-"""Width and height of a frame in inches of 100 pixels."""
+"""Width and height of a frame in inches, at 100 pixels per inch."""
 
 COLORS, MANY_COLORS = 24, 128
-"""Size of the palette: of two classes, text, and what lies between them and the ground; and of anything else.
-
-Twice as many cost a fifth.
-"""
+"""Palette size for two classes with text and background, and for anything else. Twice as many add a fifth to a file."""
 
 MOST_POINTS, MOST_TRAILS = 500, 60
-"""How many points, and how many of their ways, are in a frame: files grow with what moves, and eyes follow few."""
+"""Maximum number of points and of trails per frame, to keep files small and frames readable."""
 
 LAST = 1000
-"""How many milliseconds the last frame stays."""
+"""Duration of the last frame in milliseconds."""
 
 
 def gif(frames: Iterable[Figure | Picture], path: Path | str, fps: float = 10.0) -> Path:
-    """Write an animation that repeats for ever and rests at its end.
+    """Write an animation that repeats forever and pauses at its end.
 
     Args:
-        frames: Figures, or pictures of one size as arrays [height, width, 3] of bytes.
-        path: The file, which ends in ".gif".
-        fps: Frames a second, at most 50: the format counts in hundredths and viewers slow down what is faster.
+        frames: Figures, or images of the same size as ``uint8`` arrays [height, width, 3].
+        path: Path of the file, which ends in ".gif".
+        fps: Frames per second, at most 50, because viewers slow down faster animations.
 
     Returns:
-        The file. Frames in a row that are alike are one longer frame in it.
+        The path of the file. Equal consecutive frames are merged into one longer frame.
     """
     path = Path(path)
     require(path.suffix == ".gif", "path", str(path), 'a name that ends in ".gif"')
@@ -57,7 +54,7 @@ def gif(frames: Iterable[Figure | Picture], path: Path | str, fps: float = 10.0)
     sizes = {picture.size for picture in pictures}
     require(len(sizes) == 1, "frames", sorted(sizes), "frames of one size")
     palette = _palette(pictures)
-    # Without dithering, which would make noise of even areas: a noise that changes and that compresses badly.
+    # No dithering: it would turn even areas into noise that flickers and compresses badly.
     first, *rest = (picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures)
     durations = [10 * round(100 / fps)] * len(rest) + [LAST]
     return write(
@@ -71,12 +68,12 @@ def gif(frames: Iterable[Figure | Picture], path: Path | str, fps: float = 10.0)
 def feature_frames(
     snapshots: Sequence[ArrayLike], labels: ArrayLike, titles: Sequence[str] | None = None
 ) -> Iterator[Figure]:
-    """One frame a snapshot of a feature space, all with the same limits.
+    """Return one frame per snapshot of a feature space, all with the same limits.
 
     Args:
-        snapshots: For each frame its features, [points, 2] or [points, 3]; of many points some are drawn.
-        labels: [points], classes as whole numbers from 0.
-        titles: For each frame, such as "epoch 5, NFE 26".
+        snapshots: Features of each frame, [points, 2] or [points, 3]. Only some of many points are drawn.
+        labels: Classes as whole numbers from 0, [points].
+        titles: Title of each frame, such as "epoch 5, NFE 26". By default there is none.
     """
     count = len(snapshots)
     require(count > 0, "snapshots", count, "at least one array of features")
@@ -91,14 +88,14 @@ def feature_frames(
 def trajectory_frames(
     paths: ArrayLike, labels: ArrayLike, times: ArrayLike | None = None, *, turn: float = 60.0
 ) -> Iterator[Figure]:
-    """One frame a time: the points where they are, and the way some have come.
+    """Return one frame per time: the points at that time, and the trails of some of them.
 
     Args:
-        paths: [times, points, 2], or [times, points, 3]; see :func:`anode.plots.flows.project_3d` for more dimensions.
-            Of many points some are drawn.
-        labels: [points], classes as whole numbers from 0.
-        times: [times], to be written over the frames.
-        turn: By how many degrees the camera goes around a space of three dimensions from the first frame to the last.
+        paths: States, [times, points, 2] or [times, points, 3]; see :func:`anode.plots.flows.project_3d` for more
+            dimensions. Only some of many points are drawn.
+        labels: Classes as whole numbers from 0, [points].
+        times: Times to write above the frames, [times]. By default there are none.
+        turn: Degrees by which the camera turns around three-dimensional paths, from the first frame to the last.
     """
     paths = as_values("paths", paths, ["times", "points", (2, 3)])
     colors = colors_of(as_labels(labels, paths.shape[1]))
@@ -109,7 +106,7 @@ def trajectory_frames(
 
 @styled()
 def _frame(paths: Array, colors: list[str], i: int, title: str, *, trails: int, turn: float | None = None) -> Figure:
-    """Points where they are at one of the times of paths [times, points, 2 or 3], and the way some have come."""
+    """Draw the points of paths [times, points, 2 or 3] at time i, and the trails of some of them."""
     dims = paths.shape[2]
     made = figure(SIZE, SIZE, three_d=[0] if dims == 3 else [])
     ax: Any = made.axes[0]
@@ -124,12 +121,12 @@ def _frame(paths: Array, colors: list[str], i: int, title: str, *, trails: int, 
 
 
 def _some(count: int, most: int) -> NDArray[np.int64]:
-    """At most so many of the numbers below count, at random but always the same, the fewer among the more."""
+    """Return at most ``most`` of the numbers below ``count``, in a fixed random order."""
     return np.random.default_rng(0).permutation(count)[:most]
 
 
 def _picture(frame: Figure | Picture) -> Picture:
-    """A frame as an array [height, width, 3] of bytes."""
+    """Return a frame as a ``uint8`` array [height, width, 3]."""
     if isinstance(frame, Figure):
         canvas = FigureCanvasAgg(frame)
         with styled():
@@ -142,19 +139,19 @@ def _picture(frame: Figure | Picture) -> Picture:
 
 
 def _palette(pictures: Sequence[Image.Image]) -> Image.Image:
-    """Colours that serve all frames, found on up to eight of them: one palette, so that nothing flickers.
+    """Return one palette for all frames, so that nothing flickers, computed from up to eight of them.
 
-    Ground, walls and classes are the most frequent colours and stay exact, as do the greys of lines. The rest are
-    spread over the colours there are: by frequency the ground's neighbours would take all places.
+    The most frequent colours (background, panes and classes) and the greys of lines are exact. The others are spread
+    over all colours: chosen by frequency, they would all be shades of the background.
     """
     some = [np.asarray(pictures[round(i)]) for i in np.linspace(0, len(pictures) - 1, min(8, len(pictures)))]
     together = Image.fromarray(np.concatenate(some))
-    numbers = np.asarray(together).astype(np.int64) @ (65536, 256, 1)  # which sort much faster than rows
+    numbers = np.asarray(together).astype(np.int64) @ (65536, 256, 1)  # numbers sort much faster than rows
     distinct, counts = np.unique(numbers, return_counts=True)
     classes = np.isin([int(color[1:], 16) for color in CLASS_COLORS], distinct)
     two = classes[:2].any() and not classes[2:].any()
     size = COLORS if two else MANY_COLORS
-    greys = [int(color[1:], 16) for color in (INK, MUTED, FAINT)]  # or thin lines become a tint of a class
+    greys = [int(color[1:], 16) for color in (INK, MUTED, FAINT)]  # otherwise thin lines would get a class's tint
     frequent = np.append(greys, distinct[np.argsort(-counts, kind="stable")[: size // 4]])
     exact = frequent[:, None] >> np.array([16, 8, 0]) & 255
     others = together.quantize(size - len(frequent), method=Image.Quantize.MAXCOVERAGE).getpalette() or []
@@ -165,7 +162,7 @@ def _palette(pictures: Sequence[Image.Image]) -> Image.Image:
 
 
 def _apart(colors: Sequence[Array]) -> list[Array]:
-    """Colours without those that are hard to tell from an earlier one: Pillow would take either for the other."""
+    """Drop colours that are too similar to an earlier one, because Pillow would confuse them."""
     kept: list[Array] = []
     for color in colors:
         if all(np.abs(color - other).max() > 8 for other in kept):

@@ -1,4 +1,4 @@
-"""How far solves can be trusted: errors and evaluations over the tolerance, errors in the course of training."""
+"""Plots of the solver's accuracy: errors and evaluations over the tolerance, and errors during training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anode.plots.series import curves, make_logarithmic
 from anode.plots.style import INK, MODEL_COLORS, MUTED, figure, grid, legend, styled
 
 TICKS = 6
-"""The most tolerances that an axis has room to name."""
+"""Maximum number of tolerances that are labelled on an axis."""
 
 
 @styled()
@@ -28,14 +28,14 @@ def certificate(
     bound: float,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw the errors of a flow over the tolerance of its solver, and beside them the evaluations.
+    """Plot the errors of a flow over the tolerance of its solver, and next to them the number of evaluations.
 
     Args:
-        tolerances: Those that were tried.
-        errors: By label, one per tolerance.
-        nfe: Evaluations, one per tolerance.
-        bound: The largest error that passes, a dashed line.
-        ax: Where to draw the errors, without the evaluations; by default in a new figure.
+        tolerances: The tolerances that were tried.
+        errors: Errors by label, one per tolerance.
+        nfe: Number of evaluations, one per tolerance.
+        bound: Largest error that passes, drawn as a dashed line.
+        ax: Axes to plot only the errors on. By default both are plotted in a new figure.
 
     Example:
         >>> from anode.plots.certificates import certificate
@@ -55,7 +55,7 @@ def certificate(
     if ax is None:
         axes[1].plot(tolerances, nfe, "o-", color=INK)
         axes[1].set(ylabel="function evaluations", ylim=(0, None))
-    for each in axes:  # limits are set, as where all errors are infinite there would be none
+    for each in axes:  # set the limits, because matplotlib finds none if all errors are infinite
         each.set(xscale="log", xlim=(1.5 * max(tolerances), min(tolerances) / 1.5), xlabel="tolerance")
         shown = sorted(tolerances)[:: -(-len(tolerances) // TICKS)]
         each.set_xticks(shown, [f"{t:g}" for t in shown])
@@ -67,14 +67,14 @@ def certificate(
 
 @styled()
 def reconstructions(ax: Axes, at: ArrayLike, errors: ArrayLike, bound: float) -> None:
-    """Draw the reconstruction errors that were found in the course of training, on a logarithmic axis.
+    """Plot the reconstruction errors during training on a logarithmic axis.
 
     Args:
-        ax: Where.
-        at: The iterations, [checks].
-        errors: [checks], or [checks, members] for a mean and a band. Where some are infinite, because a solve failed,
-            there is a cross at the top.
-        bound: The largest error that passes, a dashed line.
+        ax: Axes to plot on.
+        at: Iterations of the checks, [checks].
+        errors: Errors, [checks], or [checks, members] for a mean and a band. A cross at the top marks infinite errors,
+            which are failed solves.
+        bound: Largest error that passes, drawn as a dashed line.
 
     Example:
         >>> import numpy as np
@@ -90,7 +90,7 @@ def reconstructions(ax: Axes, at: ArrayLike, errors: ArrayLike, bound: float) ->
     curves(
         ax, at, {"forward and back": errors}, {"forward and back": INK}, "relative error", xlabel="iteration", log=True
     )
-    ax.lines[-1].set_marker("o")  # between two failures there is no line to see
+    ax.lines[-1].set_marker("o")  # a point between two failures has no visible line
     ax.axhline(bound, color=MUTED, linestyle="--", label=f"bound, {100 * bound:g} %")
     ax.set_yscale("log")
     low, high = ax.get_ylim()

@@ -1,4 +1,4 @@
-"""Classes of points: their labels, their colours, and a legend that names them."""
+"""Classes of points: labels, colours and legends."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def as_labels(labels: ArrayLike, count: int, name: str = "labels") -> Labels:
     """Check the labels of ``count`` points and return them as class numbers from 0.
 
     Args:
-        labels: [count], whole numbers from 0 or truth values; or -1 and 1, which become classes 0 and 1.
-        count: How many points there are.
-        name: What the argument is called.
+        labels: Whole numbers from 0, booleans, or -1 and 1, which become classes 0 and 1; [count].
+        count: Number of points.
+        name: Name of the argument, for error messages.
     """
     array = as_array(labels)
-    require(array.shape == (count,), name, array.shape, f"an array of shape [{count}], a label for each point")
+    require(array.shape == (count,), name, array.shape, f"an array of shape [{count}], one label per point")
     require(array.dtype.kind in "biuf", name, array.dtype.name, "whole numbers from 0; number the classes first")
     array = array.astype(np.float64)
     if (array == -1).any() and (np.abs(array) == 1).all():
@@ -42,8 +42,8 @@ def as_labels(labels: ArrayLike, count: int, name: str = "labels") -> Labels:
 def colors_of(labels: Labels) -> list[str]:
     """Return the colour of each label.
 
-    Up to ten classes have the colours of :data:`anode.plots.CLASS_COLORS`. More have evenly spaced colours of viridis:
-    each class keeps a colour of its own, but neighbours look alike.
+    Up to ten classes have the colours of :data:`anode.plots.CLASS_COLORS`. More classes have evenly spaced colours of
+    viridis, where neighbouring classes look similar.
     """
     last = int(labels.max(initial=0))
     if last < len(CLASS_COLORS):
@@ -53,12 +53,13 @@ def colors_of(labels: Labels) -> list[str]:
 
 @styled()
 def class_legend(where: Axes | Figure, labels: ArrayLike, names: Sequence[str] | None = None, **options: Any) -> None:
-    """Draw a legend that names the classes.
+    """Add a legend of the classes.
 
     Args:
-        where: Axes, or a figure to put the legend above all of its axes.
-        labels: [points], those that were drawn. Of more than ten classes, the legend has ten, evenly spaced.
-        names: The name of each class; by default "class 0", "class 1" and so on.
+        where: Axes, or a figure to place the legend above all of its axes.
+        labels: Labels of the points that were drawn, [points]. If there are more than ten classes, the legend shows ten
+            of them, evenly spaced.
+        names: Names of the classes. Defaults to "class 0", "class 1" and so on.
         options: Further arguments of matplotlib's ``legend``.
 
     Example:

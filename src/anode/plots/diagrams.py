@@ -30,7 +30,7 @@ def fig02() -> Figure:
     before = np.linspace(-0.42, 0.42, 8)
     after = np.concatenate([np.linspace(-0.72, -0.36, 4), np.linspace(0.36, 0.72, 4)])
     ease = s**2 * (3 - 2 * s)
-    # What all lines share may bend as it likes: they still do not cross.
+    # A bend that all lines share does not make them cross.
     height = middle + before + (after - before) * ease + 0.2 * np.sin(2 * np.pi * s) * (1 - s)
     paths = np.stack([np.broadcast_to(start + (end - start) * s, height.shape), height], -1)
     lines(ax, paths, colors, width=1.5, alpha=0.8)
@@ -81,7 +81,7 @@ def fig04() -> Figure:
 
 @styled()
 def fig15() -> Figure:
-    """To separate a disc from the annulus around it by a hyperplane takes a map that no flow is."""
+    """Separating a disc from the annulus around it by a hyperplane requires a map that is not a flow."""
     made, ax = sheet(7.0, 3.1)
     whole, ring, torn = (1.4, 1.75), (4.9, 1.85), (6.28, 0.95)
     _disc_and_annulus(ax, whole, 0.42, 0.82, 1.22)
@@ -102,7 +102,7 @@ def fig15() -> Figure:
 
 @styled()
 def fig16() -> Figure:
-    """Why no flow is that map: with the boundary of a disk above a hyperplane, its interior is above it as well."""
+    """Why no flow is that map: if the boundary of a disk is above a hyperplane, its interior is too."""
     made, ax = sheet(7.0, 2.9)
     left, middle, right, size = (1.12, 1.65), (3.5, 1.65), (5.8, 1.75), 0.66
     region(ax, circle(left, 1.02), RED, hole=circle(left, 0.7), strength=0.12, width=1.0)
@@ -140,14 +140,14 @@ def fig16() -> Figure:
 
 
 def _disk(ax: Axes, boundary: Array, inner: Array | None = None) -> None:
-    """The disk D or its image: the boundary has the colour of B, which it is part of, and what is A that of A."""
+    """Draw the disk D or its image. The boundary has the colour of B, to which it belongs; the inner part that of A."""
     region(ax, boundary, MUTED, strength=0.14, edge=RED, width=2.2)
     if inner is not None:
         region(ax, inner, BLUE, width=1.0)
 
 
 def _panel(ax: Axes, left: float, right: float, name: str, rule: str) -> None:
-    """A layer: a box with its name above and what it computes below."""
+    """Draw a layer: a box with its name above and its formula below."""
     ax.add_patch(
         FancyBboxPatch(
             (left, 0.75), right - left, 1.7, boxstyle="round,pad=0,rounding_size=0.12", facecolor=PANEL, linewidth=0
@@ -163,19 +163,19 @@ def _disc_and_annulus(ax: Axes, center: Point, r1: float, r2: float, r3: float) 
 
 
 def _at(center: Point, radius: float, angle: float) -> Point:
-    """A point at a distance and an angle, in degrees, from another."""
+    """Return the point at a distance and an angle, in degrees, from another."""
     radians = np.deg2rad(angle)
     return center[0] + radius * float(np.cos(radians)), center[1] + radius * float(np.sin(radians))
 
 
 def _letters(ax: Axes, letters: dict[str, float]) -> None:
-    """Names of the parts of a figure below them."""
+    """Write the names of the parts of a figure below them."""
     for letter, x in letters.items():
         write(ax, (x, 0.18), letter, size=NORMAL, color=MUTED)
 
 
 def _bend(points: Array) -> Array:
-    """A homeomorphism of the plane: shears along either axis, each undone by the opposite shear."""
+    """Apply a homeomorphism of the plane: a shear along each axis, each of which can be inverted."""
     x, y = points.T
     y = 0.8 * y + 0.75 * x**2 - 0.3
     x = 1.25 * x + 0.25 * np.sin(2.5 * y)

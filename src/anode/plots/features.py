@@ -1,4 +1,4 @@
-"""Feature spaces: where a model has put the points, at the end or while it was trained."""
+"""Plots of feature spaces, at the end of training or during it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from anode.plots.style import RASTERIZED_FROM, bare, figure, styled
 
 @styled()
 def scatter(ax: Any, features: ArrayLike, labels: ArrayLike, *, size: float | None = None) -> Any:
-    """Draw points of a feature space in the colours of their labels.
+    """Plot the points of a feature space in the colours of their classes.
 
     Args:
-        ax: Where; three-dimensional axes for three features.
-        features: [points, 2] or [points, 3].
-        labels: [points], classes as whole numbers from 0.
-        size: Area of a dot in square points; by default less for more points.
+        ax: Axes to plot on; three-dimensional axes for three features.
+        features: Features, [points, 2] or [points, 3].
+        labels: Classes as whole numbers from 0, [points].
+        size: Area of a dot in square points. By default it decreases with the number of points.
 
     Returns:
-        The dots, in a random but always the same order, so that no class lies on top of the others.
+        The matplotlib collection. The dots are drawn in a fixed random order, so that no class hides the others.
     """
     features = as_values("features", features, ["points", 3 if getattr(ax, "name", None) == "3d" else 2])
     size = float(np.clip(4000 / len(features), 5, 18)) if size is None else size
@@ -45,15 +45,15 @@ def strip(
     shared: bool = False,
     width: float = 7.0,
 ) -> Figure:
-    """Tiles of one feature space after the other, such as it was at moments of training.
+    """Plot several feature spaces side by side, for example at several stages of training, and return the figure.
 
     Args:
-        panels: For each tile its features, [points, 2] or [points, 3].
-        labels: [points], classes as whole numbers from 0; or such an array for each tile.
-        titles: For each tile, such as "epoch 5, NFE 26".
-        columns: Tiles in a row; by default as even rows as there can be of at most four.
-        shared: Whether all tiles have the same limits. If not, each shows all of its points as large as it can.
-        width: Of the figure, in inches.
+        panels: Features of each panel, [points, 2] or [points, 3].
+        labels: Classes as whole numbers from 0, [points]; or one such array per panel.
+        titles: Title of each panel, such as "epoch 5, NFE 26". By default there is none.
+        columns: Number of panels per row. By default at most four, with rows of similar length.
+        shared: Whether all panels have the same limits. By default each panel is scaled to its points.
+        width: Width of the figure in inches.
     """
     count = len(panels)
     require(count > 0, "panels", count, "at least one array of features")
@@ -77,7 +77,7 @@ def strip(
 
 
 def frame(ax: Any, points: Array) -> None:
-    """Limits that hold points [..., 2 or 3], without ticks: the coordinates of features mean nothing by themselves."""
+    """Set limits that contain points [..., 2 or 3], and remove ticks, because features have no units."""
     bare(ax)
     (frame_3d if points.shape[-1] == 3 else frame_2d)(ax, points)
 
@@ -91,7 +91,7 @@ def _scatter(ax: Any, features: Array, colors: Sequence[str], size: float) -> An
 
 
 def _colors_of_each(labels: ArrayLike | Sequence[ArrayLike], tiles: Sequence[Array]) -> Iterator[list[str]]:
-    """The colours of the points of each tile, from labels for all of them or for each; the same for a class in all."""
+    """Return the colours of the points of each panel, from labels for all panels or one array per panel."""
     owned: Sequence[Any] = [labels] * len(tiles)
     if isinstance(labels, list | tuple) and len(labels) and np.ndim(labels[0]) == 1:
         require(len(labels) == len(tiles), "labels", len(labels), f"labels for each of the {len(tiles)} panels")
@@ -102,5 +102,5 @@ def _colors_of_each(labels: ArrayLike | Sequence[ArrayLike], tiles: Sequence[Arr
 
 
 def _title_size(side: float) -> float:
-    """A size of text at which "epoch 20, NFE 104" fits over a tile so many inches wide."""
+    """Return the text size at which "epoch 20, NFE 104" fits above a panel of this width in inches."""
     return float(np.clip(6.4 * side, 8.5, 12))

@@ -1,7 +1,7 @@
-"""Trajectories: how a flow carries points from the input to the features.
+"""Plots of trajectories: the paths of points from input to features.
 
-Paths are arrays [times, points, dims]. A hollow dot is where a path starts, a full one where it ends, and some carry an
-arrowhead halfway.
+Paths are arrays [times, points, dims]. A hollow dot marks the start of a path, a full dot its end. Some paths have an
+arrowhead in the middle.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from anode.plots.marks import CAMERA, arrowheads, dots, frame_2d, frame_3d, line
 from anode.plots.style import styled
 
 ARROWS = 24
-"""How many paths carry an arrowhead: more would hide the lines."""
+"""Default number of paths with an arrowhead; more would hide the lines."""
 
 
 @styled()
 def flow_2d(ax: Axes, paths: ArrayLike, labels: ArrayLike, *, arrows: int = ARROWS) -> None:
-    """Draw paths in the plane, in equal units.
+    """Plot paths in the plane, with equal scales on both axes.
 
     Args:
-        ax: Where.
-        paths: [times, points, 2].
-        labels: [points], classes as whole numbers from 0.
-        arrows: How many paths carry an arrowhead.
+        ax: Axes to plot on.
+        paths: States, [times, points, 2].
+        labels: Classes as whole numbers from 0, [points].
+        arrows: Number of paths with an arrowhead.
     """
     paths = as_values("paths", paths, ["times", "points", 2])
     _flow(ax, paths, labels, arrows)
@@ -47,14 +47,14 @@ def flow_3d(
     *,
     arrows: int = ARROWS,
 ) -> None:
-    """Draw paths in space.
+    """Plot paths in three dimensions.
 
     Args:
-        ax: Where, three-dimensional axes.
-        paths: [times, points, 3]; see :func:`project_3d` for more dimensions.
-        labels: [points], classes as whole numbers from 0.
-        elev, azim: Where the camera stands, in degrees above the ground and around the vertical axis.
-        arrows: How many paths carry an arrowhead.
+        ax: Three-dimensional axes to plot on.
+        paths: States, [times, points, 3]; see :func:`project_3d` for more dimensions.
+        labels: Classes as whole numbers from 0, [points].
+        elev, azim: Elevation and azimuth of the camera in degrees.
+        arrows: Number of paths with an arrowhead.
     """
     require(getattr(ax, "name", None) == "3d", "ax", ax, "three-dimensional axes")
     paths = as_values("paths", paths, ["times", "points", 3])
@@ -64,14 +64,14 @@ def flow_3d(
 
 @styled()
 def flow_1d(ax: Axes, times: ArrayLike, paths: ArrayLike, labels: ArrayLike, *, arrows: int = ARROWS) -> None:
-    """Draw the first coordinate of paths against time.
+    """Plot the first coordinate of paths against time.
 
     Args:
-        ax: Where.
-        times: [times].
-        paths: [times, points, dims], of which the first dimension is drawn.
-        labels: [points], classes as whole numbers from 0.
-        arrows: How many paths carry an arrowhead.
+        ax: Axes to plot on.
+        times: Times of the states, [times].
+        paths: States, [times, points, dims]; the first dimension is plotted.
+        labels: Classes as whole numbers from 0, [points].
+        arrows: Number of paths with an arrowhead.
     """
     times = as_values("times", times, ["times"])
     paths = as_values("paths", paths, [len(times), "points", "dims"])
@@ -84,13 +84,13 @@ def flow_1d(ax: Axes, times: ArrayLike, paths: ArrayLike, labels: ArrayLike, *, 
 
 @styled()
 def vector_field_1d(ax: Axes, times: ArrayLike, states: ArrayLike, slopes: ArrayLike) -> None:
-    """Draw the direction (dt, dh) of a field on the line, in the background, all arrows of one length.
+    """Plot the direction field (dt, dh) of a one-dimensional ODE in the background, with arrows of equal length.
 
     Args:
-        ax: Where.
-        times: [times].
-        states: [states].
-        slopes: f(h, t), [times, states].
+        ax: Axes to plot on.
+        times: Times of the grid, [times].
+        states: States of the grid, [states].
+        slopes: The values f(h, t), [times, states].
     """
     times, states = as_values("times", times, ["times"]), as_values("states", states, ["states"])
     slopes = as_values("slopes", slopes, [len(times), len(states)])
@@ -112,19 +112,19 @@ def vector_field_1d(ax: Axes, times: ArrayLike, states: ArrayLike, slopes: Array
 
 
 def project_3d(paths: ArrayLike, input_dims: int = 2) -> Array:
-    """Three coordinates of states that may have more.
+    """Project paths of any dimension to three dimensions.
 
-    The input's dimensions come first and stay as they are. The rest of the three are the directions among the augmented
-    dimensions in which the ends of the paths vary most: their principal components. Nothing is centred, so paths that
-    start with zeros there still do, and each direction's largest entry is positive. States of three dimensions stay as
-    they are; those with fewer get zeros.
+    The dimensions of the input come first and are not changed. The others are the first principal components of the
+    final states in the augmented dimensions. They are not centred, so paths that start at zero still do, and the
+    largest entry of each component is positive. Paths with three dimensions are not changed. Paths with fewer are
+    padded with zeros.
 
     Args:
-        paths: [times, points, dims].
-        input_dims: How many of the dimensions are the input's, at most 3.
+        paths: States, [times, points, dims].
+        input_dims: Number of dimensions of the input, at most 3.
 
     Returns:
-        [times, points, 3].
+        The projected paths, [times, points, 3].
 
     Example:
         >>> import numpy as np
@@ -142,12 +142,12 @@ def project_3d(paths: ArrayLike, input_dims: int = 2) -> Array:
 
 
 def _principal(points: Array) -> Array:
-    """The directions in which points [points, dims] vary, most first, as rows."""
+    """Return the principal components of points [points, dims] as rows, the largest first."""
     points = points[np.isfinite(points).all(1)]
     covariance = np.atleast_2d(np.cov(points, rowvar=False)) if len(points) > 1 else np.eye(points.shape[1])
     rows = np.linalg.eigh(covariance)[1].T[::-1]
     largest = np.take_along_axis(rows, np.abs(rows).argmax(1, keepdims=True), 1)
-    return rows * np.sign(largest)  # either sign would do, but it has to be the same one every time
+    return rows * np.sign(largest)  # the sign is arbitrary, but must be the same every time
 
 
 def _flow(ax: Any, paths: Array, labels: ArrayLike, arrows: int, *, size: float = 11.0, **look: float) -> None:

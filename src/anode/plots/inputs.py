@@ -1,4 +1,4 @@
-"""Checks of the arrays that plots are given."""
+"""Checks of the arrays that are passed to plots."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Array = NDArray[Any]
 
 
 def as_array(values: ArrayLike | Tensor) -> Array:
-    """An array of what may be a tensor, on any device and with or without a gradient."""
+    """Return values as an array; tensors may be on any device and require a gradient."""
     return values.numpy(force=True) if isinstance(values, Tensor) else np.asarray(values)
 
 
 def as_values(name: str, values: ArrayLike, shape: Sequence[str | int | tuple[int, ...]]) -> Array:
-    """An array of floats, checked; what is not finite becomes NaN, which matplotlib leaves out.
+    """Check an array and return it as floats, with NaN, which matplotlib omits, for values that are not finite.
 
     Args:
-        name: What the argument is called.
-        values: What was given.
-        shape: For each dimension its name, if it may have any size, or the size, or the sizes, it takes.
+        name: Name of the argument, for error messages.
+        values: The array.
+        shape: For each dimension its size, a tuple of allowed sizes, or a name if any size is allowed.
     """
     array = as_array(values).astype(np.float64)
     takes = "an array of shape [" + ", ".join(_in_words(size) for size in shape) + "]"

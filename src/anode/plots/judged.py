@@ -1,4 +1,4 @@
-"""How predictions compare with what is true: confusion matrices, and predicted against true numbers."""
+"""Plots of predictions against the truth: confusion matrices, and predicted against true numbers."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from anode.plots.inputs import as_values
 from anode.plots.style import INK, MODEL_COLORS, MUTED, PAPER, grid, styled
 
 LABELLED = 20
-"""Classes up to which their names and counts are written: more would not be legible."""
+"""Maximum number of classes with names and counts; more would not be legible."""
 LONGEST = 12
-"""Characters of a name that are written."""
+"""Maximum number of characters of a name."""
 
 
 @styled()
 def confusion(ax: Axes, counts: ArrayLike, names: Sequence[str]) -> None:
-    """Draw how many of each class were taken for which.
+    """Plot a confusion matrix.
 
     Args:
-        ax: Where.
-        counts: [classes, classes]: a row for each true class, a column for each predicted one.
-        names: Those of the classes.
+        ax: Axes to plot on.
+        counts: Counts, [classes, classes], with one row per true class and one column per predicted class.
+        names: Names of the classes.
     """
     found = as_values("counts", counts, (len(names), len(names)))
     shares = found / np.maximum(found.sum(1, keepdims=True), 1)
@@ -47,12 +47,12 @@ def confusion(ax: Axes, counts: ArrayLike, names: Sequence[str]) -> None:
 
 @styled()
 def against(ax: Axes, true: ArrayLike, predicted: ArrayLike, name: str = "") -> None:
-    """Draw predicted against true numbers, and the line where they are the same.
+    """Plot predicted against true numbers, and the line where they are equal.
 
     Args:
-        ax: Where.
-        true, predicted: [points].
-        name: What is predicted.
+        ax: Axes to plot on.
+        true, predicted: The numbers, [points].
+        name: Name of the target.
     """
     truth = as_values("true", true, ("points",))
     guess = as_values("predicted", predicted, (len(truth),))

@@ -1,4 +1,4 @@
-"""What paths and points are drawn with, in the plane and in space: lines, dots, arrowheads, and limits around them."""
+"""Lines, dots, arrowheads and axis limits for paths and points in two and three dimensions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from anode.plots.inputs import Array
 from anode.plots.style import PAPER, RASTERIZED_FROM
 
 CAMERA = (18.0, -62.0)
-"""Elevation and azimuth of a view of space, in degrees."""
+"""Elevation and azimuth of three-dimensional plots in degrees."""
 
 CORNERS_RASTERIZED_FROM = 10_000
-"""From how many corners on lines are an image within an SVG file."""
+"""Number of vertices from which lines are rasterized in an SVG file."""
 
 
 def lines(ax: Any, paths: Array, colors: Sequence[str], width: float = 0.9, alpha: float = 0.45) -> None:
-    """A line for each of the paths [times, points, 2 or 3]."""
+    """Draw one line per path, [times, points, 2 or 3]."""
     kind = LineCollection if paths.shape[2] == 2 else Line3DCollection
     drawn = kind(list(paths.swapaxes(0, 1)), colors=colors, linewidths=width, alpha=alpha, zorder=2)
     drawn.set_rasterized(paths[..., 0].size > CORNERS_RASTERIZED_FROM)
@@ -31,10 +31,10 @@ def lines(ax: Any, paths: Array, colors: Sequence[str], width: float = 0.9, alph
 
 
 def dots(ax: Any, points: Array, colors: Sequence[str], size: float = 11.0, *, hollow: bool = False) -> None:
-    """A dot for each of the points [points, 2 or 3]."""
+    """Draw one dot per point, [points, 2 or 3]."""
     look: dict[str, Any] = {"s": size, "zorder": 3 if hollow else 4, "rasterized": len(points) > RASTERIZED_FROM}
     if points.shape[1] == 3:
-        look["depthshade"] = False  # fades colours, which say what the class is
+        look["depthshade"] = False  # shading would change the colours, which show the classes
     if hollow:
         ax.scatter(*points.T, facecolors=PAPER, edgecolors=colors, linewidths=0.9, **look)
     else:
@@ -42,14 +42,14 @@ def dots(ax: Any, points: Array, colors: Sequence[str], size: float = 11.0, *, h
 
 
 def arrowheads(ax: Any, paths: Array, colors: Sequence[str], count: int) -> None:
-    """Arrowheads halfway along some of the paths [times, points, 2 or 3]."""
+    """Draw arrowheads in the middle of some of the paths, [times, points, 2 or 3]."""
     for i in far_apart(paths, count):
         tail, tip = _halfway(paths[:, i])
         ax.add_patch(_Arrow3D(tail, tip, colors[i]) if len(tip) == 3 else _Arrow(tail, tip, colors[i]))
 
 
 def limits(points: Array, margin: float = 0.06) -> list[tuple[float, float]]:
-    """The extent of points [..., dims] along each dimension, with a margin on either side."""
+    """Return the extent of points [..., dims] along each dimension, with a margin on each side."""
     extents = []
     for values in points.reshape(-1, points.shape[-1]).T:
         known = values[np.isfinite(values)]
@@ -60,7 +60,7 @@ def limits(points: Array, margin: float = 0.06) -> list[tuple[float, float]]:
 
 
 def frame_2d(ax: Any, points: Array) -> None:
-    """Square limits, in equal units, that hold points [..., 2]."""
+    """Set square limits, with equal scales, that contain points [..., 2]."""
     (left, right), (bottom, top) = limits(points)
     reach = max(right - left, top - bottom) / 2
     ax.set_xlim((left + right) / 2 - reach, (left + right) / 2 + reach)
@@ -69,7 +69,7 @@ def frame_2d(ax: Any, points: Array) -> None:
 
 
 def frame_3d(ax: Any, points: Array, elev: float = CAMERA[0], azim: float = CAMERA[1]) -> None:
-    """Limits that hold points [..., 3], each dimension in units of its own, and a camera."""
+    """Set the camera, and limits that contain points [..., 3], with a separate scale per dimension."""
     extents = limits(points)
     ax.set(**dict(zip(("xlim", "ylim", "zlim"), extents, strict=True)))
     for axis, (low, high) in zip((ax.xaxis, ax.yaxis, ax.zaxis), extents, strict=True):
@@ -81,8 +81,8 @@ def frame_3d(ax: Any, points: Array, elev: float = CAMERA[0], azim: float = CAME
 
 
 def far_apart(paths: Array, count: int) -> list[int]:
-    """So many of the paths that move, which start far from each other: each the farthest from those before."""
-    lengths = np.linalg.norm(np.diff(paths, axis=0), axis=-1).sum(0)  # NaN, and so left out, where any state is
+    """Return the indices of up to ``count`` moving paths with distant starts, by farthest point sampling."""
+    lengths = np.linalg.norm(np.diff(paths, axis=0), axis=-1).sum(0)  # NaN, and so left out, if any state is NaN
     extent = max(high - low for low, high in limits(paths, margin=0.0))
     candidates = np.flatnonzero(lengths > 0.05 * extent)
     distance = np.full(len(candidates), np.inf)
@@ -96,7 +96,7 @@ def far_apart(paths: Array, count: int) -> list[int]:
 
 
 def _halfway(path: Array) -> tuple[Array, Array]:
-    """A point just before the middle of a path [times, dims], by length, and the middle."""
+    """Return a point just before the middle of a path [times, dims], by arc length, and the middle."""
     gone = np.concatenate([[0], np.linalg.norm(np.diff(path, axis=0), axis=-1).cumsum()])
     tail, tip = (
         np.array([np.interp(part * gone[-1], gone, coordinate) for coordinate in path.T]) for part in (0.48, 0.5)
@@ -105,7 +105,7 @@ def _halfway(path: Array) -> tuple[Array, Array]:
 
 
 class _Arrow(FancyArrowPatch):
-    """An arrowhead of one size, whatever the units of the axes."""
+    """An arrowhead of fixed size, whatever the scales of the axes."""
 
     def __init__(self, tail: Array, tip: Array, color: str) -> None:
         super().__init__(
@@ -122,14 +122,14 @@ class _Arrow(FancyArrowPatch):
 
 
 class _Arrow3D(_Arrow):
-    """The same in space: it lies flat in the picture wherever the camera stands."""
+    """An arrowhead in three dimensions, which always lies in the plane of the image."""
 
     def __init__(self, tail: Array, tip: Array, color: str) -> None:
         super().__init__(tail, tip, color)
         self._ends = np.stack([tail, tip])
 
     def do_3d_projection(self) -> float:
-        """Called by matplotlib before it draws: puts the patch in its place and says how far away it is."""
+        """Project the patch and return its depth. Called by matplotlib before drawing."""
         x, y, depth = proj3d.proj_transform(*self._ends.T, self.axes.M)  # type: ignore[union-attr]
         self.set_positions((x[0], y[0]), (x[1], y[1]))
         return float(min(depth))

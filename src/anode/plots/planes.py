@@ -1,4 +1,4 @@
-"""What a model makes of every point of the input plane."""
+"""Plots of a model's output on the input plane."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from anode.plots.inputs import Array, as_array, as_values
 from anode.plots.style import DIVERGING, INK, MUTED, NORMAL, PAPER, RASTERIZED_FROM, SMALL, styled
 
 REACH = 1.2
-"""Values are shown up to this far from 0: the targets are -1 and 1, and beyond them nothing is to be told apart."""
+"""Values are clipped to this distance from 0, because the targets are -1 and 1."""
 
 TINT = 0.35
-"""How much of its colour a region of a class has; the rest is white."""
+"""Opacity of the colour of a class's region on white."""
 
 
 @styled()
@@ -35,23 +35,23 @@ def plane(
     *,
     radii: Sequence[float] = (),
 ) -> QuadMesh:
-    """Draw a function of the plane in colours, white where it is 0, with a line where it changes its sign.
+    """Plot a function on the plane in colours, with white for 0 and a line where it changes sign.
 
     Args:
-        ax: Where.
-        xs, ys: The coordinates of a grid, [columns] and [rows].
-        values: The function on that grid, [rows, columns].
-        points: Points to be drawn on top, [points, 2].
-        labels: Theirs, [points], classes as whole numbers from 0.
-        radii: Of circles around the origin to be drawn, such as the boundaries of the data.
+        ax: Axes to plot on.
+        xs, ys: Coordinates of a grid, [columns] and [rows].
+        values: Values of the function on the grid, [rows, columns].
+        points: Points to plot on top, [points, 2]. By default there are none.
+        labels: Classes of the points as whole numbers from 0, [points].
+        radii: Radii of circles around the origin, such as the boundaries of the data.
 
     Returns:
-        The coloured mesh, for a colour bar.
+        The coloured mesh, for :func:`colorbar`.
     """
     xs, ys = as_values("xs", xs, ["columns"]), as_values("ys", ys, ["rows"])
     values = np.clip(as_values("values", values, [len(ys), len(xs)]), -REACH, REACH)
     mesh = ax.pcolormesh(xs, ys, values, cmap=DIVERGING, vmin=-REACH, vmax=REACH, shading="gouraud", rasterized=True)
-    if (values < 0).any() and (values > 0).any():  # or there is no such line, and matplotlib warns
+    if (values < 0).any() and (values > 0).any():  # otherwise there is no such line, and matplotlib warns
         ax.contour(xs, ys, values, levels=[0.0], colors=[INK], linewidths=1.3)
     for radius in radii:
         ax.add_patch(Circle((0, 0), radius, fill=False, edgecolor=INK, linewidth=1, linestyle=(0, (4, 3)), alpha=0.6))
@@ -70,14 +70,14 @@ def regions(
     points: ArrayLike | None = None,
     labels: ArrayLike | None = None,
 ) -> QuadMesh:
-    """Draw which class a model assigns to every point of the plane, in light tones of the classes' colours.
+    """Plot the class that a model predicts at each point of the plane, in light tones of the classes' colours.
 
     Args:
-        ax: Where.
-        xs, ys: The coordinates of a grid, [columns] and [rows].
-        classes: The class on that grid, [rows, columns], as whole numbers from 0.
-        points: Points to be drawn on top, [points, 2].
-        labels: Theirs, [points], classes as whole numbers from 0.
+        ax: Axes to plot on.
+        xs, ys: Coordinates of a grid, [columns] and [rows].
+        classes: Classes on the grid as whole numbers from 0, [rows, columns].
+        points: Points to plot on top, [points, 2]. By default there are none.
+        labels: Classes of the points as whole numbers from 0, [points].
 
     Returns:
         The coloured mesh.
@@ -104,8 +104,8 @@ def regions(
 
 
 def _checked_points(points: ArrayLike | None, labels: ArrayLike | None) -> tuple[Array, Labels]:
-    """Points [points, 2] and their labels; none if none are given."""
-    require((points is None) == (labels is None), "labels", labels, "labels with points, and none without")
+    """Check points [points, 2] and their labels; both are empty if not given."""
+    require((points is None) == (labels is None), "labels", labels, "labels if points are given, otherwise None")
     if points is None or labels is None:
         return np.empty((0, 2)), np.empty(0, dtype=np.int64)
     at = as_values("points", points, ["points", 2])
@@ -119,7 +119,7 @@ def _put_on_top(ax: Axes, points: Array, colors: Sequence[str]) -> None:
 
 
 def _fill(ax: Axes, xs: Array, ys: Array) -> None:
-    """Limits that end where the grid does, in equal units."""
+    """Set the limits to those of the grid, with equal scales."""
     ax.set_aspect("equal")
     ax.set_xlim(xs.min(), xs.max())
     ax.set_ylim(ys.min(), ys.max())
@@ -127,12 +127,12 @@ def _fill(ax: Axes, xs: Array, ys: Array) -> None:
 
 @styled()
 def colorbar(mesh: QuadMesh, axes: Axes | Sequence[Axes], label: str = "") -> Colorbar:
-    """Draw the scale of a :func:`plane`, or of several that are alike, beside its axes.
+    """Add the colour bar of a :func:`plane`, or of several, next to their axes.
 
     Args:
-        mesh: What :func:`plane` returned.
-        axes: Where the planes were drawn.
-        label: What the scale measures.
+        mesh: The mesh that :func:`plane` returned.
+        axes: The axes of the planes.
+        label: Label of the colour bar.
     """
     figure = mesh.get_figure(root=True)
     assert figure is not None, "plane put it on axes"

@@ -1,4 +1,4 @@
-"""Quantities against training time, over repeats: loss, NFE, accuracy."""
+"""Plots of quantities during training, over repeats: loss, NFE and accuracy."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from anode.plots.inputs import Array, as_array, as_values
 from anode.plots.style import INK, MODEL_COLORS, MUTED, grid, legend, styled
 
 OTHER_COLORS = (*MODEL_COLORS.values(), "#b5487d", "#3f8fd2", MUTED)
-"""For labels that are no model's name, in order."""
+"""Colours for labels that are not the name of a model, in order."""
 
 FEW_DECADES = 200
-"""A logarithmic axis that reaches less far has plain numbers."""
+"""A logarithmic axis whose ends have a smaller ratio than this is labelled with plain numbers."""
 
 
 @styled()
 def band(ax: Axes, x: ArrayLike, values: ArrayLike, label: str, color: str) -> tuple[Line2D, PolyCollection]:
-    """Draw the mean over repeats, and a band of one standard deviation to either side.
+    """Plot the mean over repeats, and a band of one standard deviation on each side.
 
     Args:
-        ax: Where.
-        x: [x], such as epochs.
-        values: [x, repeats], or [x] for one repeat. Repeats are left out where they are NaN or infinite, as after a
-            failure. Where the band would go below 0 and no repeat does, it ends at the smallest of them.
-        label: What the legend says.
-        color: Of both.
+        ax: Axes to plot on.
+        x: Horizontal coordinates, such as epochs, [x].
+        values: Values, [x, repeats], or [x] for one repeat. NaN and infinite values, as after a failure, are left out.
+            If the band would go below 0 but no repeat does, it ends at the smallest repeat.
+        label: Label in the legend.
+        color: Colour of line and band.
 
     Example:
         >>> import numpy as np
@@ -45,7 +45,7 @@ def band(ax: Axes, x: ArrayLike, values: ArrayLike, label: str, color: str) -> t
     x = as_values("x", x, ["x"])
     mean, std, smallest = _moments("values", values, len(x))
     low = np.where((mean < std) & (smallest >= 0), smallest, mean - std)
-    alone = "o" if len(x) == 1 else None  # a line of one point is not to be seen
+    alone = "o" if len(x) == 1 else None  # a line of one point is invisible
     (line,) = ax.plot(x, mean, label=label, color=color, linewidth=2, solid_capstyle="round", marker=alone, zorder=3)
     shade = ax.fill_between(x, low, mean + std, color=color, alpha=0.18, linewidth=0, zorder=2)
     return line, shade
@@ -62,14 +62,15 @@ def curves(
     xlabel: str = "epoch",
     log: bool = False,
 ) -> None:
-    """Draw several bands in one plot, with a legend.
+    """Plot several bands, with a legend.
 
     Args:
-        ax: Where.
-        x: [x], such as epochs; or such an array for each label.
-        series: By label, values as in :func:`band`.
-        colors: By label; those of the models, or some others, where a label is missing.
-        ylabel, xlabel: What the axes say.
+        ax: Axes to plot on.
+        x: Horizontal coordinates, such as epochs, [x]; or one such array per label.
+        series: Values by label, see :func:`band`.
+        colors: Colours by label. By default a model's name has its colour in :data:`anode.plots.MODEL_COLORS`, and
+            other labels have other colours.
+        ylabel, xlabel: Labels of the axes.
         log: Whether the vertical axis is logarithmic, if any mean is above 0.
 
     Example:
@@ -109,13 +110,13 @@ def paths(
     ylabel: str = "",
     log: bool = False,
 ) -> None:
-    """Draw how two quantities move together in the course of training, as means over repeats.
+    """Plot two quantities against each other during training, as means over repeats.
 
     Args:
-        ax: Where.
-        series: By label, the two quantities, each [moments, repeats] or [moments].
-        colors: As in :func:`curves`.
-        xlabel, ylabel: What the axes say.
+        ax: Axes to plot on.
+        series: The two quantities by label, each [times, repeats] or [times].
+        colors: See :func:`curves`.
+        xlabel, ylabel: Labels of the axes.
         log: Whether the vertical axis is logarithmic, if any mean is above 0.
 
     Example:
@@ -148,13 +149,13 @@ def compared(
     reported: Mapping[str, Mapping[str, float]],
     ylabel: str = "",
 ) -> None:
-    """Draw what was found in each repeat, and beside it what somebody else has reported, as hollow diamonds.
+    """Plot the results of all repeats, and next to them the results that the paper reports, as hollow diamonds.
 
     Args:
-        ax: Where.
-        found: By group and model, a value for each repeat.
-        reported: By group and model, one value.
-        ylabel: What the vertical axis says.
+        ax: Axes to plot on.
+        found: Values by group and model, one per repeat.
+        reported: The paper's value by group and model.
+        ylabel: Label of the vertical axis.
 
     Example:
         >>> from anode import plots
@@ -187,7 +188,7 @@ def compared(
 
 
 def _chosen_colors(series: Mapping[str, object], colors: Mapping[str, str] | None) -> dict[str, str]:
-    """A colour for every label: the one asked for, the model's own, or one of some others."""
+    """Return a colour for each label: the given one, the model's, or another."""
     chosen = {label: MODEL_COLORS[label] for label in series if label in MODEL_COLORS}
     chosen |= {label: color for label, color in (colors or {}).items() if label in series}
     others = cycle([color for color in OTHER_COLORS if color not in chosen.values()] or OTHER_COLORS)
@@ -199,7 +200,7 @@ def _heights(line: Line2D) -> Array:
 
 
 def _show_covered(lines: Sequence[Line2D], scale: Callable[[Array], Array]) -> None:
-    """Widen lines that later ones cover along more than half of their length, so that their edges still show."""
+    """Widen lines that later lines cover along more than half of their length, so that their edges stay visible."""
     with np.errstate(divide="ignore", invalid="ignore"):
         heights = [scale(_heights(line)) for line in lines]
     known = np.concatenate([each[np.isfinite(each)] for each in heights])
@@ -213,17 +214,17 @@ def _show_covered(lines: Sequence[Line2D], scale: Callable[[Array], Array]) -> N
 def make_logarithmic(ax: Axes, means: Array, bands: Sequence[Array] = ()) -> None:
     """Make the vertical axis logarithmic.
 
-    Bands are shown whole, except below a hundredth of the lowest mean: one that reaches 0 would make the axis endless.
+    Bands are cut off below a hundredth of the lowest mean, because a band that reaches 0 would need an infinite axis.
     """
     above_zero = means[means > 0]
     if not above_zero.size:
-        return  # there is no such axis for them
+        return  # a logarithmic axis needs a positive value
     ax.set_yscale("log")
     edges = [edge[edge > above_zero.min() / 100] for edge in bands]
     shown = np.concatenate([above_zero, *edges])
     low, high = float(shown.min()), float(shown.max())
     ax.set_ylim(low / max(1.1, (high / low) ** 0.08), high * max(1.1, (high / low) ** 0.08))
-    if high / low < FEW_DECADES and low > 0.01 and high < 1000:  # plain numbers say more than powers of ten
+    if high / low < FEW_DECADES and low > 0.01 and high < 1000:  # plain numbers are easier to read than powers of ten
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low > 3 else range(1, 10)))
         ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.yaxis.set_minor_formatter(NullFormatter())
@@ -231,7 +232,7 @@ def make_logarithmic(ax: Axes, means: Array, bands: Sequence[Array] = ()) -> Non
 
 
 def _moments(name: str, values: ArrayLike, count: int) -> tuple[Array, Array, Array]:
-    """Mean, standard deviation and smallest value of each row; NaN for a row without values."""
+    """Return mean, standard deviation and smallest value of each row; NaN for a row without values."""
     array = as_values(name, values, [count, "repeats"] if np.ndim(values) == 2 else [count]).reshape(count, -1)
     present = np.isfinite(array)
     number = np.where(present.any(1), present.sum(1), np.nan)

@@ -1,4 +1,4 @@
-"""What diagrams are made of: a sheet of paper measured in inches, and regions with smooth outlines."""
+"""The parts of diagrams: an empty figure measured in inches, and regions with smooth outlines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Point = tuple[float, float]
 
 
 def sheet(width: float, height: float) -> tuple[Figure, Axes]:
-    """An empty figure whose coordinates are inches from its lower left corner."""
+    """Return an empty figure whose coordinates are inches from its lower left corner."""
     made = figure(width, height)
     (ax,) = made.axes
     made.set_layout_engine("none")
@@ -30,19 +30,18 @@ def sheet(width: float, height: float) -> tuple[Figure, Axes]:
 
 
 def circle(center: Point, radius: float) -> Array:
-    """A circle, as corners [corners, 2] too close to be told apart."""
+    """Return a circle as a polygon with many vertices, [vertices, 2]."""
     return blob(center, radius, {})
 
 
 def blob(center: Point, radius: float, waves: Mapping[int, Point], stretch: Point = (1.0, 1.0)) -> Array:
-    """A closed curve without corners around a centre.
+    """Return a smooth closed curve around a centre, [vertices, 2].
 
     Args:
-        center: Its centre.
-        radius: Its mean distance from there.
-        waves: By how many times they go around, how high waves on it are as a part of the radius, and where, as an
-            angle, the first is highest.
-        stretch: Factors of width and height.
+        center: The centre.
+        radius: Mean distance from the centre.
+        waves: Waves on the curve by their number per turn: amplitude relative to the radius, and the angle of a crest.
+        stretch: Factors for width and height.
     """
     angles = np.linspace(0, 2 * np.pi, 121)
     distance = np.full_like(angles, radius)
@@ -61,8 +60,8 @@ def region(
     edge: str | None = None,
     width: float = 1.6,
 ) -> None:
-    """Fill what a curve encloses, but for a hole, with a tint of a colour, and draw its edges in it or in another."""
-    edges = [outline] if hole is None else [outline, hole[::-1]]  # opposite turns, or the hole would be filled
+    """Fill the inside of a curve, except a hole, with a tint of a colour, and draw its edges."""
+    edges = [outline] if hole is None else [outline, hole[::-1]]  # opposite orientation, so that the hole is not filled
     path = Path.make_compound_path(*(Path(edge, closed=True) for edge in edges))
     ax.add_patch(PathPatch(path, facecolor=color, alpha=strength, linewidth=0, zorder=2))
     ax.add_patch(PathPatch(path, fill=False, edgecolor=edge or color, linewidth=width, zorder=2))
@@ -71,7 +70,7 @@ def region(
 def write(
     ax: Axes, at: Point, text: str, *, size: float = LARGE, color: str = INK, halo: bool = False, **options: Any
 ) -> None:
-    """Put text at a point, centred, with a white halo where it crosses lines."""
+    """Write text centred at a point, optionally with a white halo."""
     settings: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 6} | options
     if halo:
         settings["path_effects"] = [withStroke(linewidth=3, foreground=PAPER)]
@@ -79,7 +78,7 @@ def write(
 
 
 def arrow(ax: Axes, start: Point, end: Point, *, color: str = MUTED, bend: float = 0.0, heads: str = "-|>") -> None:
-    """An arrow from one point to another."""
+    """Draw an arrow from one point to another."""
     ax.add_patch(
         FancyArrowPatch(
             start,
@@ -97,7 +96,7 @@ def arrow(ax: Axes, start: Point, end: Point, *, color: str = MUTED, bend: float
 
 
 def line(ax: Axes, points: Sequence[Point] | Array, *, color: str = INK, **options: Any) -> None:
-    """A line through points."""
+    """Draw a line through points."""
     settings: dict[str, Any] = {"linewidth": 1.5, "solid_capstyle": "round", "zorder": 3} | options
     x, y = np.asarray(points, dtype=np.float64).T
     ax.plot(x, y, color=color, **settings)

@@ -1,8 +1,8 @@
-"""How all figures look, and how they become files.
+"""The style of all figures, and how they are saved.
 
-Figures are plain ``matplotlib.figure.Figure`` objects: without pyplot there is nothing to close and no display is
-needed. matplotlib's settings are global and are read whenever something is drawn, so everything that draws does it
-:func:`styled`, one thread at a time, and leaves the settings as they were.
+Figures are plain ``matplotlib.figure.Figure`` objects. Without pyplot there is nothing to close, and no display is
+needed. matplotlib's settings are global and are read whenever something is drawn. Every function that draws is
+therefore :func:`styled`: it changes the settings under a lock and restores them.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from anode.checks import lookup, require
 from anode.files import write, write_text
 
 INK, MUTED, FAINT, PAPER = "#22262e", "#6a7180", "#dcdfe5", "#ffffff"
-"""Text, what is beside the point, grid lines, and the ground."""
+"""The colours of text, secondary text, grid lines and the background."""
 
 CLASS_COLORS = (
     *("#2f6db5", "#d9482f", "#efcd10", "#301090", "#80d0e0"),  # blue, red, yellow, indigo, cyan
     *("#903060", "#c080a0", "#504010", "#a0b060", "#40a0f0"),  # plum, pink, olive, sage, sky
 )
-"""The colours of classes 0 to 9, apart for all kinds of colour vision."""
+"""The colours of classes 0 to 9, which are distinguishable with any kind of colour vision."""
 
 MODEL_COLORS: Mapping[str, str] = MappingProxyType({"NODE": "#e08e0b", "ANODE": "#0a9a8b", "ResNet": "#4b4a6b"})
-"""The colours of the models, none of which is that of a class; they differ in lightness too."""
+"""The colours of the models. They differ from the colours of classes, and in lightness."""
 
 DIVERGING = LinearSegmentedColormap.from_list(
     "anode", [CLASS_COLORS[0], "#8fb4dc", "#f7f6f4", "#f0a897", CLASS_COLORS[1]], N=257
 )
-"""From one class to the other, with the middle at the ground's lightness."""
+"""A colour map from class 0 to class 1, whose middle is as light as the background."""
 
 SMALL, NORMAL, LARGE = 10.5, 12.0, 13.0
 """Sizes of text in points, for figures 7 inches wide."""
@@ -52,7 +52,7 @@ STYLE: Mapping[str, Any] = MappingProxyType(
         "font.family": ["sans-serif"],
         "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "Helvetica"],  # the first comes with matplotlib
         "font.size": NORMAL,
-        "mathtext.fontset": "stix",  # has the measures of Times, which most browsers have
+        "mathtext.fontset": "stix",  # has the metrics of Times, which most browsers have
         "axes.titlesize": LARGE,
         "axes.labelsize": NORMAL,
         "axes.spines.top": False,
@@ -63,25 +63,25 @@ STYLE: Mapping[str, Any] = MappingProxyType(
         "text.color": INK,
         "grid.color": FAINT,
         "grid.linewidth": 0.7,
-        "svg.fonttype": "none",  # text that can be searched and read out
-        "svg.hashsalt": "anode",  # ids of elements are otherwise drawn at random
+        "svg.fonttype": "none",  # keeps text searchable and accessible
+        "svg.hashsalt": "anode",  # without it, the ids of elements are random
         "svg.image_inline": True,
     }
 )
-"""matplotlib's settings while figures are made and saved."""
+"""matplotlib's settings while figures are drawn and saved."""
 
 RASTERIZED_FROM = 300
-"""From how many points on a scatter is an image within an SVG file: fewer are smaller, and sharper, as shapes."""
+"""Number of points from which a scatter plot is rasterized in an SVG file; fewer are smaller and sharper as shapes."""
 
 DPI = 130
-"""Pixels an inch of what is saved."""
+"""Pixels per inch of saved figures."""
 
 _SETTINGS_LOCK = RLock()
 
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Apply :data:`STYLE` in a block, or to a function as ``@styled()``, and restore what was before."""
+    """Apply :data:`STYLE` in a block, or to a function as ``@styled()``, and restore the settings afterwards."""
     with _SETTINGS_LOCK, mpl.rc_context(dict(STYLE)):  # type: ignore[arg-type]  # wants literals
         yield
 
@@ -97,13 +97,14 @@ def figure(
     width_ratios: Sequence[float] | None = None,
     height_ratios: Sequence[float] | None = None,
 ) -> Figure:
-    """A figure with a grid of clean axes, row by row in ``figure.axes``.
+    """Return a figure with a grid of axes in the style of anode, row by row in ``figure.axes``.
 
     Args:
-        width, height: In inches. Text is sized for a width of 7.
-        rows, columns: How many axes; 0 rows for a figure without any, to be filled by hand (see :func:`clean`).
-        three_d: Which of the axes, counted from 0, are three-dimensional.
-        width_ratios, height_ratios: Relative sizes of columns and rows.
+        width, height: Size in inches. Text is sized for a width of 7.
+        rows, columns: Number of rows and columns of axes. With 0 rows the figure is empty; style axes that you add with
+            :func:`clean`.
+        three_d: Indices of the axes that are three-dimensional.
+        width_ratios, height_ratios: Relative sizes of columns and rows. By default all are equal.
 
     Example:
         >>> from anode import plots
@@ -123,10 +124,10 @@ def figure(
 
 @styled()
 def clean(ax: Axes) -> Axes:
-    """Give axes, made in any way, the look of those of :func:`figure`.
+    """Give any axes the style of :func:`figure`, and return them.
 
     Args:
-        ax: The axes, which are also returned.
+        ax: The axes.
     """
     ax.set_axisbelow(True)
     ax.title.set(size=LARGE, color=INK)
@@ -142,12 +143,12 @@ def clean(ax: Axes) -> Axes:
 
 
 def _axis_lines(ax: Any) -> list[Any]:
-    """The x axis, the y axis and, in space, the z axis."""
+    """Return the x axis, the y axis and, for three-dimensional axes, the z axis."""
     return [ax.xaxis, ax.yaxis, *([ax.zaxis] if ax.name == "3d" else [])]
 
 
 def _clean_3d(ax: Any) -> None:
-    """Light walls and faint lines."""
+    """Style three-dimensional axes with light panes and faint lines."""
     for axis in _axis_lines(ax):
         axis.set_pane_color((0.97, 0.97, 0.98, 1.0))
         axis.line.set(color=FAINT, linewidth=0.8)
@@ -155,14 +156,14 @@ def _clean_3d(ax: Any) -> None:
 
 
 def bare(ax: Axes) -> Axes:
-    """Take ticks and their labels away, for a space whose coordinates mean nothing by themselves.
+    """Remove ticks and tick labels, for a space whose coordinates have no meaning, and return the axes.
 
     Args:
-        ax: The axes, which are also returned.
+        ax: The axes.
     """
     for axis in _axis_lines(ax):
         axis.set_ticklabels([])
-        axis.set_tick_params(length=0, color=FAINT)  # a tick in space keeps its length
+        axis.set_tick_params(length=0, color=FAINT)  # three-dimensional ticks keep their length
     if ax.name != "3d":
         ax.set(xticks=[], yticks=[])
         for spine in ax.spines.values():
@@ -171,10 +172,10 @@ def bare(ax: Axes) -> Axes:
 
 
 def grid(ax: Axes) -> Axes:
-    """Draw faint horizontal lines to read values by.
+    """Draw faint horizontal grid lines, and return the axes.
 
     Args:
-        ax: The axes, which are also returned.
+        ax: The axes.
     """
     ax.grid(axis="y", color=FAINT, linewidth=0.8)
     return ax
@@ -182,10 +183,10 @@ def grid(ax: Axes) -> Axes:
 
 @styled()
 def legend(ax: Axes, **options: Any) -> None:
-    """Draw a legend without an outline, on a ground that lets grid lines show through only a little.
+    """Add a legend without an outline, on a nearly opaque background.
 
     Args:
-        ax: Where.
+        ax: The axes.
         options: Further arguments of matplotlib's ``legend``.
     """
     settings = {
@@ -202,7 +203,7 @@ def legend(ax: Axes, **options: Any) -> None:
 
 @styled()
 def legend_above(figure: Figure, **options: Any) -> None:
-    """A legend above all axes of a figure, its entries side by side."""
+    """Add a legend above all axes of a figure, with its entries side by side."""
     settings = {
         "loc": "outside upper center",
         "ncols": len(options.get("handles", ())),
@@ -216,7 +217,7 @@ def legend_above(figure: Figure, **options: Any) -> None:
 
 
 def shared_legend(figure: Figure) -> None:
-    """Draw one legend above all axes, instead of one in each; for axes that show the same.
+    """Replace the legends of all axes by one above the figure, for axes with the same labels.
 
     Args:
         figure: The figure, whose axes have labelled lines.
@@ -232,11 +233,11 @@ def shared_legend(figure: Figure) -> None:
 
 
 def shades(count: int, model: str = "ANODE") -> list[str]:
-    """Colours from a light to a dark tone of a model's colour, for one model with something increased.
+    """Return colours from a light to a dark tone of a model's colour, for example for increasing augmentation.
 
     Args:
-        count: How many.
-        model: A name of :data:`anode.plots.MODEL_COLORS`.
+        count: Number of colours.
+        model: A name in :data:`anode.plots.MODEL_COLORS`.
 
     Example:
         >>> from anode import plots
@@ -251,15 +252,15 @@ def shades(count: int, model: str = "ANODE") -> list[str]:
 
 @styled()
 def save(figure: Figure, path: Path | str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Write a figure to files, the same bytes for the same figure. Its layout is final from then on.
+    """Save a figure to files. The same figure gives the same bytes. Saving fixes the layout of the figure.
 
     Args:
-        figure: What to write.
-        path: The file without its suffix.
-        formats: The suffixes: "png", "svg", "pdf".
+        figure: The figure.
+        path: Path of the files without a suffix.
+        formats: Formats to write: "png", "svg" and "pdf".
 
     Returns:
-        The files.
+        The paths of the files.
     """
     for name in formats:
         lookup("formats", name, _WRITERS)
@@ -269,10 +270,10 @@ def save(figure: Figure, path: Path | str, formats: Sequence[str] = ("png", "svg
 
 
 def _write_png(figure: Figure, path: Path) -> Path:
-    # matplotlib would name itself and its version.
+    # Without this, matplotlib writes its name and version.
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png", dpi=DPI, metadata={"Software": None})
-    # 256 colours are enough for a drawing, and a third of the size.
+    # 256 colours are enough for a plot, and reduce the size to a third.
     small = Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.FLOYDSTEINBERG)
     return write(path, lambda file: small.save(file, format="PNG", optimize=True))
 
@@ -280,7 +281,7 @@ def _write_png(figure: Figure, path: Path) -> Path:
 def _write_svg(figure: Figure, path: Path) -> Path:
     text = io.StringIO()
     figure.savefig(text, format="svg", dpi=DPI, metadata={"Date": None, "Creator": None})
-    # Formulas come with the name of one font, which few have, and nothing to take in its place.
+    # Formulas name one font that few systems have, without a fallback.
     return write_text(
         path, re.sub(r"(font-family: 'STIX\w*')", r"\1, 'Times New Roman', Times, serif", text.getvalue())
     )
@@ -294,7 +295,7 @@ _WRITERS = {"png": _write_png, "svg": _write_svg, "pdf": _write_pdf}
 
 
 def _settle(figure: Figure) -> None:
-    """Fix where things are: matplotlib's layout starts from the last one and creeps on with every drawing."""
+    """Fix the layout, because matplotlib starts from the last layout and changes it a little with every drawing."""
     engine = figure.get_layout_engine()
     if engine is not None:
         for _ in range(4):

@@ -1,4 +1,4 @@
-"""What happens between two iterations: others are told, the state is kept, and there may be a reason to stop."""
+"""What happens between iterations: progress reports, callbacks, checkpoints, and reasons to stop."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 
 class Between:
-    """The pauses of a training run.
+    """The pauses between iterations of a training run.
 
     Args:
-        training: The run.
-        minutes: How much time there is.
-        tell: Told of every iteration.
-        callbacks: Called on the way.
-        folder: Where states are kept. Only the first process has one, and only that one tells.
+        training: The training run.
+        minutes: Time limit; ``None`` for none.
+        tell: The listener to call with the report of every iteration. Only the first process calls it.
+        callbacks: The callbacks.
+        folder: The folder of checkpoints; ``None`` for none, and in all processes but the first.
     """
 
     def __init__(
@@ -42,32 +42,32 @@ class Between:
         self.training, self.callbacks, self.folder = training, callbacks, folder
         self.tell = tell if training.ranks.first else None
         self.untold: list[Report] = []
-        self.evaluated = training.evaluation.done  # iterations made at the last evaluation that was told of
+        self.evaluated = training.evaluation.done  # iterations before the last evaluation that callbacks know of
         self.deadline = math.inf if minutes is None else time.perf_counter() + 60 * minutes
 
     def note(self) -> None:
-        """An iteration has been made; others will be told when there is a pause."""
+        """Store the report of an iteration until the next pause."""
         if self.tell is not None:
             self.untold.append(self.training.report)
 
     @property
     def others_act(self) -> bool:
-        """Whether functions of the user's are called between iterations, which may change the run."""
+        """Whether user functions are called between iterations, which may modify the run."""
         return bool(self.callbacks) or not (self.tell is None or isinstance(self.tell, Patient))
 
     @property
     def may_wait(self) -> bool:
-        """Whether several iterations may be made without a pause."""
+        """Whether several iterations may run without a pause."""
         told = self.tell is None or isinstance(self.tell, Patient)
         told = told and all(type(each).iteration is Callback.iteration for each in self.callbacks)
         return told and (self.folder is None or self.folder.every > 0)
 
     def pause(self, interrupted: Callable[[], bool]) -> str:
-        """After some iterations; why there should be no others, or nothing."""
+        """Report, call back and save a checkpoint; return why training should stop, or an empty string."""
         training, pressed, trouble = self.training, False, None
         try:
             if self.tell is not None:
-                for report in (*self.untold[:-1], training.report):  # of the last, more is known now
+                for report in (*self.untold[:-1], training.report):  # the last one may include an evaluation now
                     self.tell(report)
                 self.untold.clear()
             self.call_back()
@@ -75,7 +75,7 @@ class Between:
                 self.folder.write(capture(training))
         except KeyboardInterrupt:
             pressed = True
-        except Exception as error:  # the other processes must hear of it, or they would wait for this one
+        except Exception as error:  # the other processes must be told, or they would wait for this one
             trouble = error
         pressed, late, broken, asked = training.ranks.any(
             pressed or interrupted(),
@@ -86,7 +86,7 @@ class Between:
         if trouble is not None:
             raise trouble
         if broken:
-            raise RuntimeError("the first process could not go on, as its own error says")
+            raise RuntimeError("the first process could not go on; see its own error")
         done = len(training.record) >= training.total
         if pressed:
             return "interrupted"
@@ -95,7 +95,7 @@ class Between:
         return "time is up" if late and not done else ""
 
     def call_back(self, *, iterated: bool = True) -> None:
-        """Call those who want to know of an iteration, or of an evaluation after it, or of the end of an epoch."""
+        """Call the callbacks for an iteration, for an evaluation after it, and for the end of an epoch."""
         training = self.training
         for callback in self.callbacks:
             if iterated:
@@ -107,7 +107,7 @@ class Between:
         self.evaluated = training.evaluation.done
 
     def keep(self) -> None:
-        """Keep the last state."""
+        """Save a checkpoint of the last state."""
 
         def write() -> list[bytes]:
             if self.folder is not None:
@@ -119,10 +119,10 @@ class Between:
 
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Note Ctrl-C instead of raising ``KeyboardInterrupt`` at once, so that no update is left half done.
+    """Defer Ctrl-C instead of raising ``KeyboardInterrupt`` at once, so that no update is interrupted.
 
     Yields:
-        Whether Ctrl-C was pressed. Pressed again, it raises as usual: for those who cannot wait.
+        A function that returns whether Ctrl-C was pressed. Pressing it a second time raises ``KeyboardInterrupt``.
     """
     pressed = False
 
@@ -132,7 +132,7 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         pressed = True
 
-    # Handlers can be set in the main thread only, and one that somebody else has set is left alone.
+    # Handlers can only be set in the main thread. A handler that other code has set is not replaced.
     ours = threading.current_thread() is threading.main_thread()
     ours = ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:

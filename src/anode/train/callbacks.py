@@ -1,4 +1,4 @@
-"""What is called on the way: reports, and callbacks that users write."""
+"""Reports on the progress of training, and callbacks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """How far a training run is.
+    """The progress of a training run after an iteration. Values are means over the members of a stack.
 
     Attributes:
-        done, total: Iterations.
-        loss, nfe, accuracy: Those of the last iteration, means over members; no accuracy where there are no classes.
-        validation, validation_accuracy: The loss and accuracy on the validation set, if it was evaluated after the last
-            iteration; means over members.
-        check: The last reconstruction error, of a stack the largest, if the solves are checked; see ``check_every`` of
-            :func:`anode.fit`.
+        done, total: Number of iterations so far and in total.
+        loss, nfe, accuracy: Loss, number of function evaluations and accuracy of the last iteration; the accuracy is
+            ``None`` unless the targets are classes.
+        validation, validation_accuracy: Loss and accuracy on the validation set, if it was evaluated after the last
+            iteration; otherwise ``None``.
+        check: The latest reconstruction error, for a stack the largest, if ``check_every`` was passed to
+            :func:`anode.fit`; otherwise ``None``.
     """
 
     done: int
@@ -36,14 +37,17 @@ class Report:
 
 
 class Callback:
-    """Called in the course of training; override the methods that you need.
+    """Base class of callbacks. Override the methods that you need.
 
-    Each is given the training run: ``training.model`` (what :func:`anode.fit` was given), ``training.report`` (a
-    :class:`Report` of the last iteration), ``training.history`` (an :class:`anode.History` of all of them so far),
-    ``training.optimizer``, and ``training.stop(reason)``, which ends training after the present iteration.
+    Each method is given the training run, with
 
-    A callback that overrides :meth:`iteration` sees the model after every single one. Otherwise the compiled engine may
-    make many iterations in one call.
+    * ``training.model``: the model that was passed to :func:`anode.fit`;
+    * ``training.report``: a :class:`Report` on the last iteration;
+    * ``training.history``: an :class:`anode.History` of all iterations so far;
+    * ``training.optimizer``: the optimizer;
+    * ``training.stop(reason)``: a method that ends training after the current iteration.
+
+    Overriding :meth:`iteration` slows training down: otherwise the compiled engine may run many iterations in one call.
 
     Example:
         >>> import anode
@@ -60,24 +64,24 @@ class Callback:
     """
 
     def begin(self, training: Training) -> None:
-        """Before the first iteration, or the first one after a checkpoint."""
+        """Called before the first iteration, or the first one after a checkpoint was loaded."""
 
     def iteration(self, training: Training) -> None:
-        """After an iteration."""
+        """Called after every iteration."""
 
     def evaluation(self, training: Training) -> None:
-        """After the validation set was evaluated."""
+        """Called after every evaluation of the validation set."""
 
     def epoch(self, training: Training) -> None:
-        """After the last iteration of an epoch."""
+        """Called after the last iteration of every epoch."""
 
     def end(self, training: Training) -> None:
-        """After the last iteration, with the model as it will stay."""
+        """Called after training, when the model has its final parameters."""
 
 
 def checked_callbacks(callbacks: Any) -> tuple[Callback, ...]:
-    """Callbacks as :func:`anode.fit` takes them, or ``TypeError``."""
-    takes = "a list of objects of anode.Callback"
+    """Check the callbacks and return them as a tuple, or raise ``TypeError``."""
+    takes = "a list of anode.Callback objects"
     if isinstance(callbacks, Callback) or not isinstance(callbacks, Iterable):
         hint = "; put it in a list" if isinstance(callbacks, Callback) else ""
         raise TypeError(f"callbacks: takes {takes}, got {callbacks!r}{hint}")

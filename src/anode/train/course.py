@@ -1,4 +1,4 @@
-"""Iterations by the compiled engine: many in one call, with the same results up to rounding."""
+"""Training by the compiled engine: many iterations in one call, with the same results up to rounding."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from anode.train.training import Training
 
 LOSSES = ("huber", "mse", "cross_entropy")
-"""The losses that the engine has, in its order."""
+"""The losses that the engine supports, in the order of its enumeration."""
 SECONDS = 0.1
-"""How long a call should take: short for those who wait for Ctrl-C or look at a progress bar, long for a processor."""
+"""Target duration of a call in seconds: short enough for Ctrl-C and progress bars, long enough to be efficient."""
 
 
 class Course:
-    """A training run that the compiled engine can take over for some iterations at a time.
+    """A training run whose iterations the compiled engine makes.
 
     Args:
-        training: The run.
-        followed: What the engine computes in place of the model's field, with nothing against it.
+        training: The training run.
+        followed: The compiled version of the model's field, without an obstacle.
     """
 
     def __init__(self, training: Training, followed: Followed) -> None:
@@ -53,14 +53,14 @@ class Course:
         knots: list[float] = []
         if solver.step_size is not None:
             knots = even_steps(0.0, model.flow.t1, solver.step_size, solver.max_steps)
-        # The engine works on these very tensors, and takes them in the order of its own.
+        # The engine updates these tensors in place, and expects them in this order.
         idle = self._idle((*field.tensors, head.weight, head.bias))
         parameters = [*field.tensors, head.weight, head.bias, *idle]
         like, trained = training.parameters[0], {id(p) for p in training.parameters}
         moments = [state[p] if id(p) in trained else None for p in parameters]
         targets = data.y if protocol.classifies else data.y.to(like)
         weights = None if data.weights is None else data.weights.to(like)
-        # Addresses are handed over, so everything has to live as long as this.
+        # The engine is given addresses, so these tensors must live as long as this object.
         self._kept = [None if part is None else self._laid_out(part) for part in (data.x, targets, weights)]
         self._signature = signature(training, followed)
         training.optimizer.zero_grad()
@@ -95,38 +95,38 @@ class Course:
         self._swapped = None if followed.known is None else ids_of(followed.known.swapped)
 
     def _idle(self, used: Sequence[Tensor]) -> list[Tensor]:
-        """The parameters that nothing depends on. Their gradients are zeros, so that only weight decay moves them."""
+        """Return the parameters that the loss does not depend on. Only weight decay changes them."""
         known = {id(p) for p in used}
-        if self.model.flow.solver.gradient_method.twice:  # they have no gradients then, and Adam leaves them alone
+        if self.model.flow.solver.gradient_method.twice:  # autograd gives them no gradient, and Adam skips them
             return []
         return [p for p in self.training.parameters if id(p) not in known]
 
     def _laid_out(self, points: Tensor) -> Tensor:
-        """The same with the points of a member one after the other; members may share them."""
+        """Return the points with those of each member contiguous; members may share them."""
         if self.protocol.members is not None and points.stride(0) == 0:
             return points[0].contiguous().expand_as(points)
         return points.contiguous()
 
     def _place(self, points: Tensor | None) -> tuple[int, int]:
-        """Where the points of the first member lie, and how far from them those of the next."""
+        """Return the address of the first member's points, and the stride between members."""
         if points is None:
             return 0, 0
         return points.data_ptr(), 0 if self.protocol.members is None else points.stride(0)
 
     @property
     def fits(self) -> bool:
-        """Whether the model is still the one that this was made for."""
+        """Whether the model and its settings have not changed since this object was created."""
         now = eligible(self.training)
         return not now.obstacle and signature(self.training, now) == self._signature
 
     @property
     def is_current(self) -> bool:
-        """Whether nothing has changed that the field reads. It takes less time than :attr:`fits`."""
+        """Whether the tensors that the field uses have not been replaced. Faster than :attr:`fits`."""
         known = self.followed.known
         return known is None or (not self._is_wrong and ids_of(known.swaps(known.f)) == self._swapped)
 
     def _computes_the_same(self) -> bool:
-        """Whether the field and the engine agree about the slopes at the start of the next batch."""
+        """Whether the field and the engine compute the same slopes at the start of the next batch."""
         flow, like = self.model.flow, self.training.parameters[0]
         x, _, _ = self.data.take(self.protocol.order.batch(len(self.training.record)), like)
         with torch.no_grad():
@@ -141,13 +141,13 @@ class Course:
         return agrees
 
     def iterate(self, most: int) -> Iterator[dict[str, Tensor]]:
-        """Make some iterations, and give what is recorded of each.
+        """Run some iterations and yield the record of each.
 
-        There are none if the next iteration fails for a model by itself, or if a traced field no longer computes what
-        was traced: somebody else has to deal with it.
+        Yields nothing if the next iteration fails for a single model, or if a traced field no longer computes what was
+        traced. The caller then runs the iteration in Python.
 
         Args:
-            most: How many there may be; fewer are made if that takes long, or at the end of an epoch.
+            most: Maximum number of iterations. Fewer run if they take long, or at the end of an epoch.
         """
         protocol, training = self.protocol, self.training
         if self.followed.known is not None and not self._computes_the_same():
@@ -177,11 +177,11 @@ class Course:
             failed_at=failed_at.data_ptr(),
             why=why.data_ptr(),
         )
-        increment_version(training.parameters)  # as autograd has not seen that they were changed
+        increment_version(training.parameters)  # tell autograd that they were modified in place
         seconds = (time.perf_counter() - start) / count
         self._at_once = min(int(SECONDS / max(seconds, 1e-9)) + 1, 2 * self._at_once)
         made = int(failed_at[0]) if protocol.members is None else count
-        self.followed.count(int(counts[0].amax(1).sum()) - 1)  # one of the calls was the field's own
+        self.followed.count(int(counts[0].amax(1).sum()) - 1)  # one call was made by the field itself
         failures: dict[int, dict[int, str]] = {}  # by iteration and member
         for member in (why != 0).nonzero().flatten().tolist() if protocol.members is not None else ():
             failures.setdefault(int(failed_at[member]), {})[member] = name_of(int(why[member]))
@@ -199,18 +199,18 @@ class Course:
 
 
 def ids_of(swaps: dict[int, Tensor] | None) -> dict[int, int] | None:
-    """Which tensors stand in the places of others, as numbers that can be compared."""
+    """Return which tensors replace others, as ids that can be compared."""
     return None if swaps is None else {old: id(new) for old, new in swaps.items()}
 
 
 def rates_of(training: Training) -> list[float]:
-    """The learning rate of each member, as the optimiser has it now."""
+    """Return the current learning rate of each member."""
     rate, members = training.optimizer.param_groups[0]["lr"], training.protocol.members or 1
     return rate.tolist() if isinstance(rate, Tensor) and rate.ndim else [float(rate)] * members
 
 
 def signature(training: Training, followed: Followed) -> tuple[Any, ...]:
-    """What has to stay as it is: where everything lies, what is trained and how, and how the flow is solved."""
+    """Return everything that must not change: addresses, trained parameters, optimizer settings and solver."""
     model, state = training.network, training.optimizer.state
     group = training.optimizer.param_groups[0]
     moved = (*rates_of(training), group["weight_decay"], *group["betas"], group["eps"])

@@ -1,4 +1,4 @@
-"""Looking at a model during training: validation set, snapshots, its solves, and when training no longer helps."""
+"""Evaluations during training: validation, snapshots, accuracy of the solver, and early stopping."""
 
 from __future__ import annotations
 
@@ -31,34 +31,34 @@ if TYPE_CHECKING:
 
 
 CHECKED_POINTS = 256
-"""How many points the solves are checked on, if there are as many."""
+"""Maximum number of points on which the solver's accuracy is checked."""
 
 
 @dataclass(frozen=True)
 class Snapshots:
-    """A wish for the features of some points at some moments of training.
+    """Features to record during training, for the argument ``snapshots`` of :func:`anode.fit`.
 
     Attributes:
-        x: The points, [points, ...]; every member of a stack gets the same.
-        at: After how many iterations; 0 is before the first.
+        x: The points whose features are recorded, [points, ...]. All members of a stack get the same points.
+        at: The iterations after which they are recorded; 0 is before the first.
     """
 
     x: Tensor
     at: Sequence[int]
 
     def points(self, members: int | None) -> Tensor:
-        """The points, for every member."""
+        """Return the points, expanded to all members."""
         return self.x if members is None else self.x.expand(members, *self.x.shape)
 
 
 class Evaluation:
-    """What is seen of a model on the way.
+    """The evaluations of a model during training.
 
     Args:
-        model: Whom to look at.
-        protocol: At what, and when.
-        members: Who is still there.
-        ranks: The processes that look together.
+        model: The model.
+        protocol: The settings of the training run.
+        members: The members of the stack that have not failed.
+        ranks: The processes that train together.
     """
 
     def __init__(self, model: Model, protocol: Protocol, members: Members, ranks: Ranks) -> None:
@@ -70,15 +70,15 @@ class Evaluation:
         self.record = self.table(types)
         self.checks = self.table({**CHECKED, "check_at": MOMENTS["check_at"]})
         self.snapshots: list[Snapshot] = []
-        self.done = 0  # how many iterations had been made at the last evaluation
+        self.done = 0  # number of iterations before the last evaluation
 
     def table(self, types: Mapping[str, Any]) -> Table:
-        """An empty table of what is recorded on the way."""
+        """Return an empty table."""
         width = () if self.members.count is None else (self.members.count,)
         return Table(types, {name: () if name in MOMENTS else width for name in types})
 
     def validate(self, iterations: int) -> None:
-        """Record loss, accuracy and cost on the validation set, unless that was done already."""
+        """Record loss, accuracy and cost on the validation set, unless already done."""
         points = self.protocol.validation
         if points is not None and iterations > self.done:
             with evaluating(self.model):
@@ -86,17 +86,17 @@ class Evaluation:
             self.done = iterations
 
     def losses(self) -> list[float]:
-        """All validation losses so far, means over members."""
+        """Return all validation losses so far, averaged over members."""
         found = self.record.arrays()["validation"]
         return found.reshape(len(found), -1).mean(1).tolist() if len(found) else []
 
     @property
     def latest(self) -> float:
-        """The last validation loss, a mean over members; NaN if there is none, or if that of a member is."""
+        """The last validation loss, averaged over members; NaN if there is none, or if a member's is NaN."""
         return float(self.record.last["validation"].mean()) if self.record.last else math.nan
 
     def means(self, points: Points | Stream) -> dict[str, Tensor]:
-        """Means over all points, one number or one a member; NaN for a member one of whose solves failed."""
+        """Return means over all points, one number or one per member; NaN for a member with a failed solve."""
         found, sizes = [], []
         for size, share, (x, y, weights) in self.batches(points):
             outcome = self.model.run(x)
@@ -116,7 +116,7 @@ class Evaluation:
         return means
 
     def batches(self, data: Points | Stream) -> Iterator[tuple[int, Share, Batch]]:
-        """All batches of the data in turn: how many points, this process's share of them, and its tensors."""
+        """Yield all batches: the number of points, this process's share of them, and its tensors."""
         if isinstance(data, Stream):
             for batch in data.all(self.like):
                 yield batch[0].shape[0 if self.members.count is None else 1], WHOLE, batch
@@ -126,7 +126,7 @@ class Evaluation:
             yield numbers.shape[-1], share, data.take(share.points, self.like)
 
     def take_snapshot(self, iterations: int) -> None:
-        """Record the features of the chosen points, if it is time."""
+        """Record the features of the chosen points, if they are due."""
         wanted, last = self.protocol.snapshots, self.snapshots[-1].iteration if self.snapshots else None
         if wanted is None or iterations not in wanted.at or iterations == last:
             return
@@ -137,7 +137,7 @@ class Evaluation:
         self.snapshots.append(Snapshot(iterations, as_array(features), nfe if self.members.count else nfe.reshape(())))
 
     def check(self, iterations: int) -> None:
-        """Record how well inputs come back when the flow is solved forward and back, unless that was done already."""
+        """Record the error of solving the flow forward and back, unless already done."""
         if self.protocol.check_every is None or iterations in self.checks.arrays()["check_at"]:
             return
         flow = flow_of(self.model)
@@ -148,14 +148,14 @@ class Evaluation:
 
     @property
     def last_check(self) -> float | None:
-        """The error that the last check found, of a stack the largest; ``None`` if nothing is checked."""
+        """The error of the last check, for a stack the largest; ``None`` if nothing is checked."""
         found = self.checks.arrays()["check"][-1:]
         present = found[~np.isnan(found)]
         return float(present.max()) if present.size else None
 
     @cached_property
     def to_check(self) -> Tensor:
-        """The inputs that are solved forward and back: the first of the validation data, else of the training data."""
+        """The inputs to check: the first of the validation data, or of the training data if there is none."""
         data = self.protocol.data if self.protocol.validation is None else self.protocol.validation
         if isinstance(data, Stream):
             x = data.first(self.like)[0]
@@ -164,14 +164,14 @@ class Evaluation:
 
 
 def flow_of(model: Model) -> Flow | None:
-    """The flow that a model's inputs go through first; ``None`` if there is none."""
+    """Return the flow that a model starts with; ``None`` if there is none."""
     found = model.flow if isinstance(model, NeuralODE | DensityFlow) else model
     return found if isinstance(found, Flow) else None
 
 
 @contextmanager
 def evaluating(model: Model) -> Iterator[None]:
-    """No gradients, layers that differ in training as they are in use, and random numbers left where they were."""
+    """Disable gradients, switch to evaluation mode, and restore modes and random numbers afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
     with torch.no_grad(), apart(devices):
@@ -184,11 +184,11 @@ def evaluating(model: Model) -> Iterator[None]:
 
 
 class Patience:
-    """Remembers a model as it was at its lowest validation loss.
+    """Early stopping, which remembers the parameters with the lowest validation loss.
 
     Args:
-        model: What is trained.
-        limit: After how many evaluations without a lower loss training is to end; ``None`` if it is not to.
+        model: The model.
+        limit: Number of evaluations without improvement after which training stops; ``None`` to disable.
     """
 
     def __init__(self, model: nn.Module, limit: int | None) -> None:
@@ -197,7 +197,7 @@ class Patience:
         self.best: dict[str, Tensor] = {}
 
     def look(self, loss: float) -> None:
-        """Take note of an evaluation."""
+        """Record an evaluation."""
         if self.limit is None:
             return
         self.since += 1
@@ -207,14 +207,14 @@ class Patience:
 
     @property
     def reason(self) -> str:
-        """Why training should end; nothing if it should not."""
+        """Why training should stop; empty if it should not."""
         if self.limit is None or self.since < self.limit:
             return ""
-        return f"no lower validation loss in {self.limit} evaluations"
+        return f"the validation loss has not improved for {self.limit} evaluations"
 
     @torch.no_grad()
     def bring_back(self) -> None:
-        """Let the model be again what it was at its best."""
+        """Restore the parameters with the lowest validation loss."""
         values = values_of(self.model)
         for name, value in self.best.items():
             values[name].copy_(value)

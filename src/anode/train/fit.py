@@ -1,4 +1,4 @@
-"""Training: one function for every model, alone or stacked."""
+"""``anode.fit``, which trains single models and stacks."""
 
 from __future__ import annotations
 
@@ -51,73 +51,85 @@ def fit(
     callbacks: Sequence[Callback] = (),
     progress: bool | Listener | None = None,
 ) -> History:
-    """Train a model, or a stack of models.
+    """Train a model, or a stack of models, and return the training history.
 
-    The members of a stack are independent: each has its own seed, order of data, learning rate and step size, and ends
-    as it would have ended alone. A member whose solve fails, or whose loss is no longer finite, is frozen as it was
-    before that iteration and reported in ``history.failures``; the others go on. Training a model by itself ends there.
-    With ``gradient="continuous"`` members are not quite independent: the adjoint has one step size for all of them.
+    The members of a stack are independent. Each has its own random seed, order of data, learning rate and solver steps,
+    and ends up exactly as if trained alone. The exception is ``gradient="continuous"``, whose adjoint has one step size
+    for all members.
 
-    Ctrl-C ends training after the present iteration; the model and the history are those of that moment.
+    If a solve fails, or a loss is not finite, ``history.failures`` reports it. A member of a stack is then frozen in
+    its state before that iteration, and the other members continue. A single model stops training. See ``on_failure``.
 
-    ``history.engine`` reports whether the compiled engine made the iterations and, if it did not, why not.
+    Ctrl-C ends training after the current iteration and returns the history so far. ``history.engine`` reports whether
+    the compiled engine ran the training and, if not, why.
 
     Args:
-        model: What to train, in place: an anode model, or any ``nn.Module`` that maps a batch to predictions.
-        data: A dataset, ``(x, y)`` or ``(x, y, weights)`` with one weight per point, whose scale has no meaning; for a
-            stack also a sequence of these, one per member and all of one size. Points ``x`` alone are data as well, for
-            a model or a loss that needs no targets; a loss is then given targets of shape ``[n, 0]``. Images may be
-            ``torch.uint8``: they stay so, and the model sees each batch scaled to [0, 1]. Or batches of ``x``,
-            ``(x, y)``, or ``(x, y, weights)`` whose weights are used as they are: a ``DataLoader``, any other iterable
-            that can be gone through once per epoch, or a function that makes the batches of an epoch from a seed. Only
-            the function's batches can be resumed to the same bits.
-        epochs: Passes over the data.
-        batch_size: Points in an iteration; the last batch of an epoch may be smaller. Defaults to 64, or to all points
-            if there are fewer.
-        lr: The learning rate, or one per member. Defaults to 1e-3.
-        weight_decay: As the optimizer takes it: an L2 penalty for Adam. Defaults to 0.
-        optimizer: ``"adam"``, ``"adamw"``, ``"nadam"``, ``"radam"``, ``"rmsprop"``, ``"sgd"``, or a function from a
-            list of parameters to a ``torch.optim.Optimizer``, which then sets ``lr`` and ``weight_decay`` itself.
-        scheduler: A function from the optimizer to a scheduler of ``torch.optim.lr_scheduler``. It is stepped after
-            every iteration; ``ReduceLROnPlateau`` after every evaluation.
-        clip: Largest norm of the gradient, taken over all parameters of a member; larger ones are scaled down to it.
-        loss: ``"huber"``, ``"mse"``, ``"cross_entropy"``, or a function from predictions and targets to losses. A
-            function whose first parameter is called ``outcome`` is given the whole :class:`anode.Outcome` in place of
-            the predictions. Defaults to the model's ``default_loss`` if it has one, such as that of
-            :class:`anode.DensityFlow`. Otherwise it defaults to ``"cross_entropy"`` if the targets are integers, which
-            are then class numbers, and to ``"huber"`` if not. If the targets are class numbers, accuracies are recorded
-            too.
-        transform: A function applied to the points of every training batch, such as random flips of images. It returns
-            as many points, in the same dtype; one point is tried first.
-        validation: Data whose loss is recorded on the way, in batches of ``batch_size``. It is NaN where a solve fails,
-            which is no failure of the training.
-        evaluate_every: How many iterations pass between evaluations; by default an epoch. The model is also evaluated
-            at the end of training, even if time is up.
-        check_every: How many iterations pass between checks of the solves with ``flow.check``, on at most 256 points of
-            the validation data, or else of the training data. The first check comes before training, the last at its
-            end. ``history.check`` has the errors. By default the solves are not checked.
-        patience: End when the validation loss has not improved for so many evaluations, and in any case leave the model
-            as it was at its lowest; only for models by themselves. An evaluation at the very end counts if it would
-            have been done there anyway.
-        seed: Random seed of the order of data. A stack takes one per member; from a single seed its members get that
-            one and those that follow it.
-        snapshots: Which features to record, and when.
-        minutes: End after the iteration in which so much time has passed.
-        on_failure: What to do when a solve fails, or a loss or gradient is not finite. ``"stop"``: as above.
-            ``"skip"``: leave the model as it is and go on with the next batch; only for models by themselves.
-            ``"raise"``: raise :class:`anode.SolveError`, or ``FloatingPointError``; the model is as before.
-        checkpoint: A folder to keep the state of training in. If it holds one of the same model, data and settings,
-            training goes on from there, to the same bits as without the interruption, whatever the parameters of
-            ``model`` are; you may ask for more ``epochs`` than before. Random numbers that the model draws from torch
-            go on as well.
-        checkpoint_every: How many seconds pass between two states, 60 by default; 0 keeps every iteration's. The last
-            one is kept in any case, unless the process is killed.
-        callbacks: Objects that are called on the way, see :class:`anode.Callback`.
-        progress: True for a progress bar, False for none, or a function that is told of every iteration. By default a
-            bar if there is a terminal.
+        model: The model, trained in place: an anode model, or any ``nn.Module`` that maps a batch to predictions.
+        data: The training data, in one of these forms:
+
+            * A dataset, ``(x, y)`` or ``(x, y, weights)``, with one weight per point. Only the ratios of weights
+              matter. Images may be ``torch.uint8``; each batch is scaled to [0, 1].
+            * For a stack, also a sequence of these, one per member and all of the same size.
+            * Points ``x`` alone, for a model or a loss that needs no targets. The loss is then given targets of shape
+              ``[n, 0]``.
+            * Batches ``x``, ``(x, y)`` or ``(x, y, weights)``, whose weights are not normalized: a ``DataLoader``, any
+              other iterable that can be iterated once per epoch, or a function that returns the batches of an epoch,
+              given a seed. Only with a function does a resumed run give exactly the same result.
+        epochs: Number of passes over the data.
+        batch_size: Number of points per iteration. The last batch of an epoch may be smaller. Defaults to 64, or to the
+            number of points if it is smaller.
+        lr: Learning rate, or one per member. Defaults to 1e-3.
+        weight_decay: Weight decay of the optimizer: an L2 penalty for Adam. Defaults to 0.
+        optimizer: ``"adam"``, ``"adamw"``, ``"nadam"``, ``"radam"``, ``"rmsprop"``, ``"sgd"``, or a function that takes
+            a list of parameters and returns a ``torch.optim.Optimizer``. With a function, ``lr`` and ``weight_decay``
+            must not be given.
+        scheduler: A function that takes the optimizer and returns a scheduler of ``torch.optim.lr_scheduler``. It is
+            stepped after every iteration, or after every evaluation if it is a ``ReduceLROnPlateau``.
+        clip: Maximum norm of the gradient over all parameters of a member. Larger gradients are scaled down.
+        loss: ``"huber"``, ``"mse"``, ``"cross_entropy"``, or a function of predictions and targets that returns losses.
+            If the first parameter of the function is called ``outcome``, it is given the :class:`anode.Outcome` instead
+            of the predictions. Defaults to the model's ``default_loss`` if it has one, such as that of
+            :class:`anode.DensityFlow`. Otherwise it defaults to ``"cross_entropy"`` for integer targets, which are
+            class numbers, and to ``"huber"`` for others. For class numbers, accuracies are recorded too.
+        transform: A function applied to the points of every training batch, such as random flips of images. It must
+            return the same number of points, in the same dtype. It is tried on one point before training.
+        validation: Validation data, evaluated in batches of ``batch_size``. If a solve fails, the validation loss is
+            NaN and training continues.
+        evaluate_every: Number of iterations between evaluations. Defaults to one epoch. The model is also evaluated at
+            the end of training, even if ``minutes`` have passed.
+        check_every: Number of iterations between checks of the solver's accuracy with ``flow.check``, on up to 256
+            points of the validation data, or of the training data if there is none. The first check is before training,
+            the last at the end. ``history.check`` holds the errors. By default nothing is checked.
+        patience: Stop if the validation loss has not improved for this number of evaluations. The model is always left
+            with the parameters of the lowest validation loss. The evaluation at the end of training counts only if it
+            was due anyway. Not available for stacks.
+        seed: Random seed of the order of data, or one per member. With a single seed s, the members of a stack get
+            s, s + 1, s + 2, ...
+        snapshots: Features to record during training, see :class:`anode.Snapshots`.
+        minutes: Time limit. Training ends after the iteration in which it passes.
+        on_failure: What to do if a solve fails, or a loss or gradient is not finite:
+
+            * ``"stop"``: a single model stops training, a member of a stack is frozen.
+            * ``"skip"``: skip the batch and continue with the next. Not available for stacks.
+            * ``"raise"``: raise :class:`anode.SolveError` or ``FloatingPointError``. The model is left as it was before
+              the iteration.
+        checkpoint: A folder for checkpoints. If it holds a checkpoint of the same model, data and settings, training
+            resumes from it, whatever the current parameters of ``model``, and gives exactly the same result as without
+            the interruption. ``epochs`` may be larger than before. The state of torch's random numbers is restored too.
+        checkpoint_every: Seconds between checkpoints. Defaults to 60; 0 writes one per iteration. A last checkpoint is
+            written when training ends.
+        callbacks: Objects that are called during training, see :class:`anode.Callback`.
+        progress: ``True`` for a progress bar, ``False`` for none, or a function that is called with a
+            :class:`anode.Report` after every iteration. By default a bar is shown on a terminal.
 
     Returns:
-        What happened, see :class:`anode.History`.
+        The losses, costs and failures of the run, see :class:`anode.History`.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument has an invalid value, or does not fit the model.
+        SolveError: If a solve fails and ``on_failure`` is ``"raise"``.
+        FloatingPointError: If a loss or gradient is not finite and ``on_failure`` is ``"raise"``.
 
     Example:
         >>> import anode

@@ -1,4 +1,4 @@
-"""The field of a model as the compiled engine trains it."""
+"""The compiled version of a model's field, for training by the engine."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Followed:
-    """What the engine computes in place of a field.
+    """The compiled version of a field.
 
     Attributes:
-        field: The field as the engine takes it; ``None`` if it cannot.
-        known: What was traced of it; ``None`` for a field that tells what it computes.
-        obstacle: Why the engine cannot train it; nothing if it can.
+        field: The compiled field; ``None`` if it cannot be compiled.
+        known: What is known from tracing it; ``None`` for a field that describes itself.
+        obstacle: Why the engine cannot train it; empty if it can.
     """
 
     field: Compiled | None
@@ -39,18 +39,18 @@ class Followed:
     obstacle: str = ""
 
     def count(self, calls: int) -> None:
-        """Advance what the field counts by so many calls of it."""
+        """Advance the field's own counters by this number of calls."""
         if self.known is not None:
             self.known.count(calls)
 
     def forget(self) -> None:
-        """Forget what was traced, because the field computes something else."""
+        """Discard the trace, because the field computes something else now."""
         if self.known is not None:
             memory_of(self.known.f).forget(self.known)
 
 
 def followed(training: Training) -> Followed:
-    """The field of a run whose model is a ``NeuralODE`` on points that are rows of numbers."""
+    """Return the compiled field of a run whose model is a ``NeuralODE`` and whose points are rows of numbers."""
     model, data = training.network, training.protocol.data
     assert isinstance(model, NeuralODE)
     assert isinstance(data, Points)
@@ -73,7 +73,7 @@ def followed(training: Training) -> Followed:
 
 
 def _traced(flow: Flow, state: Tensor) -> Known:
-    """What is known of a flow's field. To find out, it is evaluated once, and left as it was."""
+    """Trace a flow's field and return what is known of it. Its buffers and torch's random state are restored."""
     f, t, looked = as_function(flow.field), state.new_zeros(()), False
 
     def look() -> None:
@@ -94,16 +94,16 @@ def _traced(flow: Flow, state: Tensor) -> Known:
 
 
 def _misfit(field: Compiled, training: Training, state: Tensor) -> str:
-    """Why the engine cannot train a field on such states; nothing if it can."""
+    """Return why the engine cannot train a field on such states; empty if it can."""
     if field.program.dim != state.shape[-1] or field.members != training.protocol.members:
         return "the field takes states of another size"
     if not all(x.is_contiguous() for x in field.tensors):
-        return "parameters lie scattered"
+        return "parameters are not contiguous"
     return obstacles.unfit(field, state)
 
 
 def _computed(tensors: Sequence[Tensor], parameters: Sequence[Tensor]) -> str:
-    """Why gradients would not reach all parameters through these tensors; nothing if they do."""
+    """Return why gradients would not reach all parameters through these tensors; empty if they would."""
     trained = {id(p) for p in parameters}
     memory = {p.untyped_storage()._cdata for p in parameters}
     others = [x for x in tensors if id(x) not in trained]

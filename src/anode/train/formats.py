@@ -1,4 +1,4 @@
-"""A history as JSON, as arrays with JSON beside them, and as a table."""
+"""Convert a history to and from JSON, arrays with JSON, and tables."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 FORMAT = "anode history 1"
 TYPES: dict[str, Any] = {**SERIES, **SHARED, **OPTIONAL, **EVALUATED, **MOMENTS, **CHECKED}
 ALWAYS = {*SERIES, *SHARED, "validation"}
-"""Series that are there even if there is nothing in them; others may be empty or missing where these are not."""
+"""Series that are always present, even if empty; other series may be missing."""
 LATER = {*CHECKED, "check_at"}
-"""Series of checks, not written before version 0.2."""
+"""Series of checks, which versions before 0.2 did not write."""
 INFINITY = "inf"
-"""How JSON, which has no such number, says that a solve failed in a check; of other series null says enough."""
+"""Infinity in JSON, which marks a failed solve in a series of checks; in other series it becomes null."""
 
 # ---------------------------------------------------------------------------------------------------------------- JSON
 
 
 def to_json(history: History) -> dict[str, Any]:
-    """All of a history, of lists, numbers and text."""
+    """Return the whole history as lists, numbers and text."""
     return {
         "format": FORMAT,
         "members": history.members,
@@ -50,7 +50,7 @@ def to_json(history: History) -> dict[str, Any]:
 
 
 def from_json(content: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a history from what :func:`to_json` made, checked."""
+    """Check what :func:`to_json` returned, and return it as the arguments of a history."""
     if content["format"] != FORMAT:
         raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
     members = content["members"]
@@ -66,14 +66,14 @@ def from_json(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _facts(history: History) -> dict[str, Any]:
-    """What of a history is no array."""
+    """Return the parts of a history that are not arrays."""
     failures = [asdict(failure) for failure in history.failures]
     texts = {"stopped": history.stopped, "engine": history.engine}
     return {"batches": history.batches, **texts, "failures": failures}
 
 
 def _from_facts(content: dict[str, Any]) -> dict[str, Any]:
-    """What :func:`_facts` took from a history, checked."""
+    """Check what :func:`_facts` returned, and return it as arguments of a history."""
     batches = content["batches"]
     texts = {"stopped": content["stopped"], "engine": content.get("engine", "")}  # not written before version 0.2
     failures = [Failure(**failure) for failure in content["failures"]]
@@ -83,12 +83,12 @@ def _from_facts(content: dict[str, Any]) -> dict[str, Any]:
     for each in failures:
         worded = isinstance(each.reason, str) and isinstance(each.status, str)
         fits = _is_whole(each.member) and _is_whole(each.iteration) and worded
-        _check("failures", each, fits, "a whole member and iteration, a reason and a status")
+        _check("failures", each, fits, "whole numbers for member and iteration, and text for reason and status")
     return {"batches": batches, **texts, "failures": failures}
 
 
 def _series(given: Mapping[str, Any], width: tuple[int, ...]) -> dict[str, Array]:
-    """Series of the types and shapes that they have in a history whose members are so many, checked."""
+    """Check the series of a history and return them as arrays of the right dtype and shape."""
     counted = {"loss": [*SERIES, *SHARED, *OPTIONAL], "validation": [*EVALUATED, "validation_at"], "check": [*LATER]}
     lengths = {name: len(given.get(first, ())) for first, names in counted.items() for name in names}
     found = {}
@@ -105,8 +105,8 @@ def _snapshot(content: dict[str, Any], width: tuple[int, ...]) -> Snapshot:
     _check("dtype", dtype, dtype in ("float32", "float64"), "float32 or float64")
     _check("iteration", content["iteration"], _is_whole(content["iteration"]), "a whole number from 0")
     features, nfe = _array("features", content["features"], np.dtype(dtype)), _array("nfe", content["nfe"], np.int64)
-    _check("features", features.shape, features.ndim > 1 and features.shape[: len(width)] == width, "one for a member")
-    _check("nfe", nfe.shape, nfe.shape in ((), width), "one number or one a member")
+    _check("features", features.shape, features.ndim > 1 and features.shape[: len(width)] == width, "one per member")
+    _check("nfe", nfe.shape, nfe.shape in ((), width), "one number, or one per member")
     return Snapshot(content["iteration"], features, nfe)
 
 
@@ -114,7 +114,7 @@ def _snapshot(content: dict[str, Any], width: tuple[int, ...]) -> Snapshot:
 
 
 def to_arrays(history: History) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What is small of a history as JSON has it, and its arrays by name; the settings are left to the caller."""
+    """Return the parts of a history that are not arrays, for JSON, and its arrays by name; without the settings."""
     series = {name: getattr(history, name) for name in TYPES}
     arrays = {f"history.{name}": _narrow(each) for name, each in series.items() if each.size or name in ALWAYS}
     arrays |= {f"snapshot.{i}": snapshot.features for i, snapshot in enumerate(history.snapshots)}
@@ -123,7 +123,7 @@ def to_arrays(history: History) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def from_arrays(content: dict[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
-    """The arguments of a history, but for its settings, from what :func:`to_arrays` made, checked."""
+    """Check what :func:`to_arrays` returned, and return it as the arguments of a history, without the settings."""
     names = [name for name in TYPES if name in ALWAYS or f"history.{name}" in arrays]
     series = {name: arrays[f"history.{name}"] for name in names}
     snapshots = [
@@ -134,7 +134,7 @@ def from_arrays(content: dict[str, Any], arrays: Mapping[str, Array]) -> dict[st
 
 
 def _narrow(values: Array) -> Array:
-    """Whole numbers in the smallest type that holds them."""
+    """Convert integers to the smallest dtype that holds them."""
     if values.dtype.kind != "i" or not values.size:
         return values
     types = (np.int8, np.int16, np.int32, np.int64)
@@ -145,7 +145,7 @@ def _narrow(values: Array) -> Array:
 
 
 def to_columns(history: History) -> dict[str, Array]:
-    """The columns of a table with a row for each iteration and member, by name."""
+    """Return the columns, by name, of a table with one row per iteration and member."""
     members = history.members or 1
     iteration = np.arange(len(history)).repeat(members)
     member = np.tile(np.arange(members), len(history))
@@ -156,21 +156,21 @@ def to_columns(history: History) -> dict[str, Array]:
 
 
 def to_evaluated_columns(history: History) -> dict[str, Array]:
-    """Further columns of that table: what was found at evaluations and checks; NaN where there was none."""
+    """Return further columns of that table: the results of evaluations and checks; NaN in other rows."""
     columns = {}
     moments = dict.fromkeys(EVALUATED, history.validation_at) | dict.fromkeys(CHECKED, history.check_at)
     for name, at in moments.items():
         values = getattr(history, name)
         if values.size and len(at):
             column = np.full((len(history), history.members or 1), np.nan, values.dtype)
-            made = at > 0  # what was found before the first iteration has no row
+            made = at > 0  # there is no row before the first iteration
             column[at[made] - 1] = values.reshape(len(values), -1)[made]
             columns[name] = column.reshape(-1)
     return columns
 
 
 def to_csv(history: History) -> str:
-    """The table of :func:`to_columns`, without numbers of members for a model by itself."""
+    """Return the table of :func:`to_columns` as CSV; the member is empty for a single model."""
     columns = to_columns(history)
     if history.members is None:
         columns["member"] = np.full(len(history), "")
@@ -182,7 +182,7 @@ def to_csv(history: History) -> str:
 
 
 def from_csv(lines: Iterable[str]) -> dict[str, Any]:
-    """The arguments of a history from what :func:`to_csv` wrote, checked."""
+    """Check what :func:`to_csv` returned, and return it as the arguments of a history."""
     table = csv.DictReader(lines)
     rows = list(table)
     named = list(table.fieldnames or [])
@@ -210,11 +210,11 @@ def from_csv(lines: Iterable[str]) -> dict[str, Any]:
 
 
 def as_list(values: Array, infinity: str | None = None) -> Any:
-    """An array as lists of numbers, float32 with no more digits than it has; ``None`` for what is not finite.
+    """Return an array as lists of numbers, with 9 digits for float32, and ``None`` for values that are not finite.
 
     Args:
         values: The array.
-        infinity: What stands for positive infinity.
+        infinity: The value for positive infinity. Defaults to ``None``.
     """
     flat = values.reshape(-1).tolist()
     special = {math.inf: infinity}

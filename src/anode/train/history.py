@@ -1,4 +1,4 @@
-"""What happened during training."""
+"""The history of a training run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame  # type: ignore[import-untyped]
 
 STRETCHES = 40
-"""Stretches of training whose means are drawn, unless there are more epochs: single iterations are noisy."""
+"""Minimum number of intervals of training whose means are plotted, because single iterations are noisy."""
 
 
 def _none() -> Array:
@@ -30,31 +30,32 @@ def _none() -> Array:
 
 @dataclass
 class History:
-    """The record of a training run. Arrays are [iterations], or [iterations, members] for a stack.
+    """The history of a training run: losses, costs, evaluations and failures.
 
-    Those of evaluations are [evaluations], or [evaluations, members]: one an epoch, unless :func:`anode.fit` was told
-    otherwise. Arrays of what was not recorded are empty.
+    Arrays are [iterations], or [iterations, members] for a stack. Arrays of evaluations are [evaluations], or
+    [evaluations, members]. There is one evaluation per epoch unless ``evaluate_every`` was passed to :func:`anode.fit`.
+    Arrays of values that were not recorded are empty.
 
     Attributes:
-        loss: The loss of every iteration's batch; NaN from where a member failed, and where an iteration was skipped.
-        nfe: Evaluations of the field in the forward solve; 0 for a model without one.
-        accepted, rejected: Steps of the solver.
-        nfe_backward: Evaluations of the field made by the gradient, [iterations].
-        seconds: How long the iteration took, [iterations].
-        batches: How many iterations make an epoch.
-        validation: The loss on the validation set at every evaluation; NaN if a solve failed.
+        loss: Loss of each iteration's batch. NaN after a member has failed, and for skipped iterations.
+        nfe: Number of evaluations of the field in the forward solve; 0 for a model that does not solve an ODE.
+        accepted, rejected: Number of accepted and rejected steps of the solver.
+        nfe_backward: Number of evaluations of the field in the backward pass, [iterations].
+        seconds: Duration of each iteration in seconds, [iterations].
+        batches: Number of iterations per epoch.
+        validation: Loss on the validation set at each evaluation. NaN if a solve failed.
         failures: The members that failed, or the iterations that were skipped.
-        stopped: Why training ended before its last epoch; empty if it did not.
-        snapshots: Features of chosen points at chosen moments.
-        settings: How it was trained.
-        accuracy: The share of every iteration's batch that was classified right; for ``loss="cross_entropy"``.
-        validation_accuracy: The same of the validation set.
-        validation_nfe: Evaluations of the field for a batch of the validation set, the mean over its batches.
-        validation_at: How many iterations had been made, [evaluations].
-        engine: Who made the iterations: ``"native"`` for the compiled engine, or ``"torch"`` with the reason.
-        check: How far inputs were from where they started when the flow was solved forward and back, as a fraction of
-            their size; [checks], or [checks, members]. Infinite where a solve failed, NaN once a member has failed.
-        check_at: How many iterations had been made, [checks].
+        stopped: Why training ended early; empty if it did not.
+        snapshots: Features that were recorded during training, see :class:`anode.Snapshots`.
+        settings: The settings of the training run.
+        accuracy: Accuracy on each iteration's batch, if the targets are classes.
+        validation_accuracy: Accuracy on the validation set at each evaluation, if the targets are classes.
+        validation_nfe: Number of evaluations of the field per batch of the validation set, averaged over its batches.
+        validation_at: Number of iterations before each evaluation, [evaluations].
+        engine: Which engine ran the training: ``"native"``, or ``"torch"`` with the reason.
+        check: Relative error of the inputs after solving the flow forward and back, [checks] or [checks, members].
+            Infinite if a solve failed, NaN after a member has failed.
+        check_at: Number of iterations before each check, [checks].
     """
 
     loss: Array
@@ -83,7 +84,7 @@ class History:
             **EVALUATED,
             **MOMENTS,
             **CHECKED,
-        }.items():  # nothing at all has a shape and a type too
+        }.items():  # empty arrays have a shape and a dtype too
             if not getattr(self, name).size:
                 width = () if name in MOMENTS or self.members is None else (self.members,)
                 setattr(self, name, np.empty((0, *width), dtype))
@@ -104,7 +105,7 @@ class History:
 
     @property
     def _validated(self) -> str:
-        """What the last evaluation of the validation data found."""
+        """The result of the last evaluation, for the repr."""
         if not len(self.validation):
             return ""
         loss = f", validation loss {np.mean(self.validation[-1]):.4g}"
@@ -114,7 +115,7 @@ class History:
 
     @property
     def _checked(self) -> str:
-        """What the last check of the solves found, of a stack the largest error."""
+        """The result of the last check, for a stack the largest error, for the repr."""
         present = self.check[-1:][~np.isnan(self.check[-1:])]
         if not present.size:
             return ""
@@ -123,35 +124,41 @@ class History:
 
     @property
     def members(self) -> int | None:
-        """How many members were trained together; ``None`` for a model by itself."""
+        """The number of members of the stack; ``None`` for a single model."""
         return None if self.loss.ndim == 1 else self.loss.shape[1]
 
     @property
     def epochs(self) -> int:
-        """How many epochs were begun."""
+        """The number of epochs that were started."""
         return -(-len(self) // self.batches)
 
     def per_epoch(self, series: str) -> Array:
-        """The mean of a series over each epoch: [epochs], or [epochs, members]."""
+        """Return the mean of a series over each epoch: [epochs], or [epochs, members].
+
+        Args:
+            series: Name of a series with one value per iteration, such as ``"loss"``.
+        """
         values = np.asarray(getattr(self, series), dtype=np.float64)
         means = [values[i : i + self.batches].mean(0) for i in range(0, len(values), self.batches)]
         return np.array(means).reshape(-1, *values.shape[1:]) if means else values
 
     def windows(self, series: str, count: int) -> tuple[Array, Array]:
-        """The means of a series over equal stretches of training: single iterations are noisy.
+        """Return the means of a series over equal intervals of training.
 
         Args:
-            series: One that is recorded of every iteration.
-            count: How many stretches; fewer if there are fewer iterations.
+            series: Name of a series with one value per iteration, such as ``"loss"``.
+            count: Number of intervals; fewer if there are fewer iterations.
 
         Returns:
-            The iterations at which the stretches end, and the means: [stretches], or [stretches, members]. What there
-            is no value of is left out, as losses of skipped iterations, and everything of a member that is frozen; a
-            stretch that has nothing else is NaN.
+            A tuple of the iterations at which the intervals end, and the means: [intervals], or [intervals, members].
+            Skipped iterations and iterations after a member failed are left out. The mean is NaN if nothing is left.
+
+        Raises:
+            ValueError: If the series does not have one value per iteration.
         """
         values = np.asarray(getattr(self, series), dtype=np.float64)
         if len(values) != len(self):
-            raise ValueError(f"series: takes one that was recorded of every iteration, got {series!r}")
+            raise ValueError(f"series: takes the name of a series with one value per iteration, got {series!r}")
         if values.ndim == self.loss.ndim:
             values = np.where(np.isnan(self.loss) & (values == 0), np.nan, values)
         ends = np.unique(np.linspace(0, len(values), min(count, len(values)) + 1).round().astype(int))
@@ -162,17 +169,17 @@ class History:
         return ends[1:], np.array(means).reshape(-1, *values.shape[1:])
 
     def plot(self, ax: Axes | None = None) -> Figure:
-        """Draw the loss in the course of training on a logarithmic axis, and beside it the NFE.
+        """Plot the loss during training on a logarithmic axis, and next to it the NFE.
 
-        Lines are means over stretches of training; of a stack they are means over its members, with a band of one
-        standard deviation to either side. The validation loss is drawn if it was recorded, and the NFE if the model
-        has a solve. If the solves were checked, a third plot has the reconstruction errors, with the bound of 1 %.
+        Lines are means over intervals of training. For a stack, they are means over its members, with a band of one
+        standard deviation on each side. The validation loss is plotted if it was recorded, and the NFE if the model
+        solves an ODE. If ``check_every`` was used, a third plot shows the reconstruction errors and the bound of 1 %.
 
         Args:
-            ax: Where to draw the loss alone; by default everything is drawn in a new figure.
+            ax: Axes to plot only the loss on. By default everything is plotted in a new figure.
 
         Returns:
-            The figure: show it in a notebook, or write it with ``anode.plots.save`` or ``savefig``.
+            The figure. Show it in a notebook, or write it with ``anode.plots.save`` or ``savefig``.
 
         Example:
             >>> import anode
@@ -188,7 +195,7 @@ class History:
         from anode.plots.style import INK, MODEL_COLORS, figure
 
         if not len(self):
-            raise ValueError("history: takes at least one iteration to be plotted, got none; train first")
+            raise ValueError("history: plot takes a history of at least one iteration, got none; train first")
         solves, checks = (ax is None and bool(there) for there in (self.nfe.any(), len(self.check_at)))
         columns = 1 + solves + checks
         axes = figure((4.5, 8.0, 11.5)[columns - 1], 3.4, columns=columns).axes if ax is None else [ax]
@@ -207,10 +214,11 @@ class History:
         return made
 
     def to_pandas(self) -> DataFrame:
-        """Return a data frame with a row for each iteration and member.
+        """Return a data frame with one row per iteration and member.
 
-        Its columns are those of the CSV file that :meth:`save` writes, and what was found on the validation set in the
-        rows of the iterations after which it was evaluated; NaN in the others. The member of a model by itself is 0.
+        Its columns are those of the CSV file that :meth:`save` writes, and the results of evaluations and checks. These
+        are in the row of the iteration before each evaluation or check, and NaN in other rows. For a single model, the
+        member is 0.
 
         Raises:
             ImportError: If pandas is not installed.
@@ -230,17 +238,31 @@ class History:
         return pandas.DataFrame(to_columns(self) | to_evaluated_columns(self))
 
     def save(self, path: str | Path) -> Path:
-        """Write to a file: all of it as ``.json``, or a row for each iteration and member as ``.csv``."""
+        """Save the history: everything as ``.json``, or one row per iteration and member as ``.csv``.
+
+        Args:
+            path: Path of the file, which ends in ``.json`` or ``.csv``.
+
+        Returns:
+            The path of the file.
+        """
         path = Path(path)
         if path.suffix == ".csv":
             return write_text(path, to_csv(self))
         if path.suffix != ".json":
-            raise ValueError(f"path: takes a name that ends in .json or .csv, got {str(path)!r}")
+            raise ValueError(f"path: takes a path that ends in .json or .csv, got {str(path)!r}")
         return write_json(path, to_json(self))
 
     @classmethod
     def load(cls, path: str | Path) -> History:
-        """Read a history from a ``.json`` file, or from a ``.csv`` file what that holds."""
+        """Load a history from a ``.json`` file, or the part that a ``.csv`` file holds.
+
+        Args:
+            path: Path of a file that :meth:`save` wrote.
+
+        Raises:
+            DamagedFileError: If the file does not hold a history.
+        """
         path = Path(path)
         try:
             if path.suffix != ".csv":

@@ -1,4 +1,4 @@
-"""The members of a stack, each of which can fail by itself, and how. A model by itself is its only member."""
+"""The members of a stack and their failures. A single model counts as one member."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from anode.models.model import Outcome
 from anode.ode.solution import SolveError, Status
 
 LOSS = max(Status) + 1
-"""Comes after the statuses of solves: the solve was fine, but the loss is not finite."""
+"""A further status: the solve succeeded, but the loss is not finite."""
 GRADIENT = LOSS + 1
-"""Comes after that: a gradient is not finite."""
+"""A further status: a gradient is not finite."""
 
 
 def name_of(status: int) -> str:
-    """The name of a :class:`anode.Status`, or ``"LOSS"``, or ``"GRADIENT"``."""
+    """Return the name of an :class:`anode.Status`, or ``"LOSS"`` or ``"GRADIENT"``."""
     return {LOSS: "LOSS", GRADIENT: "GRADIENT"}.get(status) or Status(status).name
 
 
 def explain(name: str, cause: Outcome | SolveError | None = None) -> str:
-    """What failed, and what that means.
+    """Return a description of a failure.
 
     Args:
-        name: That of a status, ``"LOSS"`` or ``"GRADIENT"``.
-        cause: What failed: the model, or the backward solve of its gradient.
+        name: The name of a status, ``"LOSS"`` or ``"GRADIENT"``.
+        cause: The outcome of the model, or the error of the backward solve.
     """
     if isinstance(cause, SolveError):
         return str(cause)
@@ -40,21 +40,21 @@ def explain(name: str, cause: Outcome | SolveError | None = None) -> str:
 
 
 def error_for(name: str, iteration: int, cause: Outcome | SolveError | None = None) -> Exception:
-    """The error to raise for what :func:`explain` puts in words."""
+    """Return the error to raise for a failure, see :func:`explain`."""
     text = f"in iteration {iteration} of training, {explain(name, cause)}"
     if isinstance(cause, SolveError):
         return SolveError(text, cause.solution)
     if name not in Status.__members__ or cause is None or cause.solution is None:
-        return FloatingPointError(f'{text}: lower lr, or pass on_failure="skip" to leave such iterations out')
+        return FloatingPointError(f'{text}: lower lr, or pass on_failure="skip" to skip such iterations')
     return SolveError(text, cause.solution)
 
 
 class Members:
-    """Which members still train, and the parameters of those that do not.
+    """Which members have failed, and the parameters of those.
 
     Args:
-        count: How many there are; ``None`` for a model by itself.
-        parameters: Their parameters, with a member dimension in front.
+        count: Number of members; ``None`` for a single model.
+        parameters: The parameters, with a leading member dimension for a stack.
     """
 
     def __init__(self, count: int | None, parameters: list[Tensor]) -> None:
@@ -64,12 +64,12 @@ class Members:
 
     @property
     def none_left(self) -> bool:
-        """Whether all have failed."""
+        """Whether all members have failed."""
         return bool(self.frozen.all())
 
     @torch.no_grad()
     def freeze(self, failed: Sequence[int]) -> None:
-        """Keep the parameters of failed members aside, and let a healthy member's go on in their place."""
+        """Set the parameters of failed members aside, and replace them by those of a healthy member."""
         members = torch.zeros_like(self.frozen)
         members[list(failed)] = True
         self.frozen = self.frozen | members
@@ -83,19 +83,19 @@ class Members:
 
     @torch.no_grad()
     def bring_back(self) -> None:
-        """Give failed members their own parameters again."""
+        """Restore the parameters of failed members."""
         for member, values in self.set_aside:
             for parameter, value in zip(self.parameters, values, strict=True):
                 parameter[member] = value
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Leave failed members where they are, whatever is done to the parameters."""
+        """Keep the parameters of failed members unchanged while the body updates all parameters."""
         which = self.frozen.nonzero().flatten().tolist() if self.count is not None else []
         before = [[(p, p[member].clone()) for p in self.parameters] for member in which]
         for parameter in self.parameters if which else ():
             if parameter.grad is not None:
-                parameter.grad[which] = 0.0  # lest an optimiser that looks at whole tensors mixes them
+                parameter.grad[which] = 0.0  # an optimizer may use statistics of whole tensors
         yield
         with torch.no_grad():
             for member, values in zip(which, before, strict=True):
@@ -110,13 +110,13 @@ class Members:
         return values.expand(self.count) if values.ndim == 0 else values.reshape(self.count, -1).amax(1)
 
     def status(self, outcome: Outcome) -> Tensor:
-        """The status of each member's solve: the worst, where it has several."""
+        """Return the status of each member's solve; the worst if it has several."""
         if outcome.solution is None:
             return torch.zeros(self.count or 1, dtype=torch.int64, device="cpu")
         return self.of_each(outcome.solution.status)
 
     def steps(self, outcome: Outcome) -> tuple[Tensor, Tensor, Tensor]:
-        """Evaluations, accepted and rejected steps of each member; 0 for those of a stack that have failed."""
+        """Return evaluations, accepted and rejected steps per member; 0 for members of a stack that have failed."""
         if outcome.solution is None:
             nothing = torch.zeros(self.count or 1, dtype=torch.int64, device="cpu")
             return nothing, nothing, nothing
@@ -129,11 +129,11 @@ class Members:
         return nfe, accepted, rejected
 
     def unless_frozen(self, values: Tensor) -> Tensor:
-        """Values of members, [...] or [members, ...], NaN for those that have failed."""
+        """Return values, [...] or [members, ...], with NaN for members that have failed."""
         return self._without(values, self.frozen)
 
     def if_solved(self, values: Tensor, outcome: Outcome) -> Tensor:
-        """Values of members, NaN for those whose solve failed."""
+        """Return values with NaN for members whose solve failed."""
         return self._without(values, self.status(outcome) != Status.SUCCESS)
 
     def _without(self, values: Tensor, members: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What moves the parameters: optimisers by name or of one's own, schedules of learning rates, clipping."""
+"""Optimizers, learning rate schedules and gradient clipping."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from anode.checks import describe, lookup, require
 
 
 class Adam(torch.optim.Optimizer):
-    """The optimiser of Kingma and Ba, where every member of a stack may have a learning rate of its own.
+    """The Adam optimizer, with one learning rate per member of a stack.
 
-    ``torch.optim.Adam`` has one learning rate for a tensor, and a stack is one tensor for all members. Otherwise they
-    compute the same.
+    ``torch.optim.Adam`` has one learning rate per tensor, and a stack holds all members in one tensor. Otherwise both
+    compute the same updates.
 
     Args:
-        parameters: What to train; with a member dimension in front if ``lr`` has several values.
-        lr: The learning rate, or a tensor with one per member.
-        betas: How slowly the means of gradients and of their squares forget.
-        eps: Added to the root of the mean square.
-        weight_decay: Times the parameter, added to the gradient.
+        parameters: Parameters to train, with a leading member dimension if ``lr`` has several values.
+        lr: Learning rate, or a tensor with one per member.
+        betas: Decay rates of the running means of the gradient and its square.
+        eps: Added to the denominator for numerical stability.
+        weight_decay: L2 penalty: this times the parameter is added to the gradient.
 
     References:
         Kingma and Ba, *Adam: a method for stochastic optimization*, ICLR 2015.
@@ -47,7 +47,7 @@ class Adam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Move every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -73,9 +73,9 @@ class Adam(torch.optim.Optimizer):
 
 
 MakeOptimizer = Callable[[list[Tensor]], Optimizer]
-"""Makes an optimiser of parameters."""
+"""A function that takes a list of parameters and returns an optimizer."""
 MakeScheduler = Callable[[Any], LRScheduler]
-"""Makes a schedule of an optimiser's learning rates."""
+"""A function that takes an optimizer and returns a learning rate scheduler."""
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {
     "adam": Adam,
@@ -85,21 +85,21 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
     "rmsprop": torch.optim.RMSprop,
     "sgd": torch.optim.SGD,
 }
-"""Optimisers by name. All take a learning rate and a weight decay."""
+"""Optimizers by name. All take a learning rate and a weight decay."""
 LR = 1e-3
-"""The learning rate, if none is given."""
+"""Default learning rate."""
 
 
 def optimizer_of(
     make: str | MakeOptimizer, parameters: list[Tensor], lr: Sequence[float], weight_decay: float
 ) -> Optimizer:
-    """An optimiser by its name, or what a function makes of the parameters.
+    """Build an optimizer by its name or with a function.
 
     Args:
         make: The name or the function.
-        parameters: What to train.
-        lr: The learning rate, or one per member.
-        weight_decay: As the optimiser takes it.
+        parameters: Parameters to train.
+        lr: Learning rate, or one per member.
+        weight_decay: Weight decay of the optimizer.
     """
     if isinstance(make, str):
         rates: Any = lr[0] if len(set(lr)) == 1 else torch.tensor(lr, dtype=torch.float64, device=parameters[0].device)
@@ -110,19 +110,19 @@ def optimizer_of(
         raise TypeError(f"optimizer: takes {takes}, got one that returned {describe(made)}")
     closure = inspect.signature(made.step).parameters.get("closure")
     needed = closure is not None and closure.default is inspect.Parameter.empty
-    require(not needed, "optimizer", type(made).__name__, "one whose step() needs no closure")
+    require(not needed, "optimizer", type(made).__name__, "one whose step() does not require a closure")
     held = {id(p) for group in made.param_groups for p in group["params"]}
     known = {id(p) for p in parameters}
-    require(held <= known, "optimizer", type(made).__name__, "an optimiser of no other parameters than it is given")
+    require(held <= known, "optimizer", type(made).__name__, "an optimizer of only the parameters that it is given")
     return made
 
 
 class Schedule:
-    """A schedule of learning rates under way.
+    """A learning rate schedule.
 
     Args:
-        make: Makes a scheduler of torch; ``None`` for constant rates.
-        optimizer: Whose rates.
+        make: A function that returns a torch scheduler; ``None`` for constant learning rates.
+        optimizer: The optimizer.
     """
 
     def __init__(self, make: MakeScheduler | None, optimizer: Optimizer) -> None:
@@ -135,23 +135,23 @@ class Schedule:
 
     @property
     def follows_validation(self) -> bool:
-        """Whether the rates depend on the validation loss instead of on the number of iterations."""
+        """Whether the learning rate depends on the validation loss instead of the number of iterations."""
         return isinstance(self.scheduler, ReduceLROnPlateau)
 
     def iterated(self) -> None:
-        """Take note of an iteration."""
+        """Step the scheduler after an iteration."""
         if self.scheduler is not None and not self.follows_validation:
             self.scheduler.step()
 
     def evaluated(self, loss: float) -> None:
-        """Take note of an evaluation."""
+        """Step the scheduler after an evaluation."""
         if isinstance(self.scheduler, ReduceLROnPlateau):
             self.scheduler.step(loss)
 
     def replay(self, iterations: int, losses: Sequence[float]) -> None:
-        """Go to where it was after so many iterations and these evaluations."""
+        """Restore the state after this number of iterations and these evaluations."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # torch's, that the optimiser has not moved yet
+            warnings.simplefilter("ignore", UserWarning)  # torch warns that the optimizer has not stepped yet
             for _ in range(0 if self.scheduler is None else iterations):
                 self.iterated()
         for loss in losses:
@@ -160,7 +160,7 @@ class Schedule:
 
 @torch.no_grad()
 def clip_gradients(parameters: Sequence[Tensor], limit: float, members: int | None) -> None:
-    """Scale gradients down to a norm of at most ``limit``, taken over all parameters, or over those of each member."""
+    """Scale gradients to a norm of at most ``limit`` over all parameters, or over those of each member."""
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         return
@@ -172,7 +172,7 @@ def clip_gradients(parameters: Sequence[Tensor], limit: float, members: int | No
 
 
 def plain_state(optimizer: Optimizer) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The state of an optimiser: what JSON can hold, and its tensors by name."""
+    """Return the state of an optimizer as values that JSON can hold, and its tensors by name."""
     state = optimizer.state_dict()
     tensors: dict[str, Tensor] = {}
 
@@ -183,7 +183,9 @@ def plain_state(optimizer: Optimizer) -> tuple[dict[str, Any], dict[str, Tensor]
         if isinstance(value, list | tuple):
             return [keep(f"{name}.{i}", each) for i, each in enumerate(value)]
         plain = value is None or isinstance(value, str | int | float | bool)
-        require(plain, "optimizer", value, "one whose state is made of tensors, numbers and text, beside checkpoint")
+        require(
+            plain, "optimizer", value, "one whose state holds only tensors, numbers and text if checkpoint is given"
+        )
         return value
 
     return {
@@ -199,7 +201,7 @@ def plain_state(optimizer: Optimizer) -> tuple[dict[str, Any], dict[str, Tensor]
 
 
 def restore_state(optimizer: Optimizer, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Give an optimiser the state that :func:`plain_state` took."""
+    """Restore the state of an optimizer that :func:`plain_state` returned."""
 
     def given(value: Any) -> Any:
         if isinstance(value, dict):
@@ -210,7 +212,7 @@ def restore_state(optimizer: Optimizer, plain: dict[str, Any], tensors: dict[str
     groups = [{name: given(each) for name, each in group.items()} for group in plain["groups"]]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    for i, values in state.items():  # torch has cast what is not of the parameters' dtype
+    for i, values in state.items():  # torch has cast the tensors to the dtype of the parameters
         for name, value in values.items():
             if isinstance(value, Tensor):
                 optimizer.state[parameters[i]][name] = value.to(optimizer.state[parameters[i]][name].device)

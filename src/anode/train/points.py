@@ -1,4 +1,4 @@
-"""Points and targets, checked, and the batches that are taken from them in the order that the seed says."""
+"""Points and targets, and the random order in which batches are taken from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anode.models.model import as_input
 
 
 def epoch_seed(seed: int, epoch: int) -> int:
-    """The seed of an epoch of a run."""
+    """Return the random seed of an epoch."""
     return seed * 1_000_003 + epoch
 
 
@@ -26,10 +26,10 @@ class Points:
     """Points and their targets.
 
     Attributes:
-        x: [points, ...], or [members, points, ...]; whole numbers from 0 to 255 stand for values from 0 to 1.
-        y: The same.
-        members: How many members have points of their own; ``None`` for a model by itself.
-        weights: How much each point counts, [points] or [members, points], 1 on average; ``None`` if all do alike.
+        x: Points, [points, ...] or [members, points, ...]. ``uint8`` is scaled to [0, 1] when a batch is taken.
+        y: Targets, [points, ...] or [members, points, ...].
+        members: Number of members; ``None`` for a single model.
+        weights: Weights of the points, [points] or [members, points], with mean 1; ``None`` if all are equal.
     """
 
     x: Tensor
@@ -41,11 +41,11 @@ class Points:
         return self.x.shape[0 if self.members is None else 1]
 
     def take(self, batch: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Some points, their targets, and their weights if they have some.
+        """Return some points, their targets, and their weights or ``None``.
 
         Args:
-            batch: Their numbers, [points] or [members, points].
-            like: In whose dtype and on whose device they are wanted.
+            batch: Indices of the points, [points] or [members, points].
+            like: A tensor with the dtype and device to convert to.
         """
         which: tuple[Tensor, ...] = (batch,)
         if self.members is not None:
@@ -54,33 +54,33 @@ class Points:
         return as_input(self.x[which], like), self.y[which].to(like.device), weights
 
     def first(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The first point, its target, and its weight if it has one."""
+        """Return the first point, its target, and its weight or ``None``."""
         cut = (slice(1),) if self.members is None else (slice(None), slice(1))
         weights = None if self.weights is None else self.weights[cut].to(like)
         return self.x[cut].to(like.device), self.y[cut].to(like.device), weights
 
     def in_turn(self, batch_size: int) -> tuple[Tensor, ...]:
-        """All numbers of points in batches, in their order."""
+        """Return the indices of all points in batches, in order."""
         numbers = torch.arange(len(self), device="cpu")
         return (numbers if self.members is None else numbers.expand(self.members, -1)).split(batch_size, dim=-1)
 
 
 @dataclass(frozen=True)
 class Order:
-    """In which order points are seen: a function of seed and epoch alone, so that it can be taken up anywhere.
+    """The order of the points in each epoch. It depends only on seed and epoch, so training can resume anywhere.
 
     Attributes:
-        seeds: One for each member, or the only one.
-        points: How many there are.
-        batch_size: How many at once; the last of an epoch may be fewer.
-        stacked: Whether there are members.
+        seeds: One random seed per member, or the seed of a single model.
+        points: Number of points.
+        batch_size: Number of points per batch; the last batch of an epoch may be smaller.
+        stacked: Whether the model is a stack.
     """
 
     seeds: Sequence[int]
     points: int
     batch_size: int
     stacked: bool
-    _orders: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)  # of the epoch asked for last
+    _orders: dict[int, Tensor] = field(default_factory=dict, repr=False, compare=False)  # of the last epoch requested
 
     @property
     def batches(self) -> int:
@@ -88,7 +88,7 @@ class Order:
         return -(-self.points // self.batch_size)
 
     def of_epoch(self, epoch: int) -> Tensor:
-        """The numbers of the points in their order, [points] or [members, points]."""
+        """Return the indices of the points in the order of an epoch, [points] or [members, points]."""
         if epoch in self._orders:
             return self._orders[epoch]
         orders = []
@@ -100,13 +100,13 @@ class Order:
         return self._orders[epoch]
 
     def batch(self, iteration: int) -> Tensor:
-        """The numbers of the points of an iteration, [points] or [members, points]."""
+        """Return the indices of the points of an iteration, [points] or [members, points]."""
         epoch, index = divmod(iteration, self.batches)
         return self.of_epoch(epoch)[..., index * self.batch_size : (index + 1) * self.batch_size]
 
 
 def points_of(name: str, data: Any, members: int | None) -> Points:
-    """Points, targets and weights, with a member dimension if there are members; checked."""
+    """Check data and return it as points, with a member dimension if there are members."""
     if not is_whole(data):
         return _of_each(name, data, members)
     x, y, *weights = _parts(data)
@@ -121,7 +121,7 @@ def points_of(name: str, data: Any, members: int | None) -> Points:
 
 
 def is_whole(data: Any) -> bool:
-    """Whether data are points and targets."""
+    """Whether data holds all points and targets at once, instead of batches."""
     tuples = isinstance(data, tuple) and len(data) in (2, 3) and all(isinstance(part, Tensor) for part in data)
     return tuples or isinstance(data, Dataset | ImageData | Tensor)
 
@@ -140,9 +140,9 @@ def _parts(data: Any) -> tuple[Tensor, ...]:
 
 
 def _checked_weights(name: str, weights: Tensor, points: int) -> Tensor:
-    """Weights, one of them on average."""
+    """Check weights and return them scaled to mean 1."""
     shape = tuple(weights.shape)
-    require(shape == (points,), f"{name}, weights", shape, f"one number a point, shape {(points,)}")
+    require(shape == (points,), f"{name}, weights", shape, f"one number per point, shape {(points,)}")
     finite_rows(f"{name}, weights", weights)
     lowest, total = float(weights.min()), float(weights.sum())
     require(
@@ -162,13 +162,13 @@ def _of_each(name: str, data: Any, members: int | None) -> Points:
     found = [points_of(f"{name}[{i}]", each, None) for i, each in enumerate(data)]
     parts = [[part for part in (each.x, each.y, each.weights) if part is not None] for each in found]
     shapes = {tuple(tuple(part.shape) for part in each) for each in parts}
-    require(len(shapes) == 1, name, sorted(shapes), "data of one size, and targets of one shape")
+    require(len(shapes) == 1, name, sorted(shapes), "data and targets of the same shape for all members")
     stacked = [torch.stack(same) for same in zip(*parts, strict=True)]
     return Points(stacked[0], stacked[1], members, *stacked[2:])
 
 
 def _kind(data: Any) -> str:
-    """What data are instead of points and targets, and how to make these of them."""
+    """Describe data of the wrong type, with a hint at how to convert it."""
     if not isinstance(data, list | tuple):
         hint = "; pass DataLoader(data, batch_size=64)" if isinstance(data, torch.utils.data.Dataset) else ""
         return f"{type(data).__name__}{hint}"

@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 BETWEEN = 0.1
-"""Seconds between two states of a plain line."""
+"""Seconds between updates of a plain progress line."""
 WIDTH = 79
-"""Characters of a plain line, so that a shorter one hides the one before it."""
+"""Width of a plain progress line in characters, so that a shorter line overwrites a longer one."""
 
 Listener = Callable[[Report], None]
-"""Told of the progress of training, right after every iteration unless it is :class:`Patient`."""
+"""A function called with a report after every iteration; immediately, unless it is :class:`Patient`."""
 
 
 @dataclass(frozen=True)
 class Patient:
-    """A listener that does not look at the model, and need not be told at once.
+    """A listener that does not use the model, and may be called later than right after an iteration.
 
     Attributes:
-        listener: The listener itself.
+        listener: The listener.
     """
 
     listener: Listener
@@ -41,7 +41,7 @@ class Patient:
 
 
 class Bars:
-    """A bar for each training run, on standard error; nothing at all where that is no terminal. It needs rich."""
+    """Progress bars on standard error, one per training run; nothing if it is not a terminal. Requires rich."""
 
     def __init__(self, console: Console | None = None) -> None:
         needs("progress bars", "paper", "rich")
@@ -54,7 +54,7 @@ class Bars:
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:>3.0f}%  {task.fields[note]}"),
-            TimeElapsedColumn(Column(no_wrap=True)),  # where it is narrow, the bar gives way and times stay
+            TimeElapsedColumn(Column(no_wrap=True)),  # on a narrow terminal the bar shrinks and the times stay
             TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
             TextColumn("left"),
             console=self.console,
@@ -63,22 +63,22 @@ class Bars:
         self._tasks: dict[str, TaskID] = {}
 
     def show(self, name: str, done: float, total: float, note: str = "") -> None:
-        """Draw a bar, or move it."""
+        """Show or update a bar."""
         if name not in self._tasks:
             self._tasks[name] = self.progress.add_task(name, total=total, note=note)
         self.progress.update(self._tasks[name], completed=done, total=total, note=note)
 
     def say(self, text: str) -> None:
-        """Print a line; on a terminal above the bars."""
+        """Print a line, above the bars if there are any."""
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def log(self, text: str) -> None:
-        """Print a line where there are no bars, in a log file for example."""
+        """Print a line if there are no bars, for example in a log file."""
         if not self.console.is_terminal:
             self.say(text)
 
     def listen(self, name: str) -> Listener:
-        """A listener that moves the bar of this name."""
+        """Return a listener that updates the bar of this name."""
         return Patient(lambda report: self.show(name, report.done, report.total, in_words(report)))
 
     def __enter__(self) -> Bars:
@@ -90,7 +90,7 @@ class Bars:
 
 
 def in_words(report: Report) -> str:
-    """A report in a few words."""
+    """Return a short text of a report."""
     right = "" if report.accuracy is None else f"  accuracy {100 * report.accuracy:.1f}%"
     nfe = f"  NFE {report.nfe:.0f}" if report.nfe else ""
     check = "" if report.check is None else f"  check {report.check:.1%}"
@@ -99,12 +99,12 @@ def in_words(report: Report) -> str:
 
 @contextmanager
 def listener(progress: bool | Listener | None, name: str) -> Iterator[Listener | None]:
-    """Whom to tell: the caller's own listener, a bar, or nobody.
+    """Yield the listener to call: the caller's, a progress bar, or ``None``.
 
     Args:
-        progress: A listener; True for a bar, False for none, ``None`` for a bar if there is a terminal. Without rich,
-            a plain line takes the place of the bar.
-        name: What to call the bar.
+        progress: A listener, ``True`` for a bar, ``False`` for none, or ``None`` for a bar on a terminal. Without rich,
+            the bar is a plain line.
+        name: Name of the bar.
     """
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise TypeError(f"progress: takes True, False, None or a function, got {progress!r}")
@@ -119,7 +119,7 @@ def listener(progress: bool | Listener | None, name: str) -> Iterator[Listener |
 
 @contextmanager
 def _bar(name: str, always: bool) -> Iterator[Listener | None]:
-    """A bar, on a terminal or always."""
+    """Yield the listener of a progress bar, or ``None`` if there is no terminal and not ``always``."""
     from rich.console import Console
 
     bars = Bars(Console(stderr=True, force_terminal=True) if always else None)
@@ -132,7 +132,7 @@ def _bar(name: str, always: bool) -> Iterator[Listener | None]:
 
 @contextmanager
 def _line(name: str, always: bool) -> Iterator[Listener | None]:
-    """A line on standard error that is written over, on a terminal or always."""
+    """Yield the listener of a plain line on standard error that is overwritten; conditions as for :func:`_bar`."""
     if not (always or (sys.stderr and sys.stderr.isatty())):
         yield None
         return

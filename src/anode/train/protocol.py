@@ -1,4 +1,4 @@
-"""What a training run is asked to do: everything its result depends on, checked."""
+"""The checked arguments of a training run: everything that its result depends on."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from anode.train.streams import Batch, Data, Stream, data_of
 from anode.train.trial import try_on
 
 BATCH = 64
-"""Points in an iteration, if no number is given and there are as many."""
+"""Default batch size."""
 ON_FAILURE = {
-    "stop": "a member is frozen as it was, a model by itself stops training",
-    "skip": "the iteration changes nothing, and the next one has its turn",
-    "raise": "an error",
+    "stop": "freeze a member, or stop training a single model",
+    "skip": "skip the iteration and continue with the next",
+    "raise": "raise an error",
 }
-"""What can be done when an iteration fails."""
+"""What to do if an iteration fails."""
 
 
 class Protocol:
-    """Everything that the result of training depends on, besides the model: the arguments of :func:`anode.fit`.
+    """The arguments of :func:`anode.fit` that the result depends on, besides the model.
 
-    They are checked against each other and against the model, which is shown a point of everything it will see.
+    They are checked against each other and, with one point of each dataset, against the model.
 
     Attributes:
-        members: How many models are trained at once; ``None`` for one by itself.
-        lr, seeds: One per member, or the only one.
-        loss: The function, and ``loss_name`` what it is called.
-        classifies: Whether there are classes to get right.
+        members: Number of members of a stack; ``None`` for a single model.
+        lr, seeds: Lists with one value per member, or one for a single model.
+        loss: The loss function; ``loss_name`` is its name.
+        classifies: Whether the targets are classes.
     """
 
     def __init__(
@@ -79,13 +79,13 @@ class Protocol:
         self.check_every = number("check_every", check_every, whole=True, optional=True)
         solved = self.check_every is None or flow_of(model) is not None
         require(
-            solved, "check_every", check_every, "nothing for a model without a flow: only a Flow or a NeuralODE has one"
+            solved, "check_every", check_every, "None for a model without a flow: only a Flow or a NeuralODE has one"
         )
         self.patience = number("patience", patience, whole=True, optional=True)
         lookup("on_failure", on_failure, ON_FAILURE)
         self.on_failure = on_failure
         if transform is not None:
-            check_call("transform", transform, 1, "a function from the points of a batch to points")
+            check_call("transform", transform, 1, "a function that maps the points of a batch to points")
         self._check_combination()
         given = model.default_loss if loss is None else loss
         self._set_loss(model, default_loss(self.data.first(like)[1]) if given is None else given)
@@ -98,18 +98,18 @@ class Protocol:
         weight_decay: float | None,
         scheduler: MakeScheduler | None,
     ) -> None:
-        """Check what moves the parameters."""
+        """Check and set optimizer, learning rate, weight decay and scheduler."""
         if isinstance(optimizer, str):
             lookup("optimizer", optimizer, OPTIMIZERS)
             alike = lr is None or isinstance(lr, Number) or (optimizer == "adam" and scheduler is None)
-            takes = 'one number for all members, unless optimizer is "adam" and there is no scheduler'
+            takes = 'one number for all members, unless optimizer is "adam" and scheduler is None'
             require(alike or self.members is None, "lr", lr, takes)
         else:
             example = "lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
             takes = f"one of {', '.join(OPTIMIZERS)}, or a function of a list of parameters, such as {example}"
             check_call("optimizer", optimizer, 1, takes)
             for name, value in (("lr", lr), ("weight_decay", weight_decay)):
-                require(value is None, name, value, "nothing beside an optimizer of your own, which sets it")
+                require(value is None, name, value, "None if optimizer is a function, which sets it")
         if scheduler is not None:
             takes = "a function of the optimizer, such as lambda optimizer: StepLR(optimizer, step_size=10), or None"
             check_call("scheduler", scheduler, 1, takes)
@@ -128,24 +128,24 @@ class Protocol:
         require(solved, "loss", loss, "no regularisers for a model without a flow: only a Flow or a NeuralODE has one")
 
     def _check_combination(self) -> None:
-        """Refuse what does not go together."""
+        """Raise ``ValueError`` for arguments that cannot be combined."""
         stacked = self.members is not None
-        alone = "nothing for a stack of models, whose members would end at different times"
+        alone = "None for a stack of models, whose members would end at different times"
         require(self.patience is None or not stacked, "patience", self.patience, alone)
         for name, value in (("patience", self.patience), ("evaluate_every", self.evaluate_every)):
-            takes = "nothing without validation data (pass validation=...)"
+            takes = "None without validation data (pass validation=...)"
             require(value is None or self.validation is not None, name, value, takes)
-        takes = '"stop" or "raise" for a stack of models, whose members go on without those that fail'
+        takes = '"stop" or "raise" for a stack of models, whose other members continue if one fails'
         require(not stacked or self.on_failure != "skip", "on_failure", self.on_failure, takes)
 
     @property
     def dims(self) -> int:
-        """How many leading dimensions count members and points."""
+        """The number of leading dimensions for members and points."""
         return 1 if self.members is None else 2
 
     @property
     def has_loss_of_ours(self) -> bool:
-        """Whether the loss is one of those that have names."""
+        """Whether the loss is one of the built-in losses."""
         return LOSSES.get(self.loss_name) is self.loss
 
     @cached_property
@@ -153,10 +153,10 @@ class Protocol:
         return takes_outcome(self.loss)
 
     def losses(self, outcome: Outcome, targets: Tensor) -> Tensor:
-        """The losses of single elements or samples."""
+        """Return the losses of the elements or samples."""
         if not self.has_loss_of_ours:
             return losses_by(self.loss, outcome if self._takes_outcome else outcome.prediction, targets, self.dims)
-        if isinstance(self.data, Stream) or isinstance(self.validation, Stream):  # others are known to be right
+        if isinstance(self.data, Stream) or isinstance(self.validation, Stream):  # other data has been checked before
             check_targets("data", self.loss_name, outcome.prediction, targets, self.dims)
         return self.loss(outcome.prediction, targets)
 
@@ -170,7 +170,7 @@ class Protocol:
 
     @cached_property
     def order(self) -> Order:
-        """In which order points are seen."""
+        """The order of the points in each epoch."""
         assert isinstance(self.data, Points)
         return Order(self.seeds, len(self.data), self.batch_size, stacked=self.members is not None)
 
@@ -180,7 +180,7 @@ class Protocol:
         return self.data.batches if isinstance(self.data, Stream) else self.order.batches
 
     def batch(self, iteration: int, ranks: Ranks, like: Tensor) -> tuple[Share, Batch]:
-        """What an iteration sees: this process's share, and its points, targets and weights."""
+        """Return this process's share of an iteration's batch, and its points, targets and weights."""
         if isinstance(self.data, Stream):
             share, (x, y, weights) = WHOLE, self.data.batch(iteration, like)
         else:
@@ -189,7 +189,7 @@ class Protocol:
         return share, (self.transformed(x), y, weights)
 
     def transformed(self, x: Tensor) -> Tensor:
-        """Points of a training batch as the model sees them."""
+        """Return the points of a training batch after ``transform``."""
         if self.transform is None:
             return x
         found = self.transform(x)
@@ -200,15 +200,15 @@ class Protocol:
         return found
 
     def evaluates_after(self, iterations: int) -> bool:
-        """Whether the validation set has its turn after so many iterations."""
+        """Whether the validation set is evaluated after this number of iterations."""
         return iterations % (self.evaluate_every or self.batches) == 0
 
     def checks_after(self, iterations: int) -> bool:
-        """Whether the solves are checked after so many iterations."""
+        """Whether the solver's accuracy is checked after this number of iterations."""
         return self.check_every is not None and iterations % self.check_every == 0
 
     def settings(self) -> dict[str, Any]:
-        """How training goes, in numbers and words; less usual settings only where they differ from the usual ones."""
+        """Return the settings as values that JSON can hold; rarely used settings only if they are not the default."""
         unusual: dict[str, Any] = {
             name: getattr(self, name) for name in ("evaluate_every", "check_every", "patience", "clip")
         }
@@ -226,7 +226,7 @@ class Protocol:
 
 
 def per_member(name: str, value: Any, members: int | None, following: bool = False) -> list[Any]:
-    """One value per member, from a sequence or from one for all, of which members may also count upwards."""
+    """Return one value per member, from a sequence or a single number; ``following`` counts up from the number."""
     if isinstance(value, Number):
         return [value + i * following for i in range(members or 1)]  # type: ignore[operator]
     values = list(value) if isinstance(value, Iterable) else []
@@ -236,7 +236,7 @@ def per_member(name: str, value: Any, members: int | None, following: bool = Fal
 
 
 def _rate(value: Any) -> float:
-    """A learning rate as a number of Python, whatever kind it is."""
+    """Check a learning rate of any numeric type and return it as a float."""
     value = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     number("lr", float(value) if is_number else value)
@@ -245,7 +245,7 @@ def _rate(value: Any) -> float:
 
 
 def _seed(value: Any) -> int:
-    """A seed as a whole number of Python, whatever kind it is."""
+    """Check a random seed of any integer type and return it as an int."""
     fits = isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < 2**40
     require(fits, "seed", value, "whole numbers from 0 to below 2**40")
     return int(value)
@@ -253,7 +253,7 @@ def _seed(value: Any) -> int:
 
 def _batch_size(given: int | None, data: Points | Stream) -> int:
     if isinstance(data, Stream):
-        require(given is None, "batch_size", given, "nothing beside data that come in batches")
+        require(given is None, "batch_size", given, "None if the data come in batches")
         return BATCH
     size: int = number("batch_size", min(BATCH, len(data)) if given is None else given, whole=True)
     require(size <= len(data), "batch_size", size, f"at most the {len(data)} points that there are")
@@ -261,7 +261,7 @@ def _batch_size(given: int | None, data: Points | Stream) -> int:
 
 
 def _called(function: Any) -> str | None:
-    """What a function is called, without its place in memory."""
+    """Return the name of a function, without its address in memory."""
     if function is None or isinstance(function, str):
         return function
     return getattr(function, "__qualname__", None) or type(function).__qualname__

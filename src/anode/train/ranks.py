@@ -1,4 +1,4 @@
-"""Several processes that train one model together, each a share of every batch, with PyTorch's own engine."""
+"""Data-parallel training: several processes train one model, each on a share of every batch, with PyTorch's engine."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from anode.models.flow import Flow
 
 @contextmanager
 def start() -> Iterator[int]:
-    """Join the processes that ``torchrun`` has started, for as long as the block lasts; without it there is only one.
+    """Join the process group of ``torchrun`` for the duration of the block. Does nothing without ``torchrun``.
 
-    The model has to be on a GPU of its own, or on the CPU, in every process.
+    In every process the model must be on its own GPU, or on the CPU.
 
     Yields:
-        The number of this process, which is 0 for the first.
+        The rank of this process; 0 without ``torchrun``.
 
     Example:
         >>> with start() as rank:
@@ -45,30 +45,30 @@ def start() -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Share:
-    """The part of a batch that a process takes.
+    """A process's share of a batch.
 
     Attributes:
-        points: Their numbers. A process that gets none takes one all the same, so that all do the same steps.
-        weight: Which part of the batch they are; 0 for a process that gets none.
+        points: Indices of its points. A process without points gets one anyway, so that all take the same steps.
+        weight: The share as a fraction of the batch; 0 for a process without points.
     """
 
     points: Tensor
     weight: float
 
     def of(self, value: Tensor) -> Tensor:
-        """What this share adds to a mean over the batch."""
+        """Return the contribution of this share to a mean over the batch."""
         return value * self.weight if self.weight else torch.zeros_like(value)  # 0 times NaN would be NaN
 
 
 WHOLE = Share(torch.empty(0), 1.0)
-"""All of a batch that one process takes by itself."""
+"""The share of a process that takes whole batches."""
 
 
 class SharedNorm:
-    """The root mean square over the states of all processes, so that all of them take the same steps."""
+    """The root mean square over the states of all processes, so that all take the same steps."""
 
     def __init__(self) -> None:
-        self.counts = True  # whether the points of this process are those of no other
+        self.counts = True  # whether this process has points; if not, its point belongs to another process
 
     def __call__(self, error: Tensor) -> Tensor:
         square = torch.linalg.vector_norm(error.detach()).double().square()
@@ -80,10 +80,10 @@ class SharedNorm:
 
 
 class Ranks:
-    """The processes that train together: those of ``torch.distributed``, or this one alone.
+    """The processes that train together: those of ``torch.distributed``, or only this one.
 
     Args:
-        device: Where the model is.
+        device: The device of the model.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -98,35 +98,35 @@ class Ranks:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that tells and keeps."""
+        """Whether this is the first process, which reports progress and saves checkpoints."""
         return self.rank == 0
 
     def check(self, model: nn.Module, members: int | None, is_stream: bool, protocol: Callable[[], str]) -> None:
-        """Check that a model can be trained by several processes, and that all were asked to do the same.
+        """Check that a model can be trained by several processes, and that all processes have the same arguments.
 
         Args:
             model: The model.
-            members: How many are stacked in it.
-            is_stream: Whether somebody else makes the batches.
-            protocol: Gives a name to what was asked for.
+            members: Number of members of a stack; ``None`` for a single model.
+            is_stream: Whether the data come in batches.
+            protocol: Returns a digest of the arguments.
         """
         if self.alone:
             return
-        require(members is None, "model", f"a stack of {members}", "a model by itself beside other processes")
-        require(not is_stream, "data", "batches", "tensors beside other processes, which share every batch")
+        require(members is None, "model", f"a stack of {members}", "a single model if several processes train it")
+        require(not is_stream, "data", "batches", "tensors if several processes train a model, to share every batch")
         for flow in (module for module in model.modules() if isinstance(module, Flow)):
-            takes = 'flows with control="joint" beside other processes'
+            takes = 'flows with control="joint" if several processes train a model'
             control, gradient = flow.solver.control, flow.solver.gradient_method
             require(control in ("auto", "joint", 0), "model", f"control={control!r}", takes)
-            takes = 'flows with gradient="discrete" or "stored" beside other processes'
+            takes = 'flows with gradient="discrete" or "stored" if several processes train a model'
             require(gradient.across_processes, "model", f"gradient={flow.solver.gradient!r}", takes)
         name = protocol()
         (asked,) = self.from_first(lambda: [name.encode()])
         if any(self.any(asked.decode() != name)):
-            raise ValueError("data, model: take the same data, model and settings in every process, got others")
+            raise ValueError("data, model: take the same data, model and settings in every process, got different ones")
 
     def share(self, batch: Tensor) -> Share:
-        """This process's part of a batch: the points in their order, as evenly as can be."""
+        """Return this process's share of a batch, which is split as evenly as possible."""
         if self.alone:
             return Share(batch, 1.0)
         points = batch.tensor_split(self.size, dim=-1)[self.rank]
@@ -135,7 +135,7 @@ class Ranks:
 
     @contextmanager
     def joined(self, model: nn.Module) -> Iterator[None]:
-        """Let the flows of a model take the steps that are right for the points of all processes."""
+        """Make the flows of a model choose their steps by the points of all processes, in the body."""
         flows = [] if self.alone else [module for module in model.modules() if isinstance(module, Flow)]
         before = [flow.norm for flow in flows]
         try:
@@ -147,7 +147,7 @@ class Ranks:
                 flow.norm = norm
 
     def total(self, values: Tensor) -> Tensor:
-        """The sum over all processes."""
+        """Return the sum over all processes."""
         if self.alone:
             return values
         sums = values.detach().to(self.device, torch.float64, copy=True)
@@ -155,13 +155,13 @@ class Ranks:
         return sums
 
     def any(self, *flags: bool) -> list[bool]:
-        """For each flag, whether some process has raised it."""
+        """Return, for each flag, whether it is set in any process."""
         if self.alone:
             return list(flags)
         return (self.total(torch.tensor(flags, dtype=torch.float64)) > 0).tolist()
 
     def agree(self, values: dict[str, Tensor], statuses: Tensor, share: Share) -> tuple[dict[str, Tensor], Tensor]:
-        """Means over the whole batch, of one number each, and the largest of all statuses."""
+        """Return the means over the whole batch, and the largest status of all processes."""
         if self.alone:
             return values, statuses
         parts = torch.stack([share.of(value.double()) for value in values.values()]).cpu()
@@ -173,7 +173,7 @@ class Ranks:
 
     @torch.no_grad()
     def sum_gradients(self, parameters: list[Tensor]) -> None:
-        """Give every process the sum of all gradients; none where no process has one."""
+        """Replace the gradients in every process by their sum; ``None`` if no process has one."""
         if self.alone:
             return
         there = torch.tensor([p.grad is not None for p in parameters], dtype=torch.float64, device=self.device)
@@ -193,7 +193,7 @@ class Ranks:
             value.copy_(sent)
 
     def from_first(self, make: Callable[[], list[bytes]]) -> list[bytes]:
-        """What the first process makes, for all of them. Where it raises an error, all do."""
+        """Call a function in the first process and return its result in all. If it raises an error, all do."""
         if self.alone:
             return make()
         error, parts = None, []

@@ -1,4 +1,4 @@
-"""What is recorded of training: the names and types of all series, and tables that they grow in."""
+"""The names and types of the series that are recorded in training, and tables for them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,30 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 SERIES = {"loss": np.float32, "nfe": np.int64, "accepted": np.int64, "rejected": np.int64}
-"""What is recorded of every iteration and every member, with its type."""
+"""Series with one value per iteration and member, with their dtypes."""
 SHARED = {"nfe_backward": np.int64, "seconds": np.float32}
-"""What is recorded of every iteration."""
+"""Series with one value per iteration."""
 OPTIONAL = {"accuracy": np.float32}
-"""What is recorded of every iteration and every member where there are classes; empty elsewhere."""
+"""Series with one value per iteration and member if the targets are classes; otherwise empty."""
 EVALUATED = {"validation": np.float32, "validation_accuracy": np.float32, "validation_nfe": np.float32}
-"""What is recorded of every evaluation and every member; the accuracy is empty where there are no classes."""
+"""Series with one value per evaluation and member; the accuracy is empty unless the targets are classes."""
 MOMENTS = {"validation_at": np.int64, "check_at": np.int64}
-"""When evaluations and checks were made."""
+"""The iterations of evaluations and checks."""
 CHECKED = {"check": np.float32}
-"""What is recorded of every check of the solves and every member."""
+"""Series with one value per check and member."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A member whose solve, loss or gradient failed in some iteration, which then did not change it.
+    """A failed iteration of a member, whose solve failed or whose loss or gradient was not finite.
+
+    The iteration did not change the member's parameters.
 
     Attributes:
-        member: Which; 0 for a model by itself.
-        iteration: When.
-        reason: What failed, and what that means.
-        status: The name of the :class:`anode.Status` of its solve; ``"LOSS"`` or ``"GRADIENT"`` if that was not finite.
+        member: Index of the member; 0 for a single model.
+        iteration: Index of the iteration.
+        reason: A description of the failure.
+        status: Name of the :class:`anode.Status` of the solve, or ``"LOSS"`` or ``"GRADIENT"`` if that was not finite.
     """
 
     member: int
@@ -45,12 +47,12 @@ class Failure:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The features of some points at some moment of training.
+    """The features of some points, recorded during training.
 
     Attributes:
-        iteration: How many iterations had been made.
-        features: [points, features], or [members, points, features].
-        nfe: What solving for these points took, one number or one a member; 0 for a model without a solve.
+        iteration: Number of iterations before it was recorded.
+        features: The features, [points, features] or [members, points, features].
+        nfe: Number of function evaluations: one number, or one per member. 0 for a model that does not solve an ODE.
     """
 
     iteration: int
@@ -59,20 +61,20 @@ class Snapshot:
 
 
 def as_array(values: torch.Tensor) -> Array:
-    """A tensor as an array, in single precision if it has less."""
+    """Return a tensor as an array, with half precision converted to single precision."""
     small = values.dtype in (torch.bfloat16, torch.float16)
     return (values.float() if small else values).numpy(force=True)
 
 
 class Table:
-    """Columns of numbers that grow row by row.
+    """A table to which rows are appended.
 
     Args:
-        types: The type of each column.
+        types: The dtype of each column.
         shapes: The shape of an entry of each column.
 
     Attributes:
-        last: The row that was added last.
+        last: The last row.
 
     Example:
         >>> table = Table({"loss": np.float32}, {"loss": (2,)})
@@ -83,7 +85,7 @@ class Table:
 
     def __init__(self, types: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
         self._columns: dict[str, Array] = {name: np.empty((0, *shapes[name]), types[name]) for name in types}
-        self._rows: list[dict[str, Any]] = []  # not yet in the columns: tensors, perhaps still being computed
+        self._rows: list[dict[str, Any]] = []  # not yet in the columns, so that nothing waits for a GPU
         self.last: dict[str, Any] = {}
 
     def __len__(self) -> int:
@@ -95,17 +97,17 @@ class Table:
         return list(self._columns)
 
     def add(self, **row: Any) -> None:
-        """Append a row: for each column an entry, or one number for all of it."""
+        """Append a row, with an entry or a single number for each column."""
         self._rows.append(row)
         self.last = row
 
     def arrays(self) -> dict[str, Array]:
-        """The columns."""
+        """Return the columns."""
         if self._rows:
             for name, column in self._columns.items():
                 shape = column.shape[1:]
                 new = np.empty((len(self._rows), *shape), column.dtype)
-                with np.errstate(over="ignore"):  # a loss beyond float32 is infinite there
+                with np.errstate(over="ignore"):  # a loss beyond the range of float32 becomes infinite
                     for i, row in enumerate(self._rows):
                         entry = as_array(torch.as_tensor(row[name]))
                         new[i] = entry if shape else entry.reshape(())
@@ -114,6 +116,6 @@ class Table:
         return dict(self._columns)
 
     def restore(self, columns: Mapping[str, Array]) -> None:
-        """Go on from these columns."""
+        """Replace the columns."""
         self._columns = {name: columns[name].astype(column.dtype) for name, column in self._columns.items()}
         self._rows = []

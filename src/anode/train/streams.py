@@ -1,4 +1,4 @@
-"""Batches that somebody else makes: a ``DataLoader``, any other iterable, or a function of a seed."""
+"""Data that come in batches: a ``DataLoader``, any other iterable, or a function of a seed."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from anode.models.randomness import apart
 from anode.train.points import Points, epoch_seed, is_whole, no_targets, points_of
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
-"""Points, targets, and weights if there are any."""
+"""Points, targets, and weights or ``None``."""
 Batches = Iterable[Any] | Callable[[int], Iterable[Any]]
-"""The batches of every epoch, or a function that makes those of an epoch from a seed."""
+"""The batches of every epoch, or a function that takes a seed and returns the batches of an epoch."""
 Whole = Dataset | ImageData | Tensor | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
 Data = Whole | Sequence[Whole] | Batches
-"""Points and targets, perhaps with weights: for all members, or one per member of a stack, all of one size; or batches.
+"""Points and targets, optionally with weights; a sequence of these, one per member of a stack; or batches.
 
-Points may be images of bytes, ``torch.uint8``; a model sees them as numbers from 0 to 1.
+Points may be ``torch.uint8``, which is scaled to [0, 1].
 """
 
 
 class Stream:
-    """Batches of an epoch, one after the other; all members of a stack see the same.
+    """Data that come in batches. All members of a stack get the same batches.
 
     Args:
-        name: The argument it comes from.
-        source: An iterable of batches ``(x, y)`` or ``(x, y, weights)`` that can be gone through once per epoch, or a
-            function that makes one from a seed.
-        members: How many members there are.
-        seed: That of the run.
+        name: Name of the argument, for error messages.
+        source: An iterable of batches ``(x, y)`` or ``(x, y, weights)`` that can be iterated once per epoch, or a
+            function that takes a seed and returns one.
+        members: Number of members; ``None`` for a single model.
+        seed: Random seed of the run.
     """
 
     def __init__(self, name: str, source: Any, members: int | None, seed: int) -> None:
@@ -48,16 +48,16 @@ class Stream:
 
     @property
     def is_function(self) -> bool:
-        """Whether batches are a function of the seed, so that an epoch can be gone through again."""
+        """Whether batches are a function of the seed, so that an epoch can be repeated."""
         return callable(self.source) and not isinstance(self.source, Iterable)
 
     @property
     def kind(self) -> str:
-        """What it is, in a word."""
+        """The name of the source or of its class."""
         return getattr(self.source, "__name__", type(self.source).__name__)
 
     def epoch(self, epoch: int) -> Iterable[Any]:
-        """The batches of an epoch."""
+        """Return the batches of an epoch."""
         if not self.is_function:
             return self.source
         made = self.source(epoch_seed(self.seed, epoch))
@@ -68,7 +68,7 @@ class Stream:
 
     @cached_property
     def batches(self) -> int:
-        """How many batches make an epoch; counted by going through one where nobody says."""
+        """The number of batches per epoch, counted by iterating over one epoch if the source has no length."""
         with apart():
             first = self.epoch(0)
             require(self.is_function or iter(first) is not first, self.name, describe(first), _AGAIN)
@@ -80,35 +80,35 @@ class Stream:
         return count
 
     def first(self, like: Tensor) -> Batch:
-        """The first batch, to look at; nothing is used up."""
+        """Return the first batch, without affecting later batches or random numbers."""
         with apart():
             found = next(iter(self.epoch(0)), None)
             require(found is not None, self.name, Words("none"), "at least one batch per epoch")
             return self._checked(found, like)
 
     def all(self, like: Tensor) -> Iterator[Batch]:
-        """The batches of the first epoch."""
+        """Return the batches of the first epoch."""
         return (self._checked(batch, like) for batch in self.epoch(0))
 
     def batch(self, iteration: int, like: Tensor) -> Batch:
-        """The batch of an iteration. Iterations are made in order, from wherever a run is taken up."""
+        """Return the batch of an iteration. Iterations must be requested in order, from where a run is resumed."""
         epoch, index = place = divmod(iteration, self.batches)
         if index == 0:
             self._rest = iter(self.epoch(epoch))
         elif place != self._place:
-            with apart():  # what it draws was drawn before the interruption
+            with apart():  # these random numbers were already drawn before the interruption
                 self._rest = iter(self.epoch(epoch))
                 for _ in range(index if self.is_function else 0):
                     next(self._rest, None)
         found = next(self._rest, None)
         if found is None:
             got = f"{index} batches in epoch {epoch}"
-            raise ValueError(f"{self.name}: takes as many batches in every epoch, {self.batches}, got {got}")
+            raise ValueError(f"{self.name}: takes the same number of batches in every epoch, {self.batches}, got {got}")
         self._place = divmod(iteration + 1, self.batches)
         return self._checked(found, like)
 
     def _checked(self, batch: Any, like: Tensor) -> Batch:
-        """A batch where the model is, with a dimension of members if there are members."""
+        """Check a batch and return it on the model's device, with a member dimension for a stack."""
         parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
         if len(parts) == 1 and isinstance(parts[0], Tensor):
             parts = parts[0], no_targets(parts[0])
@@ -117,7 +117,7 @@ class Stream:
         if not fits:
             raise TypeError(f"{self.name}: takes {takes}, got {describe(batch)}")
         sizes = [len(part) for part in parts]
-        require(sizes[0] > 0 and len({*sizes}) == 1, self.name, sizes, f"{takes}, as many of each and at least one")
+        require(sizes[0] > 0 and len({*sizes}) == 1, self.name, sizes, f"{takes} with the same length above 0")
         if len(parts) == 3:
             finite_rows(f"{self.name}, weights", parts[2])
             least = float(parts[2].min())
@@ -130,11 +130,11 @@ class Stream:
         return as_input(parts[0], like), parts[1].to(like.device), weights
 
 
-_AGAIN = "an iterable that can be gone through once per epoch; pass a function that makes one from a seed"
+_AGAIN = "an iterable that can be iterated once per epoch; pass a function that takes a seed and returns one"
 
 
 def data_of(name: str, data: Data, members: int | None, seed: int) -> Points | Stream:
-    """What to train on or to look at: points and targets, or batches of them; checked."""
+    """Check data and return it as points, or as a stream if it comes in batches."""
     if isinstance(data, list | tuple):  # for a stack, datasets of its members
         comes_in_batches = members is None and len(data) > 0 and all(isinstance(b, tuple) and is_whole(b) for b in data)
     else:
@@ -143,7 +143,7 @@ def data_of(name: str, data: Data, members: int | None, seed: int) -> Points | S
 
 
 def _is_stream(data: Any) -> bool:
-    """Whether data are batches that somebody else makes."""
-    if isinstance(data, nn.Module | type):  # which can be called, but not with a seed
+    """Whether data come in batches."""
+    if isinstance(data, nn.Module | type):  # callable, but not with a seed
         return False
     return callable(data) or (isinstance(data, Iterable) and not isinstance(data, Tensor | np.ndarray | str | dict))

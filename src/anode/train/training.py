@@ -1,4 +1,4 @@
-"""A training run: the loop, one iteration, and what is done when it fails."""
+"""A training run: the loop, one iteration, and the handling of failures."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 
 
 class Training:
-    """A training run under way. Callbacks see it.
+    """A training run, which is passed to callbacks.
 
     Args:
-        model: What to train, as the user gave it.
-        network: The same as a model, which may be a wrapper of it.
-        protocol: How.
-        epochs: For how long.
+        model: The model, as passed to :func:`anode.fit`.
+        network: The same as a :class:`Model`, which may be a wrapper.
+        protocol: The settings of the run.
+        epochs: Number of epochs.
 
     Attributes:
-        optimizer: What moves the model's parameters.
+        optimizer: The optimizer.
         ranks: The processes that train together.
-        total: How many iterations there are to be.
-        stopped: Why training ended before the last iteration; empty if it did not.
+        total: Total number of iterations.
+        stopped: Why training ended early; empty if it did not.
     """
 
     def __init__(self, model: nn.Module, network: Model, protocol: Protocol, epochs: int) -> None:
@@ -72,28 +72,28 @@ class Training:
         self.record = Table(types, {name: () if name in SHARED else width for name in types})
         self.patience = Patience(model, protocol.patience)
         self.failures: list[Failure] = []
-        self.lost = False  # whether the iteration at hand has failed, and changes nothing
-        self.whole = True  # whether no iteration is half done
+        self.lost = False  # whether the current iteration has failed and changes nothing
+        self.whole = True  # False while an iteration is in progress
         self.stopping = self.stopped = ""
         self.course: Course | None = None
         self.engine = Engine("no iteration was made")
 
     def stop(self, reason: str = "") -> None:
-        """End training after the present iteration.
+        """End training after the current iteration.
 
         Args:
-            reason: What ``history.stopped`` will say.
+            reason: The reason, for ``history.stopped``.
         """
         self.stopping = str(reason) or "stopped by a callback"
 
     def take_course(self) -> None:
-        """Hand the iterations to the compiled engine, if it can make them."""
+        """Use the compiled engine if it can run the training."""
         found = eligible(self)
         self.engine = Engine(found.obstacle)
         self.course = None if found.obstacle else Course(self, found)
 
     def run(self, between: Between) -> None:
-        """Train, or go on training."""
+        """Train the model, or continue after a checkpoint."""
         for callback in between.callbacks:
             callback.begin(self)
         self.stopped = "interrupted"
@@ -103,7 +103,7 @@ class Training:
                     self.stopped = self.loop(between, interrupted)
                 except KeyboardInterrupt:
                     if not self.ranks.alone:
-                        raise  # in the middle of something that the others wait for
+                        raise  # other processes may be waiting for this one
                 if self.whole:
                     between.keep()
             self.patience.bring_back()
@@ -114,7 +114,7 @@ class Training:
             callback.end(self)
 
     def loop(self, between: Between, interrupted: Callable[[], bool]) -> str:
-        """The training loop; why it ended before the last iteration."""
+        """Run the training loop, and return why it ended early; empty if it did not."""
         stopped = self.stopping
         self.take_course()
         with self.ranks.joined(self.model):
@@ -130,7 +130,7 @@ class Training:
         if stopped == "interrupted":
             return stopped
         if self.members.none_left:
-            return "no member is left" if self.protocol.members else self.failures[-1].reason
+            return "all members have failed" if self.protocol.members else self.failures[-1].reason
         with self.ranks.joined(self.model):
             self.evaluation.validate(len(self.record))
             self.evaluation.check(len(self.record))
@@ -138,7 +138,7 @@ class Training:
         return stopped or (self.patience.reason if len(self.record) < self.total else "")
 
     def advance(self, between: Between) -> None:
-        """Some iterations, at least one, and a look at what they have come to."""
+        """Run at least one iteration, and the snapshots, checks and evaluations that are due after it."""
         self.whole = False
         done = len(self.record)
         if self.course is not None:
@@ -149,7 +149,7 @@ class Training:
             for row in self.course.iterate(self.until_looked_at(between)):
                 self.record.add(**row)
                 between.note()
-        if len(self.record) == done:  # one that the compiled engine cannot make, or deal with
+        if len(self.record) == done:  # the compiled engine is not used, or cannot handle this iteration
             self.record.add(**self.iterate())
             between.note()
         self.evaluation.take_snapshot(len(self.record))
@@ -159,11 +159,11 @@ class Training:
             self.evaluation.validate(len(self.record))
             self.patience.look(self.evaluation.latest)
             if self.schedule.follows_validation:
-                self.schedule.evaluated(self.evaluation.losses()[-1])  # as a run that is taken up will see it
+                self.schedule.evaluated(self.evaluation.losses()[-1])  # the value that a resumed run will use
         self.whole = True
 
     def until_looked_at(self, between: Between) -> int:
-        """How many iterations may be made before somebody wants to see the model."""
+        """Return the number of iterations that may run before the model is needed for something else."""
         done, protocol = len(self.record), self.protocol
         rhythms = [protocol.evaluate_every or protocol.batches, protocol.check_every or self.total]
         moments = [self.total, *(done + every - done % every for every in rhythms)]
@@ -172,7 +172,7 @@ class Training:
         return min(moments) - done if between.may_wait else 1
 
     def iterate(self) -> dict[str, Any]:
-        """One step of the optimiser; what is recorded of it."""
+        """Run one iteration in Python and return its record."""
         start, self.lost = time.perf_counter(), False
         share, batch = self.protocol.batch(len(self.record), self.ranks, self.parameters[0])
         outcome, losses, seen = self.forward(share, batch)
@@ -187,9 +187,9 @@ class Training:
         return {**row, **self.cost(outcome), "seconds": time.perf_counter() - start}
 
     def forward(self, share: Share, batch: Batch) -> tuple[Outcome, Tensor, dict[str, Tensor]]:
-        """The outcome, the losses, and what is recorded of them.
+        """Return the outcome, the losses, and what is recorded of them.
 
-        It is computed again without those that fail, so that they cannot disturb the others.
+        If members fail, they are frozen and the computation is repeated, so that they do not affect the others.
         """
         count = self.protocol.members
         x, y, weights = batch
@@ -206,18 +206,18 @@ class Training:
             seen, statuses = self.ranks.agree(seen, statuses, share)
             failed = ((statuses != 0) & ~self.members.frozen).nonzero().flatten().tolist()
             if failed:
-                for buffer, value in before:  # such as statistics of a batch that is not counted
+                for buffer, value in before:  # such as batch statistics, which the failed attempt has updated
                     buffer.copy_(value)
                 self.fail({i: name_of(int(statuses[i])) for i in failed}, outcome)
             if not failed or self.lost:
                 return outcome, losses, seen
 
     def backward(self, losses: Tensor, share: Share) -> None:
-        """Gradients of the members' losses, which are independent of each other."""
+        """Compute the gradients of the members' losses, which are independent of each other."""
         try:
             if share.weight:
                 (losses.sum() * share.weight).backward()
-        except SolveError as error:  # of the continuous adjoint, whose backward solve can fail by itself
+        except SolveError as error:  # the backward solve of the continuous adjoint failed
             going = (~self.members.frozen).nonzero().flatten().tolist()
             self.fail(dict.fromkeys(going, name_of(int(error.solution.status))), error)
             return
@@ -233,7 +233,7 @@ class Training:
             clip_gradients(self.parameters, self.protocol.clip, self.protocol.members)
 
     def fail(self, failed: dict[int, str], cause: Outcome | SolveError | None = None) -> None:
-        """Deal with members that failed, given with their status, in the way asked for."""
+        """Handle failed members, given with their statuses, according to ``on_failure``."""
         iteration = len(self.record)
         if self.protocol.on_failure == "raise":
             raise error_for(next(iter(failed.values())), iteration, cause)
@@ -243,18 +243,18 @@ class Training:
         self.lost = self.protocol.on_failure == "skip" or self.members.none_left
 
     def unless_lost(self, values: Tensor) -> Tensor:
-        """Values of members, NaN for those that have failed."""
+        """Return values with NaN for members that have failed, or for all if the iteration has."""
         return torch.full_like(values, torch.nan) if self.lost else self.members.unless_frozen(values)
 
     def cost(self, outcome: Outcome) -> dict[str, Any]:
-        """What an iteration took: the steps of each member, and evaluations made by the gradient."""
+        """Return the cost of an iteration: steps per member, and evaluations in the backward pass."""
         nfe, accepted, rejected = self.members.steps(outcome)
         backward = 0 if outcome.solution is None else outcome.solution.stats.nfe_backward
         return {"nfe": nfe, "accepted": accepted, "rejected": rejected, "nfe_backward": backward}
 
     @property
     def report(self) -> Report:
-        """How far it is, for those who listen."""
+        """The report on the last iteration."""
         row = self.record.last or {"loss": torch.tensor(torch.nan), "nfe": torch.tensor(0)}
         seen = self.evaluation.record.last if self.evaluation.done == len(self.record) else None
         return Report(
@@ -272,7 +272,7 @@ class Training:
 
     @property
     def history(self) -> History:
-        """What has happened so far."""
+        """The history so far."""
         return History(
             **self.record.arrays(),
             **self.evaluation.record.arrays(),

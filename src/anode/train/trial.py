@@ -1,4 +1,4 @@
-"""Showing a model one point of everything it will see, so that what does not fit is found before the work."""
+"""Run a model on one point of each dataset before training, so that mistakes are found early."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 def try_on(model: Model, protocol: Protocol, like: Tensor) -> bool:
-    """Check that a model, its data and its loss fit.
+    """Check that model, data and loss fit together.
 
     Args:
-        model: What is to be trained.
-        protocol: How.
-        like: A parameter that is trained.
+        model: The model.
+        protocol: The settings of the run.
+        like: A trained parameter.
 
     Returns:
-        Whether there are classes to get right.
+        Whether the targets are classes.
     """
     classifies = False
     for name, data in (("data", protocol.data), ("validation", protocol.validation)):
@@ -40,7 +40,7 @@ def try_on(model: Model, protocol: Protocol, like: Tensor) -> bool:
         prediction = _outcome(name, model, x, like, protocol if name == "data" else None).prediction
         if protocol.has_loss_of_ours:
             if not isinstance(prediction, Tensor):
-                takes = f"a module that returns one tensor, as loss is {protocol.loss_name!r}, or a loss of your own"
+                takes = f"a module that returns one tensor if loss is {protocol.loss_name!r}, or pass your own loss"
                 raise TypeError(f"model: takes {takes}, got one that returns {describe(prediction)}")
             targets = data.y if isinstance(data, Points) else y
             check_targets(name, protocol.loss_name, prediction, targets, protocol.dims)
@@ -51,24 +51,24 @@ def try_on(model: Model, protocol: Protocol, like: Tensor) -> bool:
     if protocol.snapshots is not None:
         points = _snapshot_points(protocol.snapshots, protocol.members)
         features = _outcome("snapshots.x", model, points, like).features
-        takes = "nothing for a model whose features are not one tensor"
+        takes = "None for a model whose features are not one tensor"
         require(isinstance(features, Tensor), "snapshots", type(features).__name__, takes)
     return classifies or (protocol.has_loss_of_ours and protocol.loss_name == "cross_entropy")
 
 
 def _snapshot_points(snapshots: Snapshots, members: int | None) -> Tensor:
     if not (isinstance(snapshots, Snapshots) and isinstance(snapshots.x, Tensor)):
-        raise TypeError(f"snapshots: takes Snapshots of a tensor, got {snapshots!r}")
+        raise TypeError(f"snapshots: takes anode.Snapshots of a tensor, got {snapshots!r}")
     finite_rows("snapshots.x", snapshots.x)
     moments = [whole_number(at) for at in snapshots.at] if isinstance(snapshots.at, Iterable) else [None]
     fits = all(at is not None and at >= 0 for at in moments)
-    require(fits, "snapshots.at", snapshots.at, "a list of numbers of iterations, whole and from 0")
+    require(fits, "snapshots.at", snapshots.at, "a list of iterations, whole numbers from 0")
     return snapshots.points(members)
 
 
 def _outcome(name: str, model: Model, x: Tensor, like: Tensor, protocol: Protocol | None = None) -> Outcome:
-    """What a model makes of the first point of x, which is transformed if there is a protocol that says how."""
-    takes_whole_numbers = isinstance(model, Predictor) and not x.is_floating_point()  # as an embedding does
+    """Return the outcome of a model on the first point of x, after the transform of the protocol if there is one."""
+    takes_whole_numbers = isinstance(model, Predictor) and not x.is_floating_point()  # such as an embedding
     if like.is_floating_point() and not takes_whole_numbers:
         check_input(x, like, name)
     with evaluating(model):
@@ -84,7 +84,7 @@ def _outcome(name: str, model: Model, x: Tensor, like: Tensor, protocol: Protoco
 
 
 def _why(model: Model, x: Tensor, error: Exception) -> str:
-    """Why a model cannot be called with x, and what to do about it."""
+    """Return why a model cannot be called with x, and what to do about it."""
     if isinstance(model, Predictor):
         hint = "" if x.is_floating_point() else "; convert whole numbers with x.float()"
         if isinstance(model.module, Field):

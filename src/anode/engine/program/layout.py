@@ -43,7 +43,7 @@ class Space(IntEnum):
 
 
 SIZED = (Space.KEPT, Space.SCRATCH, Space.COTANGENT, Space.LOOSE, Space.UNIFORM, Space.UNIFORM_COTANGENT)
-"""The spaces whose rows the engine makes room for, in its order."""
+"""The spaces for which the engine allocates memory, in its order."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Layout:
         self._share(Space.LOOSE, loose, back.operations, {})
 
     def _share(self, space: Space, blocks: list[list[int]], order: list[Operation], until: dict[int, int]) -> None:
-        """Give blocks of rows places in a space, the same to blocks that are not needed at the same time."""
+        """Assign blocks of rows to places in a space; blocks that are not needed at the same time share a place."""
         begin: dict[int, int] = {}
         end = dict(until)
         for i, operation in enumerate(order):
@@ -184,7 +184,7 @@ class Layout:
         )
 
     def _slope_copies(self) -> list[Operation]:
-        """Copies of the slope to where it is wanted, if it was not made there."""
+        """Return operations that copy the slope to its destination, if it was not computed there."""
         if not self.copies_slope:
             return []
         first = -2  # below all names

@@ -29,11 +29,11 @@ INFIX = {
 }
 FORMULAS = {"copy": "{}", "negate": "-{}", "absolute": "abs({})", "square": "{}**2", "reciprocal": "1 / {}"}
 PARAMETERS = {"elu": 1, "leaky_relu": 1, "softplus": 2}
-"""How many numbers a function takes besides its argument."""
+"""Number of further arguments of functions."""
 USUAL = {"elu": (1.0,), "softplus": (1.0, 20.0)}
-"""Those numbers, where they need not be shown."""
+"""Default values of these arguments, which are not shown."""
 MOST_NUMBERS = 6
-"""How many literal numbers are shown one by one."""
+"""Maximum number of literal numbers that are shown individually."""
 
 
 def listing(

@@ -16,7 +16,7 @@ from anode.engine.program.operation import LITERAL, SCALAR, Operation, Rows, Run
 FUSED = {"relu", "tanh", "softplus", "silu", "gelu"}
 """Activations that the engine applies while it multiplies."""
 SHORT_SUM = 4
-"""Up to so many terms are added one by one, wherever they lie."""
+"""Maximum number of terms that are added one by one, wherever they lie."""
 FOLDED: dict[str, Callable[..., NDArray[np.float64]]] = {
     "add": np.add,
     "subtract": np.subtract,
@@ -81,7 +81,7 @@ class Program:
 
 
 class Builder:
-    """Puts a program together. Methods take and return names, see :data:`Rows`, in arrays of any shape.
+    """Builds a program. Methods take and return names, see :data:`Rows`, in arrays of any shape.
 
     Args:
         dim: How many features the state has.
@@ -261,7 +261,7 @@ class Builder:
         return np.arange(first, first + count)
 
     def finish(self, slope: Rows) -> Program:
-        """The program whose result these are, without what it does not need."""
+        """Return the program with this result, without unused operations."""
         operations = _needed(self.operations, slope)
         base = sum(self.sizes)
 
@@ -293,7 +293,7 @@ def _needed(operations: list[Operation], slope: Rows) -> list[Operation]:
 
 
 def _fused(operations: list[Operation], slope: Rows) -> list[Operation]:
-    """The same with activations as parts of the affine maps that nothing else follows."""
+    """Fuse activations with the affine maps whose results only they use."""
     readers: dict[int, list[int]] = {}
     for i, operation in enumerate(operations):
         for row in set(operation.reads()):

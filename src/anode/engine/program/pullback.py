@@ -61,7 +61,7 @@ class Pullback:
         self.operations = self._needed()
 
     def _needed(self) -> list[Operation]:
-        """The operations that something depends on that is wanted."""
+        """Return the operations on which a wanted result depends."""
         affine = [self.cotangent(row) for each in self.program.operations if each.kind == "affine" for row in each.made]
         wanted = {*range(self.state, self.state + self.program.dim), *affine}
         kept: list[Operation] = []
@@ -72,7 +72,7 @@ class Pullback:
         return kept[::-1]
 
     def rows(self, count: int, uniform: bool = False) -> int:
-        """The first of some new rows."""
+        """Return the first of new rows."""
         self.next += count
         if uniform:
             self.uniform.update(range(self.next - count, self.next))
@@ -86,7 +86,7 @@ class Pullback:
         return self.cotangents[owner] + row - self.begin[owner]
 
     def _take_slope(self) -> None:
-        """Begin with the cotangent of the slope, in place if the slope is a value that is nothing else."""
+        """Start with the cotangent of the slope, in place if the slope is a value that has no other use."""
         program, names = self.program, self.program.slope.tolist()
         owner = program.owner[names[0]] if names[0] < SCALAR else 0
         value = [row for row, each in enumerate(program.owner) if each == owner]
@@ -97,7 +97,7 @@ class Pullback:
             self._send(Run(name, 0), 1, "unary", "copy", [Run(self.slope + i, 0)])
 
     def _pull(self, operation: Operation) -> Operation:
-        """Pull the cotangent of a result back to what was read; the operation, with its derivative kept."""
+        """Pull the cotangent of a result back to the inputs, and return the operation, which keeps its derivative."""
         operation = self._active.get(operation.out, operation)
         places = range(self.cotangent(operation.out), self.cotangent(operation.out) + operation.rows)
         if not self.defined.intersection(places):
@@ -147,7 +147,7 @@ class Pullback:
         return operation
 
     def _seen(self, operation: Operation, activation: str) -> tuple[Operation, Run]:
-        """An operation that leaves what the derivative of its function is computed from, and where."""
+        """Return an operation that keeps what its derivative is computed from, and where."""
         if activation in FROM_VALUE:
             return operation, Run(operation.out, 1)
         if operation.derivative < 0:
@@ -217,7 +217,7 @@ class Pullback:
             self._send(b, count, "binary", "multiply", [g, safe])
 
     def _pull_reduction(self, operation: Operation, g: Run) -> None:
-        """Send the cotangent of each group to its members; of the largest, to those that are as large."""
+        """Pass the cotangent of each group to its members; for a maximum, to those that equal it."""
         (run,), (outer, length, inner) = operation.inputs, operation.groups
         for group in range(operation.rows):
             members, mine = Run(run.first + group * outer, inner), Run(g.first + group, 0)
@@ -231,7 +231,7 @@ class Pullback:
             self._send(members, length, "binary", "multiply", [largest, Run(share.first, 0)])
 
     def _wants(self, run: Run) -> bool:
-        """Whether anybody wants the cotangent of these."""
+        """Whether the cotangent of these is needed."""
         return self._is_tensor(run) if run.is_scalar else (run.first, run.step) != (0, 0)
 
     def _is_tensor(self, run: Run) -> bool:
@@ -250,7 +250,7 @@ class Pullback:
         return Run(made, 1)
 
     def _folded(self, kind: str, name: str, inputs: list[Run], count: int) -> Run:
-        """What an operation on so many rows computes, summed over points."""
+        """Return the result of an operation on this number of rows, summed over points."""
         if name not in ("copy", "multiply"):
             inputs = [self._temporary(kind, name, inputs, count)]
         made = self.rows(count, uniform=True)
@@ -258,7 +258,7 @@ class Pullback:
         return Run(made, 1)
 
     def _send(self, run: Run, count: int, kind: str, name: str, inputs: list[Run]) -> None:
-        """Add a contribution, computed by an operation on so many rows, to the cotangents of what was read."""
+        """Add a contribution, computed by an operation on this number of rows, to the cotangents of the inputs."""
         if not self._wants(run):
             return
         if run.first in self.uniform and not self._is_uniform:
@@ -288,7 +288,7 @@ class Pullback:
             self.defined.update(range(place, place + length))
 
     def _sum(self, part: Run, count: int, place: int) -> None:
-        """Add up some rows into one."""
+        """Sum rows into one."""
         if part.step == 0:
             part = self._temporary("unary", "copy", [part], count)
         add = place in self.defined

@@ -39,7 +39,7 @@ class Numbers:
     known: dict[int, bool] = field(default_factory=dict)
 
     def obstacle(self, points: int, call: Callable[[], Calls]) -> str:
-        """Say why the program may not replace f for so many points; empty if it may.
+        """Return why the program may not replace f for this number of points; empty if it may.
 
         Args:
             points: The number of points.
@@ -126,7 +126,7 @@ def trace(
 
 
 def _check_circumstances(f: Callable[..., Any], recording: Recording, is_tuple: bool) -> None:
-    """Check that f does the same if tensors are stored or differentiated otherwise, provided that it asks."""
+    """Check that f does the same if tensors have another layout or ``requires_grad``, if it queries these."""
     if recording.calls.asked.isdisjoint(CIRCUMSTANCES):
         return
     *states, t = recording.given

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 ABSENT: Any = object()
-"""Stands for the value of a name that is not there."""
+"""The value of a name that does not exist."""
 
 SCALARS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), torch.device})
 """Types whose values are compared by ``repr``, which tells 0.0 from -0.0 and treats NaN as equal to itself."""
@@ -33,7 +33,7 @@ def same(before: Any, after: Any) -> bool:
 
 
 def can_swap(old: Tensor, new: Tensor, swaps: dict[int, Tensor]) -> bool:
-    """Whether a tensor can take another's place in a program; if so, it is put down by the id of that."""
+    """Whether a tensor can replace another in a program; if so, it is stored in ``swaps`` by the id of the other."""
     alike = old is new or (
         not isinstance(old, Parameter)
         and not isinstance(new, Parameter)
@@ -214,7 +214,7 @@ class Guard:
         return [*found, *(change for table in self._tables for change in table.changes()), *filled, *arrays]
 
     def swaps(self) -> dict[int, Tensor] | None:
-        """The tensors that stand in the places of others now, by the ids of those; ``None`` if more has changed.
+        """Return the tensors that replace others now, by the ids of the others; ``None`` if more has changed.
 
         They become what is expected. Models that are given a context set such a tensor before every solve.
         """
@@ -235,7 +235,7 @@ class Guard:
         return ((x, x) for _, x in self._fixed)
 
     def has_elsewhere(self, tensors: Collection[int], places: Collection[int]) -> bool:
-        """Whether one of some tensors is also in other places than some variables and containers.
+        """Whether any of these tensors is also in places other than these variables and containers.
 
         Args:
             tensors: The ids of the tensors.

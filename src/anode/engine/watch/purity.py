@@ -44,7 +44,7 @@ class Counter:
         return hash(self._key())
 
     def advance(self, calls: int) -> None:
-        """Count so many calls of f."""
+        """Advance the attribute by this number of calls of f."""
         self.reset(self.count() + calls * self.step)
 
     def count(self) -> int:

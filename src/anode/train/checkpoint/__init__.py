@@ -1,1 +1,1 @@
-"""The state of a training run on disk, and going on from it."""
+"""Checkpoints: the state of a training run on disk, and resuming from it."""

@@ -1,4 +1,4 @@
-"""Whether two training runs are the same one: a short description of everything that their results depend on."""
+"""Fingerprints of training runs: a short description of everything that the result depends on."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from anode.train.protocol import Protocol
 from anode.train.streams import Stream
 
 MOST_BYTES = 2**28
-"""Of larger data only as much as this is looked at, evenly spread."""
+"""Maximum number of bytes of a tensor that are hashed; a larger tensor is sampled evenly."""
 
 
 def fingerprint(model: Model, protocol: Protocol) -> dict[str, Any]:
-    """What has to be the same for a training run to be taken up, by the names of the arguments of :func:`anode.fit`.
+    """Return what must be the same to resume a training run, by the names of the arguments of :func:`anode.fit`.
 
-    The number of epochs is not among it, nor are the values of the model's parameters.
+    It does not include the number of epochs and the values of the model's parameters.
     """
     snapshots = protocol.snapshots
     parameters = {
@@ -42,18 +42,18 @@ def fingerprint(model: Model, protocol: Protocol) -> dict[str, Any]:
 
 
 def digest(content: Any) -> str:
-    """A short name for anything JSON can hold."""
+    """Return a hash of anything that JSON can hold."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def differences(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
-    """What differs between two fingerprints, in words."""
+    """Return descriptions of the differences between two fingerprints."""
     found = []
     for name in sorted(now.keys() | before.keys()):
         if (ours := now.get(name)) == (theirs := before.get(name)):
             continue
         short = all(value is None or isinstance(value, int | float | str) for value in (ours, theirs))
-        found.append(f"{name} was {theirs!r} and is {ours!r}" if short else f"{name} is another")
+        found.append(f"{name} was {theirs!r} and is {ours!r}" if short else f"{name} is different")
     return found
 
 
@@ -66,7 +66,7 @@ def _points(points: Points | Stream) -> list[Any]:
 def _tensor(values: Tensor) -> list[Any]:
     shape = list(values.shape)
     if values.ndim and values.stride(0) == 0:
-        values = values[0]  # all members have the same
+        values = values[0]  # all members share the same data
     values = values.detach().contiguous()
     size = values.numel() * values.element_size()
     if size > MOST_BYTES:
@@ -76,5 +76,5 @@ def _tensor(values: Tensor) -> list[Any]:
 
 
 def _without_addresses(text: str) -> str:
-    """The text without places in memory, which are others in every process."""
+    """Remove memory addresses, which differ in every process, from a text."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", text)

@@ -1,4 +1,4 @@
-"""A folder with the last states of a training run, of which one is always whole."""
+"""A folder with the last checkpoints of a training run, of which at least one is always complete."""
 
 from __future__ import annotations
 
@@ -34,36 +34,36 @@ from anode.version import __version__
 FORMAT = "anode training 3"
 FIRST_FORMAT = "anode training 1"
 NOTES = {"format": FORMAT}
-"""What the tensors of a state say about themselves."""
+"""The notes in the header of a checkpoint's tensors."""
 KEPT = 2
-"""How many states are kept: the last one, and one in case that is damaged."""
+"""Number of checkpoints to keep: the last one, and one more in case it is damaged."""
 
 
 class Folder:
-    """The states of a training run on disk: ``state-<iteration>.safetensors``, and ``.json``, which is written last.
+    """The checkpoints of a training run: ``state-<iteration>.safetensors``, and ``.json``, which is written last.
 
     Args:
         path: The folder.
-        protocol: What the run was asked to do, see :func:`anode.train.checkpoint.fingerprint.fingerprint`.
-        every: How many seconds to wait from one state to the next.
+        protocol: The fingerprint of the run, see :func:`anode.train.checkpoint.fingerprint.fingerprint`.
+        every: Seconds between checkpoints.
     """
 
     def __init__(self, path: Path, protocol: dict[str, Any], every: float) -> None:
         self.path, self.protocol, self.every = path, protocol, every
-        self.whole: list[int] = []  # the iterations whose states are known to be good, in order
+        self.whole: list[int] = []  # the iterations of checkpoints that are known to be complete, in order
         self.last = time.perf_counter()
 
     @property
     def due(self) -> bool:
-        """Whether it is time for the next state."""
+        """Whether the next checkpoint is due."""
         return time.perf_counter() - self.last >= self.every
 
     def read(self) -> Checkpoint | None:
-        """The last state that is not damaged; ``None`` if there is none at all.
+        """Return the last checkpoint that is not damaged; ``None`` if the folder has none.
 
         Raises:
-            DamagedFileError: All are damaged.
-            ValueError: They belong to another training run, or to something else altogether.
+            DamagedFileError: If all checkpoints are damaged.
+            ValueError: If they belong to another training run, or files of the same name are not checkpoints.
         """
         damaged = []
         if not self._iterations("json"):
@@ -80,13 +80,13 @@ class Folder:
             return state
         if damaged:
             raise DamagedFileError(
-                f"checkpoint: no state in {self.path} can be read ({'; '.join(damaged)}); remove the folder to begin "
-                "again"
+                f"checkpoint: no checkpoint in {self.path} can be read ({'; '.join(damaged)}); remove the folder to "
+                "start again"
             )
         return None
 
     def write(self, state: Checkpoint) -> None:
-        """Add a state, unless it is there already, and remove those that are too old."""
+        """Write a checkpoint, unless it exists, and remove old ones."""
         if self.whole[-1:] == [state.iteration]:
             return
         described, tensors = self._paths(state.iteration)
@@ -105,7 +105,7 @@ class Folder:
         except BaseException:
             tensors.unlink(missing_ok=True)
             raise
-        sync_folder(self.path)  # before the older ones go
+        sync_folder(self.path)  # before older checkpoints are removed
         self.whole = [*self.whole, state.iteration][-KEPT:]
         for iteration in {*self._iterations("json"), *self._iterations("safetensors")} - {*self.whole}:
             if self._is_ours(iteration):
@@ -114,14 +114,14 @@ class Folder:
         self.last = time.perf_counter()
 
     def _refuse_others(self) -> None:
-        """Refuse a folder that holds files, of whatever origin, which states would overwrite."""
+        """Raise ``ValueError`` if the folder holds other files that checkpoints would overwrite."""
         for iteration in self._iterations("safetensors"):
             if not self._is_ours(iteration):
                 path = self._paths(iteration)[1]
-                raise ValueError(f"checkpoint: {path} is not a state of training; take another folder, or move it away")
+                raise ValueError(f"checkpoint: {path} is not a checkpoint of anode; choose another folder, or move it")
 
     def _is_ours(self, iteration: int) -> bool:
-        """Whether one of two files says that it is a state of training, and not something else of that name."""
+        """Whether the files of an iteration are a checkpoint, and not other files of the same name."""
         described, tensors = self._paths(iteration)
         with suppress(FileNotFoundError, DamagedFileError):
             content = read_json(described)
@@ -147,8 +147,8 @@ class Folder:
             raise ValueError(f"checkpoint: takes a folder of format {FORMAT!r}, got {content['format']!r}")
         if other := differences(self.protocol, content["protocol"]):
             raise ValueError(
-                f"checkpoint: {self.path} belongs to another training run: {'; '.join(other)}; pass what it was begun "
-                "with, or take another folder"
+                f"checkpoint: {self.path} belongs to another training run: {'; '.join(other)}; pass the same arguments "
+                "as before, or choose another folder"
             )
         try:
             values = tensors.read_bytes()
@@ -160,9 +160,9 @@ class Folder:
 
 
 def last_history(path: Path) -> History | None:
-    """What has happened so far in a run; nothing if the folder holds no state that can be read.
+    """Return the history of a run from its last checkpoint; ``None`` if the folder holds none that can be read.
 
-    Nothing is checked: use it to see how far and how fast a run is, not to go on with it.
+    Nothing is verified: use it to see the progress of a run, not to resume it.
     """
     found = [re.fullmatch(r"state-(\d+)\.json", each.name) for each in (path.iterdir() if path.is_dir() else ())]
     iteration = max((int(name[1]) for name in found if name), default=0)
@@ -178,7 +178,7 @@ def last_history(path: Path) -> History | None:
 
 
 def _history_of_first_format(content: dict[str, Any], arrays: dict[str, Array]) -> History:
-    """What a state says that version 0.1 wrote; this version cannot go on from it."""
+    """Return the history in a checkpoint of version 0.1, from which this version cannot resume."""
     series = {re.sub(r"^(record|evaluation)\.", "history.", name): array for name, array in arrays.items()}
     ((images, *_), *_), *_ = content["protocol"]["data"]
     facts = {
@@ -192,7 +192,7 @@ def _history_of_first_format(content: dict[str, Any], arrays: dict[str, Array]) 
 
 @contextmanager
 def opened(path: str | Path, protocol: dict[str, Any], every: float) -> Iterator[Folder]:
-    """A folder for this process alone; what a process that was killed left behind in it is removed."""
+    """Lock a folder for this process, and remove what a killed process left behind in it."""
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise ValueError(f"checkpoint: takes a folder, which need not exist, got the file {str(path)!r}")

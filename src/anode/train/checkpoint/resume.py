@@ -1,4 +1,4 @@
-"""Taking up a training run where it was."""
+"""Resume a training run from its last checkpoint."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 SECONDS = 60.0
-"""How long to wait from one state to the next, if nothing is said."""
+"""Default number of seconds between checkpoints."""
 
 
 @contextmanager
 def resumed(training: Training, path: str | Path | None, every: float | None) -> Iterator[Folder | None]:
-    """Let a run go on from the last state in a folder, if there is one, and keep those to come there.
+    """Restore a run from the last checkpoint in a folder, if there is one, and yield the folder for new checkpoints.
 
     Args:
-        training: The run, which has not begun.
-        path: The folder; ``None`` if nothing is to be kept.
-        every: How many seconds to wait from one state to the next; :data:`SECONDS` if that is ``None``.
+        training: The run, which has not started.
+        path: The folder; ``None`` for no checkpoints.
+        every: Seconds between checkpoints; ``None`` for :data:`SECONDS`.
 
     Yields:
-        The folder. Only the first of several processes has it; the others are told what is in it.
+        The folder, or ``None``. Of several processes, only the first has it and sends its content to the others.
     """
     every = number("checkpoint_every", every, zero=True, optional=True)
     if path is None:
-        require(every is None, "checkpoint_every", every, "nothing without a folder (pass checkpoint=...)")
+        require(every is None, "checkpoint_every", every, "None without a folder (pass checkpoint=...)")
         yield None
         return
     if not isinstance(path, str | Path):
@@ -44,8 +44,8 @@ def resumed(training: Training, path: str | Path | None, every: float | None) ->
     data = training.protocol.data
     if isinstance(data, Stream) and not data.is_function:
         warnings.warn(
-            f"data: the batches of a {data.kind} cannot be resumed to the same bits; pass a function that makes the "
-            "batches of an epoch from a seed",
+            f"data: with the batches of a {data.kind}, a resumed run does not give exactly the same result; pass a "
+            "function that takes a seed and returns the batches of an epoch",
             stacklevel=5,
         )
     with ExitStack() as stack:
@@ -60,7 +60,7 @@ def resumed(training: Training, path: str | Path | None, every: float | None) ->
         parts = training.ranks.from_first(read)
         if parts:
             state, batches = Checkpoint.from_bytes(parts), training.protocol.batches
-            made = f"as in {path} {state.iteration} iterations have been made, {batches} an epoch"
+            made = f"because {path} holds {state.iteration} iterations, {batches} per epoch"
             least = -(-state.iteration // batches)
             require(state.iteration <= training.total, "epochs", training.epochs, f"at least {least}, {made}")
             restore(training, state)

@@ -1,4 +1,4 @@
-"""The whole state of a training run, from which it goes on as if nothing had happened."""
+"""The complete state of a training run, from which it resumes with exactly the same result."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A training run between two iterations.
+    """The state of a training run between two iterations.
 
-    The position in the data is not a part of it: that is a function of the number of iterations.
+    It does not include the position in the data, which follows from the number of iterations.
 
     Attributes:
-        iteration: How many iterations have been made.
-        content: What is small, as JSON has it.
+        iteration: Number of iterations so far.
+        content: Small values that JSON can hold.
         tensors: Everything else.
     """
 
@@ -36,18 +36,18 @@ class Checkpoint:
     tensors: dict[str, Tensor]
 
     def to_bytes(self) -> list[bytes]:
-        """What is small and the tensors, for another process."""
+        """Return the content and the tensors as bytes, for another process."""
         return [json.dumps([self.iteration, self.content]).encode(), tensors_to_bytes(self.tensors)]
 
     @classmethod
     def from_bytes(cls, parts: list[bytes]) -> Checkpoint:
-        """The same from another process."""
+        """Return the checkpoint that :meth:`to_bytes` of another process described."""
         iteration, content = json.loads(parts[0])
         return cls(iteration, content, tensors_from_bytes(parts[1]))
 
 
 def capture(training: Training) -> Checkpoint:
-    """The state of a run."""
+    """Return the state of a run."""
     members = training.members
     tensors = {f"model.{name}": value for name, value in values_of(training.model).items()}
     optimizer, moments = plain_state(training.optimizer)
@@ -72,11 +72,11 @@ def capture(training: Training) -> Checkpoint:
 
 @torch.no_grad()
 def restore(training: Training, state: Checkpoint) -> None:
-    """Take up a run where another of the same protocol was.
+    """Restore the state of a run with the same protocol.
 
     Args:
-        training: The run, which has not begun.
-        state: That of the other.
+        training: The run, which has not started.
+        state: The state to restore.
     """
     members, evaluation, tensors = training.members, training.evaluation, state.tensors
     for name, value in values_of(training.model).items():
@@ -107,15 +107,15 @@ def restore(training: Training, state: Checkpoint) -> None:
 
 
 def _restore_looks(training: Training, table: Table, history: dict[str, Any], at: str) -> int:
-    """Restore what evaluations or checks found, and return after how many iterations the last of them was made.
+    """Restore the results of evaluations or checks, and return the number of iterations before the last of them.
 
-    A run that was to end here has looked at its last iteration; one that goes on would not have.
+    The extra evaluation at the end of the earlier run is dropped if the resumed run has more epochs.
 
     Args:
         training: The run.
-        table: Where it is recorded.
-        history: What was recorded.
-        at: The name of the series of iterations.
+        table: The table to restore.
+        history: The recorded series.
+        at: Name of the series of iterations.
     """
     moments = history.get(at, np.empty(0, np.int64))
     wanted = training.protocol.checks_after if at == "check_at" else training.protocol.evaluates_after
@@ -127,5 +127,5 @@ def _restore_looks(training: Training, table: Table, history: dict[str, Any], at
 
 
 def values_of(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name."""
+    """Return parameters and buffers by name."""
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
