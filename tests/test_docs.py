@@ -25,10 +25,11 @@ def load(name):
 
 def public():
     """Every public name, as it is written."""
-    modules = {"datasets", "images", "plots"}
+    modules = {"datasets", "family", "images", "plots"}
     own = [name for name in dir(datasets) if inspect.getmodule(getattr(datasets, name)) is datasets and name[0] != "_"]
     yield from (f"anode.{name}" for name in dir(anode) if name not in {*modules, "__version__"})
     yield from (f"anode.datasets.{name}" for name in own)
+    yield "anode.family.build"
     yield from (f"anode.images.{name}" for name in images.__all__)
     yield from (f"anode.plots.{name}" for name in plots.__all__)
 

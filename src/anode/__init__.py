@@ -16,12 +16,17 @@ from anode.engine.explain import explain
 from anode.exporting.export import export
 from anode.interface.solve import solve
 from anode.interface.torchdiffeq import odeint, odeint_adjoint, odeint_dense, odeint_event
+from anode.models import family
 from anode.models.augment import Augment, Zeros
+from anode.models.control import DataControl, WithInput
 from anode.models.description import register
 from anode.models.ensemble import seeded, stack, unstack
 from anode.models.fields import ConvField, MLPField
 from anode.models.flow import Flow
+from anode.models.layers import First
+from anode.models.learned import Constant, Learned
 from anode.models.model import Model, Outcome
+from anode.models.motion import HeavyBall, SecondOrder, WithVelocity
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
 from anode.models.saving import load, save
 from anode.ode.continuous import Continuous
@@ -52,22 +57,28 @@ __all__ = [  # without estimators and plots, so that a star import needs no extr
     "PID",
     "Augment",
     "Callback",
+    "Constant",
     "Continuous",
     "Controller",
     "ConvField",
+    "DataControl",
     "Derivative",
     "Discrete",
     "Field",
+    "First",
     "Flow",
     "Gradient",
+    "HeavyBall",
     "History",
     "ImageNeuralODE",
+    "Learned",
     "MLPField",
     "Model",
     "NeuralODE",
     "Outcome",
     "Report",
     "ResNet",
+    "SecondOrder",
     "Snapshots",
     "Solution",
     "SolveError",
@@ -76,11 +87,14 @@ __all__ = [  # without estimators and plots, so that a star import needs no extr
     "Status",
     "Stored",
     "Tableau",
+    "WithInput",
+    "WithVelocity",
     "Zeros",
     "__version__",
     "datasets",
     "explain",
     "export",
+    "family",
     "fit",
     "images",
     "load",

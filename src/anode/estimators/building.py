@@ -95,7 +95,8 @@ def _with_field(field: Any, shape: tuple[int, ...], outputs: int, augment: Augme
     require(isinstance(module, nn.Module), "field", returned, takes)
     if len(shape) == 1:
         return NeuralODE(shape[0], outputs, field=module, augment=augment, solver=solver)
-    return NeuralODE(field=module, head=ImageHead(state, outputs), augment=augment, solver=solver)
+    seen = augment.shown(state[0], shape[0])
+    return NeuralODE(field=module, head=ImageHead((seen, *state[1:]), outputs), augment=augment, solver=solver)
 
 
 def check_field(model: NeuralODE, shape: tuple[int, ...]) -> None:

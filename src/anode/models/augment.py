@@ -42,6 +42,15 @@ class Augment(nn.Module, ABC):
             f"inverse: {type(self).__name__} defines no remove(h), so inputs cannot be told from states; define it"
         )
 
+    def shown(self, features: int, inputs: int) -> int:
+        """How many features of a state, from the first, a model's own head sees; all of them.
+
+        Args:
+            features: How many there are, or channels of images.
+            inputs: How many an input has.
+        """
+        return features
+
 
 @described
 class Zeros(Augment, Stackable):
@@ -60,16 +69,13 @@ class Zeros(Augment, Stackable):
     def __init__(self, extra: int, dim: int = -1) -> None:
         super().__init__()
         extra = number("augment", extra, whole=True, zero=True)
-        require(isinstance(dim, int) and dim < 0, "dim", dim, "a dimension counted from the last, which is -1")
-        self.extra, self.dim = extra, dim
+        self.extra, self.dim = extra, features_at(dim)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.extra:
             before_last = (0, 0) * (-self.dim - 1)
             x = nn.functional.pad(x, (*before_last, 0, self.extra))
-        if x.ndim == 4 and self.dim == -3:
-            return x.contiguous(memory_format=torch.channels_last)  # in which convolutions are fastest
-        return x
+        return laid_out(x, self.dim)
 
     def remove(self, h: Any) -> Tensor:
         found: Tensor = h.narrow(self.dim, 0, h.shape[self.dim] - self.extra)
@@ -82,6 +88,19 @@ class Zeros(Augment, Stackable):
 
     def extra_repr(self) -> str:
         return f"{self.extra}, dim={self.dim}"
+
+
+def features_at(dim: Any) -> int:
+    """The dimension that holds a point's features, checked: the last for vectors, -3 (the channels) for images."""
+    require(isinstance(dim, int) and dim < 0, "dim", dim, "a dimension counted from the last, which is -1")
+    return int(dim)
+
+
+def laid_out(h: Tensor, dim: int) -> Tensor:
+    """A state, in memory as fields compute fastest with it: of images, the channels of a pixel lie side by side."""
+    if h.ndim != 4 or dim != -3:
+        return h
+    return h.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)  # as channels_last, which vmap cannot map over
 
 
 def as_augment(value: Any, dim: int = -1) -> Augment:

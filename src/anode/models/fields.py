@@ -55,6 +55,8 @@ class MLPField(Network, Transparent, Stackable):
         layers: Number of hidden layers.
         time: Whether f depends on t.
         activation: One of ``anode.models.fields.ACTIVATIONS``.
+        inputs: Size of what f is given, for a field inside another one, such as :class:`anode.SecondOrder`: f then
+            returns the slopes of the first ``dim`` of its ``inputs``. Defaults to ``dim``.
 
     Example:
         >>> import torch, anode
@@ -64,16 +66,22 @@ class MLPField(Network, Transparent, Stackable):
     """
 
     def __init__(
-        self, dim: int, hidden: int = 32, *, layers: int = 2, time: bool = True, activation: str = "relu"
+        self,
+        dim: int,
+        hidden: int = 32,
+        *,
+        layers: int = 2,
+        time: bool = True,
+        activation: str = "relu",
+        inputs: int | None = None,
     ) -> None:
         super().__init__()
         flag("time", time)
-        given = {"dim": dim, "hidden": hidden, "layers": layers}
-        dim, hidden, layers = (number(name, size, whole=True) for name, size in given.items())
-        self.dim, self.hidden, self.layers, self.activation = dim, hidden, layers, activation
-        sizes = [dim, *[hidden] * layers, dim]
-        self.weights = nn.ParameterList(torch.empty(n, m) for m, n in pairwise(sizes))
-        self.biases = nn.ParameterList(torch.empty(n) for n in sizes[1:])
+        given = {"dim": dim, "hidden": hidden, "layers": layers, "inputs": dim if inputs is None else inputs}
+        dim, hidden, layers, inputs = (number(name, size, whole=True) for name, size in given.items())
+        self.dim, self.hidden, self.layers, self.inputs, self.activation = dim, hidden, layers, inputs, activation
+        self.weights = nn.ParameterList(torch.empty(n, m) for m, n in pairwise(self._sizes))
+        self.biases = nn.ParameterList(torch.empty(n) for n in self._sizes[1:])
         # A column of ones times t, appended to the input, is a bias that moves with t.
         self.time_weight = nn.Parameter(torch.empty(hidden)) if time else None
         self.reset_parameters()
@@ -93,14 +101,18 @@ class MLPField(Network, Transparent, Stackable):
                 nn.init.uniform_(self.time_weight, -bound, bound)
 
     @property
+    def _sizes(self) -> list[int]:
+        """Of the input, the hidden layers, and the output."""
+        return [self.inputs, *[self.hidden] * self.layers, self.dim]
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The arguments that build a field like this one."""
-        return {name: getattr(self, name) for name in ("dim", "hidden", "layers", "time", "activation")}
+        usual = {name: getattr(self, name) for name in ("dim", "hidden", "layers", "time", "activation")}
+        return usual if self.inputs == self.dim else {**usual, "inputs": self.inputs}
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.dim}, hidden={self.hidden}, layers={self.layers}, time={self.time}, activation={self.activation!r}"
-        )
+        return ", ".join(f"{name}={value!r}" for name, value in self.settings.items()).removeprefix("dim=")
 
     @property
     def members(self) -> int | None:
@@ -119,24 +131,22 @@ class MLPField(Network, Transparent, Stackable):
         return h @ last.mT + as_row(self.biases[-1])
 
     def check(self, h: Tensor) -> None:
-        check_state(h, self.dim, self.members)
+        check_state(h, self.inputs, self.members)
 
     def perceptron(self) -> Perceptron | None:
         """What the compiled engine has to know, if nobody has changed what the field does."""
-        if not self._is_plain:
+        if not self._is_plain or self.inputs != self.dim:
             return None
-        sizes = [self.dim, *[self.hidden] * self.layers, self.dim]
         own = (*(() if self.time_weight is None else (self.time_weight,)), *self.weights, *self.biases)
         activations = [*[self.activation] * self.layers, "none"]
-        return Perceptron(sizes, activations, own, self.time, self.members)
+        return Perceptron(self._sizes, activations, own, self.time, self.members)
 
     @property
     def _is_plain(self) -> bool:
         if not is_plain(self, MLPField, 2 * (self.layers + 1) + self.time):
             return False
-        sizes = [self.dim, *[self.hidden] * self.layers, self.dim]
         own = (*(() if self.time_weight is None else (self.time_weight,)), *self.weights, *self.biases)
-        members = () if self.members is None else (self.members,)
+        members, sizes = () if self.members is None else (self.members,), self._sizes
         shapes = [(self.hidden,)] * self.time + [(n, m) for m, n in pairwise(sizes)] + [(n,) for n in sizes[1:]]
         return all(p.shape == (*members, *shape) for p, shape in zip(own, shapes, strict=True))
 
@@ -160,6 +170,7 @@ class ConvField(Network):
         filters: Channels of the two hidden layers.
         time: Whether f depends on t.
         activation: One of ``anode.models.fields.ACTIVATIONS``.
+        inputs: Channels of what f is given, see :class:`anode.MLPField`. Defaults to ``channels``.
 
     Example:
         >>> import torch, anode
@@ -170,12 +181,21 @@ class ConvField(Network):
 
     features_dim = -3
 
-    def __init__(self, channels: int, filters: int = 64, *, time: bool = True, activation: str = "relu") -> None:
+    def __init__(
+        self,
+        channels: int,
+        filters: int = 64,
+        *,
+        time: bool = True,
+        activation: str = "relu",
+        inputs: int | None = None,
+    ) -> None:
         super().__init__()
         flag("time", time)
-        channels, filters = number("channels", channels, whole=True), number("filters", filters, whole=True)
-        self.channels, self.filters, self.activation = channels, filters, activation
-        sizes = [(channels, filters, 1), (filters, filters, 3), (filters, channels, 1)]
+        given = {"channels": channels, "filters": filters, "inputs": channels if inputs is None else inputs}
+        channels, filters, inputs = (number(name, size, whole=True) for name, size in given.items())
+        self.channels, self.filters, self.inputs, self.activation = channels, filters, inputs, activation
+        sizes = [(inputs, filters, 1), (filters, filters, 3), (filters, channels, 1)]
         self.weights = nn.ParameterList(torch.empty(out, into, k, k) for into, out, k in sizes)
         self.biases = nn.ParameterList(torch.empty(out) for _, out, _ in sizes)
         self.time_weights = nn.ParameterList(torch.empty(out, k, k) for _, out, k in sizes if time)
@@ -197,10 +217,11 @@ class ConvField(Network):
     @property
     def settings(self) -> dict[str, Any]:
         """The arguments that build a field like this one."""
-        return {name: getattr(self, name) for name in ("channels", "filters", "time", "activation")}
+        usual = {name: getattr(self, name) for name in ("channels", "filters", "time", "activation")}
+        return usual if self.inputs == self.channels else {**usual, "inputs": self.inputs}
 
     def extra_repr(self) -> str:
-        return f"{self.channels}, filters={self.filters}, time={self.time}, activation={self.activation!r}"
+        return ", ".join(f"{name}={value!r}" for name, value in self.settings.items()).removeprefix("channels=")
 
     def forward(self, t: Tensor, h: Tensor) -> Tensor:
         """The derivative of h at time t, which is a scalar or broadcasts against h."""
@@ -213,8 +234,8 @@ class ConvField(Network):
         return h
 
     def check(self, h: Tensor) -> None:
-        if h.ndim != 4 or h.shape[1] != self.channels:
-            takes = f"images of shape [batch, {self.channels}, height, width]"
+        if h.ndim != 4 or h.shape[1] != self.inputs:
+            takes = f"images of shape [batch, {self.inputs}, height, width]"
             raise ValueError(f"h: takes {takes}, got {tuple(h.shape)}")
 
     def derivative(self) -> Derivative:

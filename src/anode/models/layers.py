@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anode.checks import number, require
 from anode.models.description import described
 
 
@@ -48,12 +49,23 @@ def check_state(x: Tensor, features: int, members: int | None, name: str = "h") 
 
 @described
 class LinearHead(nn.Linear, Stackable):
-    """A linear map from features to predictions. Stacked, it takes ``[members, batch, in_features]``."""
+    """A linear map from features to predictions. Stacked, it takes ``[members, batch, features]``.
+
+    Args:
+        in_features: How many features it sees, from the first.
+        out_features: Size of a prediction.
+        features: How many there are. Defaults to ``in_features``.
+    """
+
+    def __init__(self, in_features: int, out_features: int, features: int | None = None) -> None:
+        super().__init__(in_features, out_features)
+        self.features = in_features if features is None else features
 
     @property
     def settings(self) -> dict[str, Any]:
         """The arguments that it is made with."""
-        return {"in_features": self.in_features, "out_features": self.out_features}
+        own = {"in_features": self.in_features, "out_features": self.out_features}
+        return own if self.features == self.in_features else {**own, "features": self.features}
 
     @property
     def members(self) -> int | None:
@@ -61,9 +73,48 @@ class LinearHead(nn.Linear, Stackable):
 
     def forward(self, x: Tensor) -> Tensor:
         """The linear map and the bias."""
+        if self.features != self.in_features:
+            check_state(x, self.features, self.members, "features")
+            x = x[..., : self.in_features]
         if self.bias.ndim == 1:
             return super().forward(x)
         return torch.baddbmm(as_row(self.bias), x, self.weight.mT)
+
+
+@described
+class First(Stackable):
+    """The first features of a state, as a head without parameters: the position of a second-order flow.
+
+    Args:
+        size: How many features.
+        dim: The dimension that holds them: the last for vectors, -3 (the channels) for images.
+
+    Example:
+        >>> import torch, anode
+        >>> field = anode.SecondOrder(anode.MLPField(2, inputs=4))
+        >>> model = anode.NeuralODE(field=field, augment=anode.WithVelocity(), head=anode.First(2))
+        >>> model(torch.rand(8, 2)).shape
+        torch.Size([8, 2])
+    """
+
+    def __init__(self, size: int, dim: int = -1) -> None:
+        super().__init__()
+        require(isinstance(dim, int) and dim < 0, "dim", dim, "a dimension counted from the last, which is -1")
+        self.size, self.dim = number("size", size, whole=True), dim
+
+    def forward(self, features: Tensor) -> Tensor:
+        """So many features, from the first."""
+        takes = f"at least {self.size} features in dimension {self.dim}"
+        require(features.shape[self.dim] >= self.size, "features", features, takes)
+        return features.narrow(self.dim, 0, self.size)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that it is made with."""
+        return {"size": self.size, "dim": self.dim}
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, dim={self.dim}"
 
 
 @described

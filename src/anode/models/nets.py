@@ -34,7 +34,8 @@ class NeuralODE(Model):
         augment: How many zeros are appended to the input; 0 is the plain neural ODE. Or an :class:`anode.Augment`.
         field: f(t, h), any ``nn.Module``, in place of the perceptron. Zeros are appended to its attribute
             ``features_dim`` if it has one, else to the last dimension.
-        head: Maps the state at the end of the flow to a prediction, any ``nn.Module``. Defaults to a linear map.
+        head: Maps the state at the end of the flow to a prediction, any ``nn.Module``. Defaults to a linear map, which
+            sees the position of a second-order flow, and not the input that a flow with data control holds.
         t1, solver, **settings: As for :class:`anode.Flow`.
 
     Attributes:
@@ -89,7 +90,10 @@ class NeuralODE(Model):
         self.flow = Flow(field, augment=augmentation, t1=t1, solver=solver, **settings)
         if head is None:
             require(state is not None, "in_features", None, "the size of an input, or pass head=, a module")
-            head = LinearHead(state, number("out_features", out_features, whole=True))  # type: ignore[arg-type]
+            assert state is not None
+            assert self.in_features is not None
+            seen = augmentation.shown(state, self.in_features)
+            head = LinearHead(seen, number("out_features", out_features, whole=True), state)
         else:
             require(out_features is None, "out_features", out_features, "nothing beside head, which says it already")
             require(isinstance(head, nn.Module), "head", head, "a torch.nn.Module")
@@ -103,7 +107,8 @@ class NeuralODE(Model):
         if self.flow.solver != PAPER:
             shared["solver"] = self.flow.solver
         sizes: dict[str, Any] = {} if self.in_features is None else {"in_features": self.in_features}
-        if sizes and type(head) is LinearHead:
+        shown = self.flow.augment.shown
+        if self.in_features and type(head) is LinearHead and head.in_features == shown(head.features, self.in_features):
             sizes["out_features"] = head.out_features
         else:
             sizes["head"] = head
@@ -176,7 +181,8 @@ class ImageNeuralODE(NeuralODE):
         classes = number("classes", classes, whole=True)
         augmentation = as_augment(augment, ConvField.features_dim)
         channels = augmented_size(augmentation, sizes, ConvField.features_dim)
-        seen = channels if head_channels is None else whole_number(head_channels)
+        shown = augmentation.shown(channels, sizes[0])
+        seen = shown if head_channels is None else whole_number(head_channels)
         fits = seen is not None and 0 < seen <= channels
         require(fits, "head_channels", head_channels, f"a whole number from 1 to the {channels} channels of the state")
         assert seen is not None
@@ -192,7 +198,8 @@ class ImageNeuralODE(NeuralODE):
         assert isinstance(field, ConvField)
         own = {name: value for name, value in field.settings.items() if name != "channels"}
         seen = self.head.image[0]
-        head_channels = None if seen == field.channels else seen
+        shown = self.flow.augment.shown(field.channels, self.image[0])
+        head_channels = None if seen == shown else seen
         classes = self.head.out_features
         return {"image": list(self.image), "classes": classes, **own, "head_channels": head_channels, **made}
 

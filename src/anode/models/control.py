@@ -1,0 +1,91 @@
+"""Data control: a field that is given the input at every time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from anode.checks import Words, require
+from anode.models.augment import Augment, as_augment, features_at, laid_out
+from anode.models.description import described
+from anode.models.motion import HeavyBall
+from anode.models.wrapped import Wrapped
+
+
+@described
+class WithInput(Augment):
+    """Append the input itself to the state that it becomes: [h(0), x], as :class:`DataControl` takes it.
+
+    Args:
+        augment: How an input x becomes the state h(0): how many zeros to append to it, or an :class:`anode.Augment`.
+        dim: The dimension that holds the features: the last for vectors, -3 (the channels) for images.
+
+    Example:
+        >>> import torch, anode
+        >>> anode.WithInput(1)(torch.tensor([[3.0, 4.0]]))
+        tensor([[3., 4., 0., 3., 4.]])
+    """
+
+    def __init__(self, augment: int | Augment = 0, dim: int = -1) -> None:
+        super().__init__()
+        self.dim = features_at(dim)
+        self.augment = as_augment(augment, self.dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Any = self.augment(x)
+        return laid_out(torch.cat([h, x], self.dim), self.dim)
+
+    def remove(self, h: Any) -> Tensor:
+        raise NotImplementedError(
+            "inverse: features of a flow with data control hold the input, which never changes; read the last features"
+        )
+
+    def shown(self, features: int, inputs: int) -> int:
+        """Those of the state: a head that sees the input could do without the flow."""
+        return self.augment.shown(features - inputs, inputs)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that it is made with."""
+        return {"augment": self.augment, "dim": self.dim}
+
+
+@described
+class DataControl(Wrapped):
+    """Give the input x to f at every time: h' = f(t, [h, x]).
+
+    Massaroli et al. (2020), "Dissecting Neural ODEs", call it data control. The state is [h, x], see
+    :class:`WithInput`, and x stays as it is: x' = 0. Inputs that meet in h may part again, so trajectories of h may
+    cross.
+
+    Args:
+        field: f: given state and input side by side, it returns the slope of the state, which is smaller by the size of
+            the input. The dimension it names as its ``features_dim`` holds the features; the last if it names none.
+
+    Example:
+        >>> import torch, anode
+        >>> field = anode.DataControl(anode.MLPField(2, inputs=4))
+        >>> model = anode.NeuralODE(2, 1, field=field, augment=anode.WithInput())
+        >>> model(torch.rand(8, 2)).shape
+        torch.Size([8, 1])
+        >>> images = anode.DataControl(anode.ConvField(1 + 5, filters=4, inputs=1 + 5 + 1))
+        >>> anode.Flow(images, augment=anode.WithInput(5, dim=-3))(torch.rand(8, 1, 6, 6)).shape
+        torch.Size([8, 7, 6, 6])
+    """
+
+    def __init__(self, field: nn.Module) -> None:
+        super().__init__(field)
+        takes = "a field that is given all of the state; write HeavyBall(DataControl(f)) and WithVelocity(WithInput())"
+        require(
+            not isinstance(field, HeavyBall), "field", Words("a HeavyBall, which shows f the position alone"), takes
+        )
+
+    def combine(self, h: Tensor, slope: Tensor) -> Tensor:
+        dim = self.features_dim
+        rest = h.shape[dim] - slope.shape[dim]
+        takes = f"a module that returns the slope of a part of its state, less than {h.shape[dim]} features"
+        require(rest > 0, "field", slope, takes)
+        return F.pad(slope, (*(0, 0) * (-dim - 1), 0, rest))
