@@ -19,6 +19,7 @@ from anode.interface.torchdiffeq import odeint, odeint_adjoint, odeint_dense, od
 from anode.models import family
 from anode.models.augment import Augment, Zeros
 from anode.models.control import DataControl, WithInput
+from anode.models.density import DensityFlow
 from anode.models.description import register
 from anode.models.ensemble import seeded, stack, unstack
 from anode.models.fields import ConvField, MLPField
@@ -62,6 +63,7 @@ __all__ = [  # without estimators and plots, so that a star import needs no extr
     "Controller",
     "ConvField",
     "DataControl",
+    "DensityFlow",
     "Derivative",
     "Discrete",
     "Field",

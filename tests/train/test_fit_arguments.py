@@ -85,14 +85,21 @@ def test_a_bad_argument_is_an_error_that_names_it_and_nothing_has_changed(option
 @pytest.mark.parametrize("name", ["data", "validation"])
 @pytest.mark.parametrize(
     "given_as",
-    [3, "moons", [x, y], (x, y, x, y), (x.numpy(), y.numpy()), (x.tolist(), y.tolist()), {"x": x, "y": y}, x],
-    ids=["number", "name", "list", "four", "numpy", "lists", "dict", "tensor"],
+    [3, "moons", [x, y], (x, y, x, y), (x.numpy(), y.numpy()), (x.tolist(), y.tolist()), {"x": x, "y": y}],
+    ids=["number", "name", "list", "four", "numpy", "lists", "dict"],
 )
-def test_what_is_no_data_is_a_type_error_that_says_what_is(name, given_as, stacked):
+def test_what_is_no_data_is_an_error_that_says_what_is(name, given_as, stacked):
     said = rf"{name}: takes a Dataset, an ImageData, tensors \(x, y\) or \(x, y, weights\), or batches of these" + (
         ".*; or 3 datasets, one per member" if stacked else ""
     )
-    refuses(stack_of() if stacked else model_of(), TypeError, said, **{name: given_as})
+    refuses(stack_of() if stacked else model_of(), (TypeError, ValueError), said, **{name: given_as})
+
+
+@each_way
+@pytest.mark.parametrize("name", ["data", "validation"])
+def test_points_alone_are_an_error_for_a_loss_that_needs_targets(name, stacked):
+    said = rf"{name}: takes points and targets, \(x, y\), as loss is 'huber', got points alone"
+    refuses(stack_of() if stacked else model_of(), ValueError, said, **{name: x})
 
 
 def test_datasets_for_each_member_are_only_for_stacks():
@@ -124,7 +131,7 @@ def test_datasets_of_different_sizes_are_an_error_that_lists_them(name):
 
 
 def test_a_list_that_is_not_all_datasets_is_an_error():
-    refuses(stack_of(), TypeError, "data: takes .*; or 3 datasets", [data_of(), data_of(), x])
+    refuses(stack_of(), TypeError, "data: takes .*; or 3 datasets", [data_of(), data_of(), 3])
 
 
 @pytest.mark.parametrize(

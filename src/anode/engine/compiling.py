@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from anode.engine.compiled import Compiled
 from anode.engine.derivative import CompiledDerivative
 from anode.engine.known import CHANGES, Kind, Known, Rate, first_of, forms, memory_of
-from anode.engine.mapped import Mapped, Member
+from anode.engine.mapped import Member, is_mapped, member_of
 from anode.engine.program.program import Builder
 from anode.engine.trace.record import Untraceable
 from anode.engine.trace.tracing import Traced, trace
@@ -48,7 +48,7 @@ class Example:
 
     def of_member(self, f: Rate) -> Example:
         """The same for one member of a function that is mapped over members; for others, the same."""
-        if not isinstance(f, Mapped):
+        if not is_mapped(f):
             return self
         states = tuple(x[0] if x.ndim and len(x) else x for x in self.states)
         return replace(self, states=states, group_dims=max(self.group_dims - 1, 0))
@@ -65,7 +65,7 @@ def known_of(problem: Problem) -> Known:
         _ = problem.now, problem.module_parameters, problem.own_derivative
 
     f, plan, states = problem.f, problem.plan, components(problem)
-    mode = isinstance(f, Mapped), torch.is_grad_enabled(), torch.get_default_dtype()
+    mode = is_mapped(f), torch.is_grad_enabled(), torch.get_default_dtype()
     example = Example(states, problem.packing.is_tuple, plan.times[0], plan.group_dims)
     kind = plan.prepared.get(mode, lambda: example.of_member(f).kind)  # which takes its time to be found
     known = memory_of(f).find(f, kind, states)
@@ -102,7 +102,7 @@ def known_for(f: Rate, example: Example, start: Callable[[], Any], prepare: Call
 
 def _trace(known: Known, example: Example) -> None:
     """Find the program of a function, or why it has none."""
-    member = known.f.member() if isinstance(known.f, Mapped) else None
+    member = member_of(known.f)
     f, states = known.f if member is None else member.f, example.states
     counts = [counter.count() for counter in known.counters]
     for batch_dims in (1, 0):
@@ -127,7 +127,7 @@ def _trace(known: Known, example: Example) -> None:
         reached = () if known.guard is None else known.guard.tensors
         known.tensors = tuple({id(x): x for x in (*known.traced.tensors, *known.traced.sources, *reached)}.values())
         known.forms = forms(known.tensors)
-        known.members = known.f.members if isinstance(known.f, Mapped) else None
+        known.members = known.f.members if member is not None else None  # type: ignore[attr-defined]
         used = {id(x) for x in (*known.traced.tensors, *known.traced.sources)}
         own = parameters_of(known.f) if isinstance(known.f, nn.Module) else ()
         known.unused = tuple(p for p in own if p.requires_grad and id(p) not in used)

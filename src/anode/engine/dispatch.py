@@ -13,7 +13,7 @@ from anode.engine.compiled import Compiled
 from anode.engine.compiling import Example, compiled, components, is_tried, known_of
 from anode.engine.derivative import CompiledDerivative
 from anode.engine.known import Known, memory_of
-from anode.engine.mapped import Mapped
+from anode.engine.mapped import member_of
 from anode.engine.perceptron import Transparent
 from anode.engine.trace.calls import Calls, calls_of
 from anode.ode.continuous import Continuous
@@ -145,9 +145,9 @@ def number_obstacle(known: Known, problem: Problem) -> str:
     """Say that f computes something else with as many points as there are; empty if it does not."""
     if known.traced is None or known.traced.numbers is None or known.first is not None:
         return ""
-    f = problem.f
     example = Example(components(problem), problem.packing.is_tuple, problem.plan.times[0], problem.plan.group_dims)
-    example, f = example.of_member(f), f.member().f if isinstance(f, Mapped) else f
+    example, member = example.of_member(problem.f), member_of(problem.f)
+    f = problem.f if member is None else member.f
     states = tuple(x.detach() for x in example.states)
     points = len(states[0])
 

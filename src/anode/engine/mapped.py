@@ -7,7 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from anode.engine.sequential import knows_no_time
 
 
 @dataclass(frozen=True)
@@ -29,9 +32,30 @@ class Mapped(ABC):
 
     @property
     @abstractmethod
-    def members(self) -> int:
-        """How many members there are. It is the first dimension of a state."""
+    def members(self) -> int | None:
+        """How many members there are. It is the first dimension of a state; ``None`` for a field by itself."""
 
     @abstractmethod
     def member(self) -> Member:
         """The first member, which the compiled engine traces in place of all."""
+
+
+def member_of(f: Any) -> Member | None:
+    """The first member of a function that is mapped over members; ``None`` for any other."""
+    return f.member() if is_mapped(f) else None
+
+
+def is_mapped(f: Any) -> bool:
+    """Whether a function is mapped over members."""
+    return isinstance(f, Mapped) and f.members is not None
+
+
+def first_of(module: nn.Module) -> Member:
+    """The first member of a field whose tensors are stacked."""
+    stacked = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    own = {name: tensor.detach()[0].requires_grad_(tensor.requires_grad) for name, tensor in stacked.items()}
+
+    def first(t: Tensor, h: Any) -> Any:
+        return functional_call(module, own, (h,) if knows_no_time(module) else (t, h))
+
+    return Member(first, tuple((own[name], stacked[name]) for name in stacked))

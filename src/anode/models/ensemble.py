@@ -15,10 +15,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map
 
 from anode.checks import check_call, describe, require, whole_number
-from anode.engine.mapped import Mapped, Member
+from anode.engine.mapped import Mapped, Member, first_of
 from anode.engine.sequential import knows_no_time
 from anode.models.augment import Augment
 from anode.models.description import difference
+from anode.models.divergence import Divergence
 from anode.models.flow import Flow
 from anode.models.layers import Stackable
 from anode.models.model import Model, members_in
@@ -184,13 +185,7 @@ class StackedField(Stacked, Field, Mapped):
         return self.call("forward", *((h,) if knows_no_time(self.module) else (t, h)))
 
     def member(self) -> Member:
-        stacked = dict(_tensors(self.module))
-        own = {name: tensor.detach()[0].requires_grad_(tensor.requires_grad) for name, tensor in stacked.items()}
-
-        def first(t: Tensor, h: Any) -> Any:
-            return functional_call(self.module, own, (h,) if knows_no_time(self.module) else (t, h))
-
-        return Member(first, tuple((own[name], stacked[name]) for name in stacked))
+        return first_of(self.module)
 
 
 class StackedAugment(Stacked, Augment):
@@ -209,14 +204,15 @@ def _together(parts: Sequence[M], *, is_field: bool = False) -> M:
     first = parts[0]
     if isinstance(first, Stackable):
         return _with_tensors(first, [dict(_tensors(part)) for part in parts])
-    if isinstance(first, Model | nn.ModuleList | nn.ModuleDict):
+    if isinstance(first, Model | Divergence | nn.ModuleList | nn.ModuleDict):
         if first._parameters or first._buffers:
             takes = "a Model whose parameters are those of its parts, to be stacked"
             raise ValueError(f"models: takes {takes}, got {type(first).__name__}, which has {min(first._parameters)!r}")
         stacked = deepcopy(first)
         for name, _ in first.named_children():
             children = [part.get_submodule(name) for part in parts]
-            stacked._modules[name] = _together(children, is_field=isinstance(first, Flow) and name == "field")
+            serves = isinstance(first, Flow | Divergence) and name == "field"
+            stacked._modules[name] = _together(children, is_field=serves)
         return stacked
     kind = StackedField if is_field or isinstance(first, Field) else Stacked
     kind = StackedAugment if isinstance(first, Augment) else kind

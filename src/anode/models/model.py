@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +41,13 @@ class Model(nn.Module, ABC):
     """A network that :func:`anode.fit` can train, made of parts such as a flow and a head.
 
     Models of one shape can be stacked (:func:`anode.stack`) and then take inputs ``[members, batch, ...]``.
+
+    Attributes:
+        default_loss: The loss that :func:`anode.fit` trains it with unless it is given another; ``None`` if the targets
+            decide.
     """
+
+    default_loss: ClassVar[Callable[..., Tensor] | None] = None
 
     @property
     def members(self) -> int | None:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from anode.models.density import DensityFlow
 from anode.models.flow import Flow
 from anode.models.model import Model, as_input
 from anode.models.nets import NeuralODE
@@ -164,7 +165,7 @@ class Evaluation:
 
 def flow_of(model: Model) -> Flow | None:
     """The flow that a model's inputs go through first; ``None`` if there is none."""
-    found = model.flow if isinstance(model, NeuralODE) else model
+    found = model.flow if isinstance(model, NeuralODE | DensityFlow) else model
     return found if isinstance(found, Flow) else None
 
 

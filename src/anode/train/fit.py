@@ -65,11 +65,12 @@ def fit(
     Args:
         model: What to train, in place: an anode model, or any ``nn.Module`` that maps a batch to predictions.
         data: A dataset, ``(x, y)`` or ``(x, y, weights)`` with one weight per point, whose scale has no meaning; for a
-            stack also a sequence of these, one per member and all of one size. Images may be ``torch.uint8``: they stay
-            so, and the model sees each batch scaled to [0, 1]. Or batches of ``(x, y)``, or ``(x, y, weights)`` whose
-            weights are used as they are: a ``DataLoader``, any other iterable that can be gone through once per epoch,
-            or a function that makes the batches of an epoch from a seed. Only the function's batches can be resumed to
-            the same bits.
+            stack also a sequence of these, one per member and all of one size. Points ``x`` alone are data as well, for
+            a model or a loss that needs no targets; a loss is then given targets of shape ``[n, 0]``. Images may be
+            ``torch.uint8``: they stay so, and the model sees each batch scaled to [0, 1]. Or batches of ``x``,
+            ``(x, y)``, or ``(x, y, weights)`` whose weights are used as they are: a ``DataLoader``, any other iterable
+            that can be gone through once per epoch, or a function that makes the batches of an epoch from a seed. Only
+            the function's batches can be resumed to the same bits.
         epochs: Passes over the data.
         batch_size: Points in an iteration; the last batch of an epoch may be smaller. Defaults to 64, or to all points
             if there are fewer.
@@ -82,8 +83,10 @@ def fit(
         clip: Largest norm of the gradient, taken over all parameters of a member; larger ones are scaled down to it.
         loss: ``"huber"``, ``"mse"``, ``"cross_entropy"``, or a function from predictions and targets to losses. A
             function whose first parameter is called ``outcome`` is given the whole :class:`anode.Outcome` in place of
-            the predictions. Defaults to ``"cross_entropy"`` if the targets are integers, which are then class numbers,
-            and to ``"huber"`` otherwise. If the targets are class numbers, accuracies are recorded too.
+            the predictions. Defaults to the model's ``default_loss`` if it has one, such as that of
+            :class:`anode.DensityFlow`. Otherwise it defaults to ``"cross_entropy"`` if the targets are integers, which
+            are then class numbers, and to ``"huber"`` if not. If the targets are class numbers, accuracies are recorded
+            too.
         transform: A function applied to the points of every training batch, such as random flips of images. It returns
             as many points, in the same dtype; one point is tried first.
         validation: Data whose loss is recorded on the way, in batches of ``batch_size``. It is NaN where a solve fails,

@@ -73,6 +73,8 @@ def check_targets(name: str, loss: str, prediction: Tensor, target: Tensor, dims
         dims: How many leading dimensions count members and points.
     """
     shape, got = (*target.shape[:dims], *prediction.shape[dims:]), tuple(target.shape)
+    if target.numel() == 0:
+        raise ValueError(f"{name}: takes points and targets, (x, y), as loss is {loss!r}, got points alone")
     if target.is_complex():
         raise TypeError(f"{name}: takes real numbers as targets, as loss is {loss!r}, got {target.dtype}")
     if loss != "cross_entropy":

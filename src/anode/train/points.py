@@ -123,10 +123,17 @@ def points_of(name: str, data: Any, members: int | None) -> Points:
 def is_whole(data: Any) -> bool:
     """Whether data are points and targets."""
     tuples = isinstance(data, tuple) and len(data) in (2, 3) and all(isinstance(part, Tensor) for part in data)
-    return tuples or isinstance(data, Dataset | ImageData)
+    return tuples or isinstance(data, Dataset | ImageData | Tensor)
+
+
+def no_targets(x: Tensor) -> Tensor:
+    """What stands for targets beside points that have none: no numbers for each point."""
+    return x.new_empty((*x.shape[:1], 0), dtype=torch.float32)
 
 
 def _parts(data: Any) -> tuple[Tensor, ...]:
+    if isinstance(data, Tensor):
+        return data, no_targets(data)
     if isinstance(data, Dataset):
         return data.x, data.y
     return (data.images, data.labels) if isinstance(data, ImageData) else data
@@ -146,6 +153,7 @@ def _checked_weights(name: str, weights: Tensor, points: int) -> Tensor:
 
 def _of_each(name: str, data: Any, members: int | None) -> Points:
     takes = "a Dataset, an ImageData, tensors (x, y) or (x, y, weights), or batches of these such as a DataLoader"
+    takes += "; x alone if there are no targets"
     takes += f"; or {members} datasets, one per member" if members else ""
     several = members is not None and isinstance(data, list | tuple) and all(is_whole(each) for each in data)
     if not several:

@@ -86,7 +86,8 @@ class Protocol:
         if transform is not None:
             check_call("transform", transform, 1, "a function from the points of a batch to points")
         self._check_combination()
-        self._set_loss(default_loss(self.data.first(like)[1]) if loss is None else loss)
+        given = model.default_loss if loss is None else loss
+        self._set_loss(default_loss(self.data.first(like)[1]) if given is None else given)
         self.classifies = try_on(model, self, like)
 
     def _set_optimisation(

@@ -14,13 +14,13 @@ from anode.data.images import ImageData
 from anode.data.toy import Dataset
 from anode.models.model import as_input, check_input
 from anode.models.randomness import apart
-from anode.train.points import Points, epoch_seed, is_whole, points_of
+from anode.train.points import Points, epoch_seed, is_whole, no_targets, points_of
 
 Batch = tuple[Tensor, Tensor, Tensor | None]
 """Points, targets, and weights if there are any."""
 Batches = Iterable[Any] | Callable[[int], Iterable[Any]]
 """The batches of every epoch, or a function that makes those of an epoch from a seed."""
-Whole = Dataset | ImageData | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
+Whole = Dataset | ImageData | Tensor | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
 Data = Whole | Sequence[Whole] | Batches
 """Points and targets, perhaps with weights: for all members, or one per member of a stack, all of one size; or batches.
 
@@ -109,8 +109,10 @@ class Stream:
 
     def _checked(self, batch: Any, like: Tensor) -> Batch:
         """A batch where the model is, with a dimension of members if there are members."""
-        parts = tuple(batch) if isinstance(batch, tuple | list) else ()
-        takes = "batches (x, y) or (x, y, weights) of tensors"
+        parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+        if len(parts) == 1 and isinstance(parts[0], Tensor):
+            parts = parts[0], no_targets(parts[0])
+        takes = "batches x, (x, y) or (x, y, weights) of tensors"
         fits = len(parts) in (2, 3) and all(isinstance(part, Tensor) and part.ndim > 0 for part in parts)
         if not fits:
             raise TypeError(f"{self.name}: takes {takes}, got {describe(batch)}")

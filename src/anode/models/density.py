@@ -1,0 +1,303 @@
+"""Densities: a flow that carries points to a normal distribution, and the log-probability that it gives them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from anode.checks import lookup, number, require
+from anode.interface.solve import solve
+from anode.models.augment import Augment
+from anode.models.description import described
+from anode.models.divergence import TRACES, Divergence, parts
+from anode.models.fields import MLPField
+from anode.models.flow import Flow
+from anode.models.layers import Stackable, check_state
+from anode.models.model import Model, Outcome, as_input, check_input
+from anode.ode.field import Field
+from anode.ode.solver import Solver, as_solver, check_settings
+
+FFJORD = Solver(rtol=1e-5, atol=1e-5, max_steps=1_000)
+"""The tolerances of Grathwohl et al. (2019), and a budget that ends solves which have gone astray in training."""
+NETWORK: dict[str, Any] = {"hidden": 64, "layers": 3, "activation": "tanh"}
+"""Their network for points in the plane."""
+MOST_EXACT = 64
+"""The largest state whose trace is computed exactly: that takes a derivative for each of its numbers."""
+
+
+@described
+class DensityStart(Augment, Stackable):
+    """Appends what a density flow solves for besides the point: normal coordinates, a zero, and Hutchinson's noise.
+
+    Args:
+        extra: How many normal coordinates.
+        trace: As for :class:`anode.DensityFlow`. The noise of ``"hutchinson"`` is -1 or 1 (Rademacher), which has the
+            smallest variance of all independent noise: the diagonal of the Jacobian adds nothing to it.
+    """
+
+    def __init__(self, extra: int, trace: str) -> None:
+        super().__init__()
+        self.extra, self.trace = number("extra", extra, whole=True, zero=True), trace
+        lookup("trace", trace, TRACES)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that it is made with."""
+        return {"extra": self.extra, "trace": self.trace}
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = torch.cat([x, x.new_empty(*x.shape[:-1], self.extra).normal_()], dim=-1) if self.extra else x
+        noise = [] if self.trace == "exact" else [torch.empty_like(z).bernoulli_().mul_(2).sub_(1)]
+        return torch.cat([z, torch.zeros_like(x[..., :1]), *noise], dim=-1)
+
+    def remove(self, h: Any) -> Tensor:
+        z = parts(h, self.trace)[0]
+        return z[..., : z.shape[-1] - self.extra]
+
+
+def negative_log_likelihood(outcome: Outcome, targets: Tensor) -> Tensor:
+    """The loss of a density: minus the log-probability of each point. Targets are ignored."""
+    found: Tensor = -outcome.prediction
+    return found
+
+
+@described
+class DensityFlow(Model):
+    """A density that is learned from points: a continuous normalizing flow, augmented if ``augment`` is above 0.
+
+    A point x flows along dz/dt = f(t, z) from z(0) = x to z(t1), which is taken to be standard normal. The density of x
+    follows from how the flow changes volumes (Chen et al., 2018, "Neural Ordinary Differential Equations")::
+
+        log p(x) = log N(z(t1); 0, I) + ∫ tr(∂f/∂z) dt
+
+    With ``augment=p``, p normal coordinates e are appended to x, and the flow has a density p(x, e) of both. That of x
+    is its integral over e, which is not computed. What is computed is, in the mean over e, a **lower bound**::
+
+        log p(x) >= E[log p(x, e) - log N(e; 0, I)],    e ~ N(0, I)
+
+    (Huang, Dinh and Courville, 2020, "Augmented Normalizing Flows"; with a learned distribution of e: Chen et al.,
+    2020, "VFlow"). More draws of e make it tighter, see :meth:`log_prob`. Samples are of p(x) itself.
+
+    The trace is exact or an estimate (Grathwohl et al., 2019, "FFJORD"). Defaults are theirs for points in the plane.
+
+    :func:`anode.fit` trains it on points without targets, ``fit(model, x)``. Its loss is the mean of -log p(x). What is
+    random in it, e and the noise of the estimate, is drawn from torch's random numbers: call ``torch.manual_seed``.
+
+    Args:
+        dim: Size of a point.
+        hidden, layers, time, activation: Those of the :class:`anode.MLPField`, by default 3 layers of 64 with tanh.
+            Smooth activations suit densities, whose slope contains their derivative.
+        augment: How many normal coordinates to append; 0 is the plain flow.
+        field: f(t, z), any ``nn.Module``, in place of the perceptron. It is given points ``[batch, dim + augment]``,
+            and must not mix the points of a batch.
+        trace: ``"exact"`` takes ``dim + augment`` derivatives per evaluation. ``"hutchinson"`` takes one, and
+            log-probabilities are then estimates: their mean is right, up to the errors of the solver.
+        t1: The time at which points are normal.
+        solver: How to solve: an :class:`anode.Solver`. The default has tolerances of 1e-5.
+        **settings: Settings of the solver, such as ``rtol``, that take the place of its own.
+
+    Attributes:
+        flow: The :class:`anode.Flow` of points together with the growth of volumes; ``flow.solver`` may be changed.
+
+    Example:
+        >>> import torch, anode
+        >>> _ = torch.manual_seed(0)
+        >>> model = anode.DensityFlow(2, hidden=16, layers=2)
+        >>> history = anode.fit(model, 0.3 * torch.randn(500, 2) + 1.0, epochs=20, lr=1e-2)
+        >>> bool(history.loss[-1] < history.loss[0])
+        True
+        >>> model.log_prob(torch.ones(3, 2)).shape, model.sample(100).shape
+        (torch.Size([3]), torch.Size([100, 2]))
+    """
+
+    default_loss = staticmethod(negative_log_likelihood)
+
+    def __init__(
+        self,
+        dim: int,
+        hidden: int | None = None,
+        *,
+        augment: int = 0,
+        layers: int | None = None,
+        time: bool | None = None,
+        activation: str | None = None,
+        field: nn.Module | None = None,
+        trace: str = "exact",
+        t1: float = 1.0,
+        solver: Solver | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        check_settings(settings, type(self))
+        described = {"hidden": hidden, "layers": layers, "time": time, "activation": activation}
+        given = {name: value for name, value in described.items() if value is not None}
+        self.dim = number("dim", dim, whole=True)
+        if isinstance(augment, Augment):
+            takes = "a whole number from 0: a density integrates over added coordinates, which have to be normal"
+            raise TypeError(
+                f"augment: takes {takes}, got {type(augment).__name__}; pass augment={self.dim}, for example"
+            )
+        size = self.dim + number("augment", augment, whole=True, zero=True)
+        if field is None:
+            field = MLPField(size, **{**NETWORK, **given})
+        else:
+            takes = "nothing beside field, which takes the place of the perceptron it describes"
+            require(not given, next(iter(given), ""), next(iter(given.values()), None), takes)
+            _check_size(field, size)
+        check_trace(trace, size)
+        start = DensityStart(augment, trace)
+        self.flow = Flow(Divergence(field, trace), augment=start, t1=t1, solver=as_solver(solver, FFJORD, settings))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that build a model like this one, as its parts are now."""
+        field, flow = self.field, self.flow
+        own = {"field": field}
+        if type(field) is MLPField:
+            own = {name: value for name, value in field.settings.items() if name != "dim"}
+        shared = {"augment": self.augment, "trace": self.trace, "t1": flow.t1, "solver": flow.solver}
+        return {"dim": self.dim, **own, **shared}
+
+    @property
+    def field(self) -> Any:
+        """The field f(t, z)."""
+        return self.flow.field.field
+
+    @property
+    def augment(self) -> int:
+        """How many normal coordinates are appended."""
+        return self._start.extra
+
+    @property
+    def trace(self) -> str:
+        """How the trace is computed; assign another to change it, such as ``"exact"`` after training."""
+        return self._start.trace
+
+    @trace.setter
+    def trace(self, trace: str) -> None:
+        check_trace(trace, self.dim + self.augment)
+        self._start.trace = self.flow.field.trace = trace  # type: ignore[assignment]
+
+    @property
+    def _start(self) -> DensityStart:
+        start = self.flow.augment
+        assert isinstance(start, DensityStart)
+        return start
+
+    @property
+    def members(self) -> int | None:
+        return self.flow.members
+
+    @property
+    def _like(self) -> Tensor:
+        """A tensor of the dtype and on the device of the model."""
+        return next(self.parameters(), torch.empty(()))
+
+    def check(self, x: Tensor) -> None:
+        """Raise ``ValueError`` or ``TypeError`` unless x is points of this model."""
+        check_input(x, self._like)
+        check_state(x, self.dim, self.members, "x")
+        require(x.ndim > 1, "x", tuple(x.shape), f"points of shape [batch, {self.dim}]")
+
+    def run(self, x: Tensor, **options: Any) -> Outcome:
+        """The log-probabilities of points, which may be bounds or estimates, and the normal points that they flow to.
+
+        Args:
+            x: Points, [batch, dim].
+            **options: Options of :func:`anode.solve` for this time only.
+
+        Returns:
+            ``prediction`` has the log-probabilities, [batch], and ``features`` the points, [batch, dim + augment].
+        """
+        self.check(x)
+        start, solution = self.flow.start_and_solve(as_input(x, self._like), **options)
+        assert isinstance(start, Tensor)
+        z, growth, _ = parts(solution.y1, self.trace)
+        drawn = start[..., self.dim : self.dim + self.augment]
+        return Outcome(_log_normal(z) + growth[..., 0] - _log_normal(drawn), z, solution)
+
+    def log_prob(self, x: Tensor, samples: int = 1, **options: Any) -> Tensor:
+        """The log-probability of each point; with ``augment`` above 0 a lower bound on it.
+
+        Args:
+            x: Points, [batch, dim].
+            samples: How many draws of the added coordinates, and of Hutchinson's noise, to take per point. With an
+                exact trace the result is the logarithm of the mean of p(x, e) / N(e) over the draws. It is a lower
+                bound in the mean, and tends to log p(x) with their number (Burda et al., 2016, "Importance Weighted
+                Autoencoders"). With an estimated trace it is the mean of the logarithms, the lower bound above.
+            **options: Options of :func:`anode.solve`, such as tighter tolerances.
+
+        Returns:
+            [batch], one number per point.
+
+        Raises:
+            SolveError: The solve failed.
+            FloatingPointError: A log-probability is not finite.
+        """
+        samples = number("samples", samples, whole=True)
+        self.check(x)
+        often = x if samples == 1 else x.repeat(*[1] * (x.ndim - 2), samples, 1)
+        found = self.run(often, **options).check().prediction.unflatten(-1, (samples, -1))
+        # The exponential of an estimate is too large in the mean, and what came of it would be no bound.
+        found = found.logsumexp(-2) - math.log(samples) if self.trace == "exact" else found.mean(-2)
+        if not found.isfinite().all():
+            bad = int((~found.isfinite()).sum())
+            raise FloatingPointError(
+                f"log_prob: is not finite for {bad} of {found.numel()} points, from which the flow leads too far away; "
+                "scale x as in training, compute in float64, or look at run(x).prediction, which is not checked"
+            )
+        return found
+
+    @torch.no_grad()
+    def sample(self, n: int, **options: Any) -> Tensor:
+        """Draw points from the density: normal ones, carried back by the flow.
+
+        Args:
+            n: How many.
+            **options: Options of :func:`anode.solve`, such as tighter tolerances.
+
+        Returns:
+            [n, dim]; of a stack [members, n, dim].
+        """
+        front = () if self.members is None else (self.members,)
+        shape = (*front, number("n", n, whole=True), self.dim + self.augment)
+        return self.inverse(self._like.new_empty(shape).normal_(), **options)
+
+    def inverse(self, z: Tensor, **options: Any) -> Tensor:
+        """The points that flow to given ones, by solving backwards in time; added coordinates are removed.
+
+        Args:
+            z: Points at the end of the flow, [batch, dim + augment], such as the ``features`` of other points.
+            **options: Options of :func:`anode.solve`, such as tighter tolerances.
+        """
+        check_input(z, self._like, "z")
+        check_state(z, self.dim + self.augment, self.members, "z")
+        back = solve(self.field, z, (self.flow.t1, 0.0), **{"solver": self.flow.solver, **options})
+        return back.check().y1[..., : self.dim]
+
+
+def check_trace(trace: Any, size: int) -> None:
+    """Raise ``ValueError`` unless the trace of a state of so many numbers can be computed like this."""
+    lookup("trace", trace, TRACES)
+    takes = f'"hutchinson" for a state of {size} numbers, as "exact" takes a derivative for each of up to {MOST_EXACT}'
+    require(trace != "exact" or size <= MOST_EXACT, "trace", trace, takes)
+
+
+def _check_size(field: Any, size: int) -> None:
+    """Raise ``ValueError`` about a field that knows that it is of another size."""
+    require(isinstance(field, nn.Module), "field", field, "a torch.nn.Module f(t, z)")
+    if isinstance(field, Field):
+        try:
+            field.check(torch.empty(1, size))
+        except ValueError as error:
+            raise ValueError(
+                f"field: takes states of {size} numbers, which are dim and augment together: {error}"
+            ) from None
+
+
+def _log_normal(z: Tensor) -> Tensor:
+    """The logarithm of the standard normal density, over the last dimension."""
+    return -0.5 * (z.square().sum(-1) + z.shape[-1] * math.log(2 * math.pi))

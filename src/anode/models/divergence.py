@@ -1,0 +1,108 @@
+"""The divergence of a field, which says how a flow changes volumes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from anode.checks import lookup
+from anode.engine.mapped import Mapped, Member, first_of, is_mapped
+from anode.engine.sequential import knows_no_time
+from anode.models.description import described
+from anode.ode.field import Field, Rate
+
+TRACES = {
+    "exact": "one derivative for each number of the state",
+    "hutchinson": "one derivative, of a random direction",
+}
+"""How the trace of a Jacobian is computed."""
+
+
+@described
+class Divergence(Field, Mapped):
+    """A field with its divergence as one more number of the state.
+
+    Along a solution of dz/dt = f(t, z), volumes grow at the rate tr(∂f/∂z), the divergence of f. The state is [z, v]
+    and its derivative [f(t, z), tr(∂f/∂z)], so v collects the logarithm of the growth.
+
+    Hutchinson's estimate takes εᵀ(∂f/∂z)ε in place of the trace, where E[εεᵀ] = I. The state is then [z, v, ε], with
+    dε/dt = 0. Every point has an ε of its own, which stays the same for the whole solve, so that the solver sees a
+    smooth function.
+
+    The derivatives are autograd's, taken for all points at once. They are those of single points only if f does not mix
+    the points of a batch.
+
+    Args:
+        field: f, as ``f(t, z)``.
+        trace: ``"exact"``, or ``"hutchinson"``.
+
+    Example:
+        >>> import torch
+        >>> class Cubes(torch.nn.Module):
+        ...     def forward(self, t, z):
+        ...         return z**3
+        >>> Divergence(Cubes())(torch.tensor(0.0), torch.tensor([[1.0, 2.0, 0.0]])).detach()
+        tensor([[ 1.,  8., 15.]])
+    """
+
+    def __init__(self, field: nn.Module, trace: str = "exact") -> None:
+        super().__init__()
+        lookup("trace", trace, TRACES)
+        self.field, self.trace = field, trace
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that build one like this."""
+        return {"field": self.field, "trace": self.trace}
+
+    @property
+    def members(self) -> int | None:
+        return self.field.members if isinstance(self.field, Field) else None
+
+    def check(self, y: Tensor) -> None:
+        if isinstance(self.field, Field):
+            self.field.check(parts(y, self.trace)[0])
+
+    def forward(self, t: Tensor, h: Tensor) -> Tensor:
+        """The derivative of the state at time t."""
+        return self._rate(self._field, t, h)
+
+    def member(self) -> Member:
+        """The first field and its divergence."""
+        inner = self.field.member() if is_mapped(self.field) else first_of(self.field)  # type: ignore[operator]
+        return Member(lambda t, h: self._rate(inner.f, t, h), inner.pairs)
+
+    def extra_repr(self) -> str:
+        return f"trace={self.trace!r}"
+
+    def _field(self, t: Tensor, z: Tensor) -> Tensor:
+        found: Tensor = self.field(z) if knows_no_time(self.field) else self.field(t, z)
+        return found
+
+    def _rate(self, f: Rate, t: Tensor, h: Tensor) -> Tensor:
+        with torch.enable_grad():
+            z, _, noise = parts(h, self.trace)
+            z = z.requires_grad_()
+            slope = f(t, z)
+            if self.trace == "exact":
+                return torch.cat([slope, _trace(slope, z)], dim=-1)
+            (pulled,) = torch.autograd.grad(slope, z, noise, create_graph=True, materialize_grads=True)
+            return torch.cat([slope, (pulled * noise).sum(-1, keepdim=True), torch.zeros_like(noise)], dim=-1)
+
+
+def _trace(slope: Tensor, z: Tensor) -> Tensor:
+    """The trace of the Jacobian of each point, [..., 1]."""
+    total = torch.zeros_like(z[..., :1])
+    for i in range(z.shape[-1]):
+        (row,) = torch.autograd.grad(slope[..., i].sum(), z, create_graph=True, materialize_grads=True)
+        total = total + row[..., i : i + 1]
+    return total
+
+
+def parts(h: Tensor, trace: str) -> tuple[Tensor, Tensor, Tensor]:
+    """The point, the logarithm of its growth [..., 1], and Hutchinson's noise, which is empty for an exact trace."""
+    size = h.shape[-1] - 1
+    size = size if trace == "exact" else size // 2
+    return h[..., :size], h[..., size : size + 1], h[..., size + 1 :]
