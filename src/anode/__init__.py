@@ -10,7 +10,7 @@ if sys.argv[:1] == ["-m"] and ("-m", "anode") in pairwise(sys.orig_argv):  # whi
 
     interrupt_quietly()
 
-from anode.data import images
+from anode.data import densities, images
 from anode.data import toy as datasets
 from anode.engine.explain import explain
 from anode.exporting.export import export
@@ -94,6 +94,7 @@ __all__ = [  # without estimators and plots, so that a star import needs no extr
     "Zeros",
     "__version__",
     "datasets",
+    "densities",
     "explain",
     "export",
     "family",

@@ -6,6 +6,7 @@ needs("anode.plots", "plots")
 
 from anode.plots.animate import feature_frames, gif, trajectory_frames
 from anode.plots.classes import class_legend
+from anode.plots.densities import density, samples
 from anode.plots.features import scatter, strip
 from anode.plots.flows import flow_1d, flow_2d, flow_3d, project_3d, vector_field_1d
 from anode.plots.planes import colorbar, plane, regions
@@ -22,6 +23,7 @@ __all__ = [
     "colorbar",
     "compared",
     "curves",
+    "density",
     "feature_frames",
     "figure",
     "flow_1d",
@@ -34,6 +36,7 @@ __all__ = [
     "plane",
     "project_3d",
     "regions",
+    "samples",
     "save",
     "scatter",
     "shades",
