@@ -35,6 +35,7 @@ from anode.ode.control import PID, Controller
 from anode.ode.discrete import Discrete
 from anode.ode.field import Derivative, Field
 from anode.ode.gradient import Gradient
+from anode.ode.noise import Noise
 from anode.ode.solution import Solution, SolveError, Stats, Status
 from anode.ode.solver import Solver
 from anode.ode.stored import Stored
@@ -77,6 +78,7 @@ __all__ = [  # without estimators and plots, so that a star import needs no extr
     "MLPField",
     "Model",
     "NeuralODE",
+    "Noise",
     "Outcome",
     "Report",
     "ResNet",

@@ -6,7 +6,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from anode.checks import describe, require, usable_device
 from anode.estimators import saving
-from anode.estimators.building import SHAPE, build, check_alike, check_field
+from anode.estimators.building import SHAPE, build, check_alike, check_field, state_shape
 from anode.estimators.parameters import Parameters, documented
 from anode.estimators.rows import Array, dense, precision, scale_of, split
 from anode.models.augment import Augment
@@ -266,9 +266,9 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
 
     @contextmanager
     def _seeded(self, seed: int) -> Iterator[None]:
-        """Let a user's field or augmentation, which may have dropout, draw random numbers that depend on the seed."""
-        if self.field is None and not isinstance(self.augment, Augment):  # ours draw none, and threads need not wait
-            yield
+        """Let noise, and a user's field or augmentation, draw random numbers that depend on the seed."""
+        if not self._is_noisy and self.field is None and not isinstance(self.augment, Augment):
+            yield  # ours draw none, and threads need not wait
             return
         device = self.model_.head.weight.device
         with apart([device] if device.type == "cuda" else []):
@@ -294,7 +294,12 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
     @property
     def _n_features_out(self) -> int:
         """How many features there are, for ``get_feature_names_out``."""
-        return int(self.model_.head.in_features)
+        return math.prod(state_shape(self.model_.flow.augment, self._shape))
+
+    @property
+    def _is_noisy(self) -> bool:
+        """Whether solves add noise to the state."""
+        return self.model_.flow.solver.noise is not None
 
     def _scaled(self, X: Array) -> Tensor:
         """Rows as the model takes them."""
@@ -316,7 +321,8 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
         values = 1 if len(self._shape) == 1 else math.prod(self._shape[1:]) * width
         size = min(ROWS_AT_ONCE, max(1, VALUES_AT_ONCE // values))
         parts = (dense(rows[start : start + size]) for start in range(0, rows.shape[0], size))
-        return torch.cat([compute(self._scaled(part).to(device)).cpu() for part in parts])
+        with self._seeded(0) if self._is_noisy else nullcontext():  # the same rows get the same predictions
+            return torch.cat([compute(self._scaled(part).to(device)).cpu() for part in parts])
 
     def _run(self, part: Tensor) -> Outcome:
         """What the model makes of scaled rows, each with its own step size: it does not depend on other rows."""

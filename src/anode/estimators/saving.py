@@ -82,7 +82,8 @@ def check_learned(estimator: Any) -> None:
     for name, size in sizes.items():
         if np.shape(getattr(estimator, name)) != (size,):
             raise ValueError(f"its {name} has not {size} values")
-    if math.prod(state_shape(model.flow.augment, estimator._shape)) != model.head.in_features:
+    augment, (features, *others) = model.flow.augment, state_shape(model.flow.augment, estimator._shape)
+    if math.prod((augment.shown(features, estimator._shape[0]), *others)) != model.head.in_features:
         raise ValueError(f"its n_features_in_ is {columns!r}, which its model does not take")
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from anode.checks import describe, number, require
 from anode.exporting.formats import WRITERS
-from anode.exporting.steps import Steps, least_steps, stepped
+from anode.exporting.steps import Steps, flows_in, least_steps, stepped
 from anode.files import write_bytes
 from anode.models.model import as_model
 from anode.version import __version__
@@ -117,6 +117,9 @@ def export(model: Any, path: str | Path, x: Any, *, tolerance: float = 1e-3) -> 
     writer = WRITERS[path.suffix]
     writer.check()
     graph = graph_of(model, x)
+    noisy = next((flow.solver.noise for flow in flows_in(graph.model) if flow.solver.noise is not None), None)
+    takes = "a model without noise, which a file cannot hold; set model.flow.solver = model.flow.solver.but(noise=None)"
+    require(noisy is None, "model", noisy, takes)
     steps = least_steps(graph.model, graph.data, tolerance)
     module = graph.around(stepped(graph.model, steps.method, steps.count) if steps.count else graph.model)
     notes = {

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from anode.checks import check_function, flag, require, tensors_in
@@ -15,6 +16,7 @@ from anode.engine.dispatch import run
 from anode.engine.sequential import as_function
 from anode.ode import inputs
 from anode.ode.field import Field
+from anode.ode.noise import Noise
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
 from anode.ode.problem import Problem
@@ -119,6 +121,8 @@ def solve(
     problem = Problem(
         as_function(f), y, times, made, packing, shown, event, engine=solver.engine, dense=dense, params=given_params
     )
+    if isinstance(solver.noise, Noise):
+        problem.noise, problem.seed = solver.noise, int(torch.randint(2**62, (), device="cpu"))
     return run(problem, solver.gradient_method)
 
 

@@ -171,6 +171,8 @@ class Certificate:
 def check(flow: Flow, x: Tensor, bound: float, settings: dict[str, Any]) -> Check:
     """See :meth:`anode.Flow.check`."""
     bound, solver = number("bound", bound, finite=True), flow.solver.but(**settings)
+    takes = "nothing for a check: a noisy solve does not come back; pass noise=None to check the ODE"
+    require(solver.noise is None, "noise", solver.noise, takes)
     rtol, atol = solver.rtol, solver.atol
     if not isinstance(rtol, float) or not isinstance(atol, float):
         raise TypeError(f"rtol, atol: take numbers for a check, got {rtol} and {atol}")

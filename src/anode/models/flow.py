@@ -19,6 +19,7 @@ from anode.models.misfit import MISTAKES, blame
 from anode.models.model import Model, Outcome
 from anode.ode.control import Norm
 from anode.ode.field import Field
+from anode.ode.noise import Noise
 from anode.ode.solution import Solution, State
 from anode.ode.solver import Solver, as_solver, check_settings
 
@@ -90,6 +91,12 @@ class Flow(Model):
     def run(self, x: Tensor, **options: Any) -> Outcome:
         solution = self.solve(x, **options)
         return Outcome(solution.y1, solution.y1, solution)
+
+    @property
+    def paths(self) -> int:
+        """Over how many solves a head averages its predictions: 1, unless they are noisy and nothing is trained."""
+        noise = self.solver.noise
+        return noise.paths if isinstance(noise, Noise) and not self.training else 1
 
     def solve(self, x: Tensor, **options: Any) -> Solution:
         """The solve from inputs to features; options of :func:`anode.solve` may be given to change it."""
@@ -177,6 +184,8 @@ class Flow(Model):
             features: States at time t1.
             **options: Options of :func:`anode.solve`, such as tighter tolerances.
         """
+        takes = "nothing for an inverse, which a noisy solve does not have; pass noise=None for that of the ODE"
+        require(options.get("noise", self.solver.noise) is None, "noise", self.solver.noise, takes)
         if type(self.augment).remove is Augment.remove:
             self.augment.remove(features)  # which says what is missing, before anything is solved
         return self.augment.remove(self.solve_from(features, (self.t1, 0.0), **options).check().y1)

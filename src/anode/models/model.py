@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from anode.checks import describe
 from anode.models.layers import Stackable
@@ -71,6 +72,24 @@ class Model(nn.Module, ABC):
     def features(self, x: Tensor) -> Any:
         """The features; :class:`anode.SolveError` if the solve failed."""
         return self.run(x).check().features
+
+
+def over_paths(once: Callable[[], Outcome], paths: int) -> Outcome:
+    """The outcome of a model whose solves are noisy: means over several of them.
+
+    Args:
+        once: Runs the model.
+        paths: How often.
+    """
+    if paths == 1:
+        return once()
+    outcomes = [once() for _ in range(paths)]
+    failed = [each.solution for each in outcomes if each.solution is not None and not each.solution.success]
+    means = (
+        tree_map(lambda *parts: torch.stack(parts).mean(0), *each)
+        for each in zip(*((outcome.prediction, outcome.features) for outcome in outcomes), strict=True)
+    )
+    return Outcome(*means, failed[0] if failed else outcomes[-1].solution)
 
 
 class Predictor(Model):

@@ -16,7 +16,7 @@ from anode.models.fields import ConvField, MLPField
 from anode.models.flow import PAPER, Flow, features_dim
 from anode.models.layers import ImageHead, LinearHead, check_state, members_of
 from anode.models.misfit import tried
-from anode.models.model import Model, Outcome, as_input, check_input
+from anode.models.model import Model, Outcome, as_input, check_input, over_paths
 from anode.ode.solver import Solver, check_settings
 
 
@@ -130,6 +130,9 @@ class NeuralODE(Model):
         self.check(x)
         if x.dtype == torch.uint8:
             x = as_input(x, next(self.parameters()))
+        return over_paths(lambda: self._run_once(x, **options), self.flow.paths)
+
+    def _run_once(self, x: Tensor, **options: Any) -> Outcome:
         flown = self.flow.run(x, **options)
         return Outcome(tried("head", self.head, flown.features, x), flown.features, flown.solution)
 

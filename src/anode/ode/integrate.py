@@ -15,6 +15,7 @@ from anode.ode.clocks import Accepted, JointClock, clock_for
 from anode.ode.control import Number
 from anode.ode.events import Event
 from anode.ode.field import Rate
+from anode.ode.noise import Path
 from anode.ode.plan import Emission, Interval, Plan, to_broadcast
 from anode.ode.solution import Stats, Status
 from anode.ode.stiffness import is_hopeless
@@ -148,6 +149,7 @@ class Integration:
         dense: Keep all that the dense output needs.
         event: End the solve where this happens; the last of the plan's times is then the event's.
         watch: Told of every step.
+        path: The noise that is added to the state after every step.
     """
 
     def __init__(
@@ -162,11 +164,12 @@ class Integration:
         dense: bool = False,
         event: Event | None = None,
         watch: Watch | None = None,
+        path: Path | None = None,
     ) -> None:
         self.f, self.y, self.slope, self.plan, self.clock = f, y, slope, plan, clock_for(plan)
         self.rate = f
         self.keep_steps, self.keep_slopes, self.dense = keep_steps or dense, keep_slopes, dense
-        self.event, self.watch = event, watch
+        self.event, self.watch, self.path = event, watch, path
         self.event_time: float | None = None
         self.slope_is_pieced = False
         self.steps: list[Step] = []
@@ -234,11 +237,13 @@ class Integration:
             # Autograd would multiply a rejected group's infinities by zero and get NaN: take the step without it.
             y1, slopes = take_step(self.rate, tableau, kept, self.y, slope)
             clock.stats.calls += len(slopes) - 1
+        if self.path is not None:
+            y1 = self.path.after(kept, y1)
         emissions = clock.emissions(kept, accepted)
         if emissions or self.keep_steps or self.event is not None:
             self._emit(kept, accepted, emissions, y1, slopes, whole)
         has_end_slope = len(slopes) > len(tableau.b) or tableau.last_stage_ends
-        has_end_slope = has_end_slope and not self.plan.is_jump(kept.t1)
+        has_end_slope = has_end_slope and self.path is None and not self.plan.is_jump(kept.t1)
         end_slope = slopes[-1]
         if not whole:
             moved = to_broadcast(self.plan, accepted)

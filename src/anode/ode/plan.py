@@ -36,6 +36,7 @@ class Plan:
         jump_at: Those of them where f jumps.
         keeps_non_finite: Keep a step of given size that ends in NaN or infinity, instead of stopping.
         stiff_steps: Give a stiff problem up as soon as it is seen to need more steps than this; ``None`` not to ask.
+        noise: Whether noise is added to the state after every step.
         nudge: Evaluate f just inside the ends of a step, never on them.
         times_move: Whether gradients with respect to ``times`` are wanted.
         moving_times: ``times`` as a tensor that autograd follows, when the loop itself is recorded by autograd.
@@ -60,6 +61,7 @@ class Plan:
     jump_at: frozenset[float] = frozenset()
     keeps_non_finite: bool = False
     stiff_steps: int | None = None
+    noise: bool = False
     nudge: bool = False
     times_move: bool = False
     moving_times: Tensor | None = None

@@ -23,6 +23,7 @@ from anode.ode.field import (
     parameters_of,
 )
 from anode.ode.integrate import Integration, Trace, Watch
+from anode.ode.noise import Noise, Path
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
 from anode.ode.solution import Engine, Solution, Status, first_failure
@@ -48,6 +49,8 @@ class Problem:
         engine: Who integrates, one of :data:`anode.ode.solver.ENGINES`.
         dense: Whether the solution is wanted at any time.
         params: The tensors whose gradients are wanted; ``None`` to find them.
+        noise: What is added to the state after every step.
+        seed: Of that noise, so that a solve that is repeated gets the same.
         obstacle: Why the compiled engine does not solve it.
         slope: f at the start, if it has been evaluated there.
         compiled: The derivative of f by the compiled engine, if it has one.
@@ -66,6 +69,8 @@ class Problem:
     engine: str = "torch"
     dense: bool = False
     params: tuple[Tensor, ...] | None = None
+    noise: Noise | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
         self.obstacle = NOT_ASKED
@@ -151,7 +156,8 @@ class Problem:
             if own is not None and not (torch.is_grad_enabled() or self.is_traced):
                 rate = own.rate
         how = {"slope": slope, "dense": dense, **keep}
-        return Integration(rate, y0, self.plan, event=event, watch=self.watch, **how).run()
+        path = None if self.noise is None else Path(self.noise, self.seed, y0.device)
+        return Integration(rate, y0, self.plan, event=event, watch=self.watch, path=path, **how).run()
 
     def derivative(self, params: tuple[Tensor, ...]) -> Derivative:
         """The derivative that f brings, if it is the one that is wanted; otherwise autograd's."""

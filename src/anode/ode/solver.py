@@ -18,6 +18,7 @@ from anode.ode.continuous import Continuous
 from anode.ode.control import CONTROLLERS, PID, Controller
 from anode.ode.discrete import Discrete
 from anode.ode.gradient import Gradient
+from anode.ode.noise import Noise
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
 from anode.ode.solution import State
@@ -37,7 +38,7 @@ CONTROLS = ("auto", "joint", "member", "sample")
 """Who shares a step size."""
 NAMED: dict[str, dict[str, Any]] = {"method": TABLEAUS, "controller": CONTROLLERS, "gradient": GRADIENTS}
 """The settings that are objects with short names."""
-SAVED: dict[str, type[Any]] = {"tableau": Tableau, "pid": PID, "continuous": Continuous}
+SAVED: dict[str, type[Any]] = {"tableau": Tableau, "pid": PID, "continuous": Continuous, "noise": Noise}
 """The objects without a name that can be written as JSON."""
 
 
@@ -67,6 +68,8 @@ class Solver:
             reports which was used.
         max_steps: How many steps, rejected ones included, the whole solve may try.
         step_size: Take steps of this size (the last may be shorter) instead of adapting it.
+        noise: Gaussian noise that is added to the state after every step, as its standard deviation in a unit of time;
+            or an :class:`anode.Noise`. It needs ``step_size``, and such a solve is no solve of an ODE any more.
         first_step: Size of the first step. By default, Hairer's rule chooses it.
         min_step: Smallest step size. A step of this size is accepted whatever its error.
         max_step: Largest step size.
@@ -93,6 +96,7 @@ class Solver:
     gradient: str | Gradient = "discrete"
     max_steps: int = 10_000
     step_size: float | None = None
+    noise: float | Noise | None = None
     first_step: float | None = None
     min_step: float = 0.0
     max_step: float = math.inf
@@ -105,6 +109,7 @@ class Solver:
             "control": _control(self.control),
             "max_steps": number("max_steps", self.max_steps, whole=True),
             "step_size": number("step_size", self.step_size, optional=True, finite=True),
+            "noise": _noise(self.noise),
             "first_step": number("first_step", self.first_step, optional=True, finite=True),
             "min_step": number("min_step", self.min_step, zero=True),
             "max_step": number("max_step", self.max_step),
@@ -118,6 +123,11 @@ class Solver:
                 f"step_size: takes a number above 0 for method {self.tableau.name!r}, which has no error estimate to "
                 "choose its steps by; pass step_size=..."
             )
+        if self.noise is not None:
+            takes = "nothing for a solver that adapts its steps, which takes noise for an error; pass step_size=..."
+            require(self.step_size is not None, "noise", self.noise, takes)
+            takes = 'nothing beside gradient="continuous", which solves back without it; use "discrete"'
+            require(not isinstance(self.gradient_method, Continuous), "noise", self.noise, takes)
 
     @cached_property
     def tableau(self) -> Tableau:
@@ -167,6 +177,7 @@ class Solver:
             max_steps=self.max_steps,
             controller=self.step_controller,
             group_dims=len(packing.groups),
+            noise=self.noise is not None,
             first_step=self.first_step,
             min_step=self.min_step,
             max_step=self.max_step,
@@ -286,6 +297,11 @@ def _short(name: str, value: Any) -> Any:
         lookup(name, value, known)
         return value
     return next((short for short, each in known.items() if each == value), value)
+
+
+def _noise(value: Any) -> Noise | None:
+    """The noise that a number means."""
+    return value if value is None or isinstance(value, Noise) else Noise(value)
 
 
 def _tolerance(name: str, value: Any) -> Any:

@@ -75,6 +75,7 @@ def _done_otherwise(training: Training) -> str:
         (not native.instruction_sets(), native.MISSING),
         (solver.engine == "torch", 'engine is "torch"'),
         (solver.engine == "auto" and os.environ.get("ANODE_ENGINE") == "torch", "ANODE_ENGINE=torch is set"),
+        (solver.noise is not None, "noise is added to the state after every step"),
         (solver.control not in ("auto", "joint" if alone else "member"), "control is not the usual one"),
         (not solver.gradient_method.compiled, f'gradient="{solver.gradient_method.name}" is not compiled'),
         (not all(isinstance(tol, float) for tol in (solver.rtol, solver.atol)), "a tolerance is no number"),

@@ -1,0 +1,62 @@
+"""Gaussian noise in the state, after every step of given size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anode.checks import number
+from anode.ode.plan import Interval
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Add Gaussian noise to the state after every step: y <- y + scale * sqrt(h) * xi, where xi is standard normal.
+
+    Wang et al. (2018), "ResNets Ensemble via the Feynman-Kac Formalism" (EnResNet): a residual network with noise takes
+    steps of the stochastic differential equation dy = f(t, y) dt + scale dW, and the mean of its predictions solves a
+    convection-diffusion equation. Such a solve is no solve of an ODE any more: trajectories can cross, and there is no
+    inverse. Steps have to be of given size, as an adaptive method would take the noise for an error.
+
+    In training, a model sees one path of the noise in every iteration. In use, after ``model.eval()``, a
+    :class:`anode.NeuralODE` predicts the mean over several paths. ``Solution.stats`` counts the evaluations of one.
+
+    Args:
+        scale: The standard deviation of the noise that a unit of time adds.
+        paths: How many noisy solves a model's prediction is the mean of.
+
+    Example:
+        >>> import torch, anode
+        >>> solver = anode.Solver(method="euler", step_size=0.1, noise=anode.Noise(0.1, paths=20))
+        >>> model = anode.NeuralODE(2, 1, solver=solver).eval()
+        >>> model(torch.rand(8, 2)).shape
+        torch.Size([8, 1])
+    """
+
+    scale: float = 0.1
+    paths: int = 10
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", float(number("scale", self.scale, finite=True)))
+        object.__setattr__(self, "paths", number("paths", self.paths, whole=True))
+
+
+class Path:
+    """One path of the noise, which is the same whenever it is walked again.
+
+    Args:
+        noise: Its distribution.
+        seed: Says which path.
+        device: Where the state is.
+    """
+
+    def __init__(self, noise: Noise, seed: int, device: torch.device) -> None:
+        self.scale, self.generator = noise.scale, torch.Generator(device).manual_seed(seed)
+
+    def after(self, step: Interval, y: Tensor) -> Tensor:
+        """The state at the end of a step with the noise that belongs to it; of a group that stands still, as it was."""
+        xi = torch.randn(y.shape, generator=self.generator, dtype=y.dtype, device=y.device)
+        size = torch.as_tensor(step.h, device=y.device).detach().abs().sqrt()
+        return y + xi * (self.scale * size).to(y.dtype)
