@@ -44,6 +44,7 @@ from anode.ode.tableaus import TABLEAUS
 from anode.train.callbacks import Callback, Report
 from anode.train.fit import Snapshots, fit
 from anode.train.history import History
+from anode.train.regularisers import Jacobian, Kinetic, LocalErrors, Regularised, Regulariser, Steer
 from anode.version import __version__
 
 if TYPE_CHECKING:
@@ -74,12 +75,17 @@ __all__ = [  # without estimators and plots, so that a star import needs no extr
     "HeavyBall",
     "History",
     "ImageNeuralODE",
+    "Jacobian",
+    "Kinetic",
     "Learned",
+    "LocalErrors",
     "MLPField",
     "Model",
     "NeuralODE",
     "Noise",
     "Outcome",
+    "Regularised",
+    "Regulariser",
     "Report",
     "ResNet",
     "SecondOrder",
@@ -89,6 +95,7 @@ __all__ = [  # without estimators and plots, so that a star import needs no extr
     "Solver",
     "Stats",
     "Status",
+    "Steer",
     "Stored",
     "Tableau",
     "WithInput",

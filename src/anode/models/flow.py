@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,9 @@ from anode.ode.field import Field
 from anode.ode.noise import Noise
 from anode.ode.solution import Solution, State
 from anode.ode.solver import Solver, as_solver, check_settings
+
+if TYPE_CHECKING:
+    from anode.models.along import Along
 
 PAPER = Solver(atol=1e-3, max_steps=1_000)
 """The paper's tolerances, and a budget that ends solves which have gone astray in training."""
@@ -88,9 +91,21 @@ class Flow(Model):
     def members(self) -> int | None:
         return self.field.members if isinstance(self.field, Field) else None
 
-    def run(self, x: Tensor, **options: Any) -> Outcome:
-        solution = self.solve(x, **options)
-        return Outcome(solution.y1, solution.y1, solution)
+    def run(self, x: Tensor, *, along: Along | None = None, **options: Any) -> Outcome:
+        """Everything about some inputs. A failed solve does not raise here: look at ``outcome.solution``.
+
+        Args:
+            x: The inputs.
+            along: What to integrate along the trajectories, as regularisers do; the state that is solved for is then a
+                tuple of that of the flow and of these.
+            **options: Options of :func:`anode.solve` for this time only, or another ``t1``.
+        """
+        if along is None:
+            solution = self.solve(x, **options)
+            return Outcome(solution.y1, solution.y1, solution)
+        solution = self.start_and_solve(x, along, **options)[1]
+        features, integrals = along.read(solution.y1)
+        return Outcome(features, features, solution, integrals)
 
     @property
     def paths(self) -> int:
@@ -102,11 +117,16 @@ class Flow(Model):
         """The solve from inputs to features; options of :func:`anode.solve` may be given to change it."""
         return self.start_and_solve(x, **options)[1]
 
-    def start_and_solve(self, x: Tensor, **options: Any) -> tuple[State, Solution]:
+    def start_and_solve(
+        self, x: Tensor, along: Along | None = None, t1: float | None = None, **options: Any
+    ) -> tuple[State, Solution]:
         """The states that inputs enter the flow as, and the solve from there to the features."""
         try:
-            start = self.augment(x)
-            return start, self.solve_from(start, (0.0, self.t1), **options)
+            start, span = self.augment(x), (0.0, self.t1 if t1 is None else t1)
+            if along is None:
+                return start, self.solve_from(start, span, **options)
+            field, extended = along.problem(self.field, start)
+            return start, solve(field, extended, span, **{"solver": self.solver, **options})
         except MISTAKES as error:
             blame(x, error, self.augment, self.field)
             raise

@@ -25,11 +25,13 @@ class Outcome:
         prediction: The output.
         features: What the output is computed from: the state at the end of the flow, a tensor or a tuple of them.
         solution: The solve that the features come from, with its cost and status; ``None`` for a model without one.
+        integrals: Integrals along the trajectories, [batch] each, of a run that was asked for them.
     """
 
     prediction: Any
     features: Any
     solution: Solution | None = None
+    integrals: tuple[Tensor, ...] = ()
 
     def check(self) -> Outcome:
         """Return the outcome itself, or raise :class:`anode.SolveError` if its solve failed."""
@@ -61,8 +63,8 @@ class Model(nn.Module, ABC):
 
         Args:
             x: The inputs.
-            **options: Options of :func:`anode.solve` for this time only, such as tighter tolerances; a model that
-                solves nothing ignores them.
+            **options: Options of :func:`anode.solve` for this time only, such as tighter tolerances, and those of
+                :meth:`anode.Flow.run`; a model that solves nothing ignores them.
         """
 
     def forward(self, x: Tensor) -> Any:

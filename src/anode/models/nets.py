@@ -134,7 +134,8 @@ class NeuralODE(Model):
 
     def _run_once(self, x: Tensor, **options: Any) -> Outcome:
         flown = self.flow.run(x, **options)
-        return Outcome(tried("head", self.head, flown.features, x), flown.features, flown.solution)
+        prediction = tried("head", self.head, flown.features, x)
+        return Outcome(prediction, flown.features, flown.solution, flown.integrals)
 
 
 @described

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from anode.ode.control import Number
-from anode.ode.integrate import Trace, state_inside
+from anode.ode.integrate import Trace, combine, state_inside, weighted_sum
 from anode.ode.plan import Plan, as_float
 
 
@@ -34,6 +34,22 @@ class DenseOutput:
         times = t.to(self._plan.like.device, self._plan.time_dtype).clamp(self._first, self._last).flatten()
         states = [self._state_at(time) for time in times.unbind()]
         return torch.stack(states).reshape(t.shape + self._plan.like.shape)
+
+    def errors(self) -> list[tuple[Number, Tensor]]:
+        """The size of every step and the root mean square of its error estimate, of each group."""
+        plan = self._plan
+        if not plan.tableau.adaptive:
+            raise ValueError(f"method: takes one with an error estimate, got {plan.tableau.name!r}; use dopri5")
+        found = []
+        for step in self._trace.steps:
+            assert step.slopes is not None
+            row, h = plan.tableau.error_row, step.interval.h
+            error = weighted_sum([(row.scale, combine(row, step.slopes))], h)
+            # Of a group that stands still it is 0, where the root has no derivative.
+            mean = error.square().reshape(*plan.groups, -1).mean(-1)
+            size = h.detach().reshape(plan.groups).to(error.dtype) if isinstance(h, Tensor) and plan.groups else h
+            found.append((size, (mean + torch.finfo(error.dtype).tiny).sqrt()))
+        return found
 
     def _state_at(self, time: Tensor) -> Tensor:
         plan = self._plan

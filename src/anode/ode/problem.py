@@ -212,6 +212,7 @@ class Problem:
             gradient=gradient,
             engine=Engine(self.obstacle, self.compiled is not None) if self.obstacle else NATIVE,
             interpolant=None if interpolant is None else lambda t: unpack(interpolant(t)),
+            errors=None if interpolant is None else interpolant.errors,
             note=self.note(trace),
         )
 

@@ -76,6 +76,7 @@ class SolveError(RuntimeError, AssertionError):
             outputs=[_detached(y) for y in self.solution.outputs],
             y1=_detached(self.solution.y1),
             interpolant=None,
+            errors=None,
         )
         return SolveError, (str(self), bare)
 
@@ -137,6 +138,7 @@ class Solution:
         gradient: How this solve is differentiated: ``"discrete"``, ``"stored"``, ``"continuous"`` or ``"none"``.
         engine: Who did the work: :class:`Engine`. Print it to see why the compiled engine did not.
         interpolant: What calling the solution evaluates; ``None`` without ``dense=True``.
+        errors: What :meth:`local_errors` returns; ``None`` without ``dense=True``.
         note: What happened, and what to do about it, if more is known of a failure than its status says; else empty.
     """
 
@@ -149,6 +151,7 @@ class Solution:
     gradient: str
     engine: Engine = Engine()
     interpolant: Callable[[Tensor], State] | None = None
+    errors: Callable[[], list[tuple[Any, Tensor]]] | None = None
     note: str = ""
 
     def __repr__(self) -> str:
@@ -207,6 +210,16 @@ class Solution:
         if self.interpolant is None:
             raise ValueError("this solution keeps no dense output: call solve(..., dense=True) to evaluate it at any t")
         return self.interpolant(t if isinstance(t, Tensor) else torch.tensor(t, dtype=torch.float64))
+
+    def local_errors(self) -> list[tuple[Any, Tensor]]:
+        """The size of every accepted step and the root mean square of its error estimate; needs ``dense=True``.
+
+        Both are numbers, or have one entry per group when the step size is per group: a size of zero then means that
+        the group took no part in the step. Gradients flow through the errors.
+        """
+        if self.errors is None:
+            raise ValueError("this solution keeps no steps: call solve(..., dense=True) to see their errors")
+        return self.errors()
 
 
 def first_failure(status: Any) -> tuple[int, Status] | None:

@@ -17,6 +17,7 @@ from anode.train.losses import LOSSES, Loss, check_targets, default_loss, losses
 from anode.train.optimizers import LR, OPTIMIZERS, MakeOptimizer, MakeScheduler
 from anode.train.points import Order, Points
 from anode.train.ranks import WHOLE, Ranks, Share
+from anode.train.regularisers import Regularised
 from anode.train.streams import Batch, Data, Stream, data_of
 from anode.train.trial import try_on
 
@@ -87,7 +88,7 @@ class Protocol:
             check_call("transform", transform, 1, "a function from the points of a batch to points")
         self._check_combination()
         given = model.default_loss if loss is None else loss
-        self._set_loss(default_loss(self.data.first(like)[1]) if given is None else given)
+        self._set_loss(model, default_loss(self.data.first(like)[1]) if given is None else given)
         self.classifies = try_on(model, self, like)
 
     def _set_optimisation(
@@ -116,13 +117,15 @@ class Protocol:
         self.lr = [_rate(each) for each in per_member("lr", LR if lr is None else lr, self.members)]
         self.weight_decay: float = number("weight_decay", weight_decay or 0.0, zero=True, finite=True)
 
-    def _set_loss(self, loss: str | Loss) -> None:
+    def _set_loss(self, model: Model, loss: str | Loss) -> None:
         self.loss: Loss = loss if callable(loss) else lookup("loss", loss, LOSSES)
         self.loss_name = loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss))
         takes = f"one of {', '.join(LOSSES)}, or a function of predictions and targets"
         if isinstance(loss, type):
             raise TypeError(f"loss: takes {takes}, got the class {loss.__name__}; pass an object, {loss.__name__}()")
         check_call("loss", self.loss, 2, takes)
+        solved = not isinstance(loss, Regularised) or flow_of(model) is not None
+        require(solved, "loss", loss, "no regularisers for a model without a flow: only a Flow or a NeuralODE has one")
 
     def _check_combination(self) -> None:
         """Refuse what does not go together."""
@@ -156,6 +159,14 @@ class Protocol:
         if isinstance(self.data, Stream) or isinstance(self.validation, Stream):  # others are known to be right
             check_targets("data", self.loss_name, outcome.prediction, targets, self.dims)
         return self.loss(outcome.prediction, targets)
+
+    def run_options(self, model: Model) -> dict[str, Any]:
+        """How the next iteration is to run the model, as regularisers ask for it."""
+        if not isinstance(self.loss, Regularised):
+            return {}
+        flow = flow_of(model)
+        assert flow is not None
+        return self.loss.options(flow)
 
     @cached_property
     def order(self) -> Order:

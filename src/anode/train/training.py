@@ -26,6 +26,7 @@ from anode.train.optimizers import Schedule, clip_gradients, optimizer_of
 from anode.train.protocol import Protocol
 from anode.train.ranks import Ranks, Share
 from anode.train.record import OPTIONAL, SERIES, SHARED, Failure, Table
+from anode.train.regularisers import Regularised
 from anode.train.streams import Batch, Stream
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class Training:
         self.ranks = Ranks(self.parameters[0].device)
         is_stream = isinstance(protocol.data, Stream)
         self.ranks.check(model, protocol.members, is_stream, lambda: digest(fingerprint(network, protocol)))
+        alone = self.ranks.alone or not isinstance(protocol.loss, Regularised)
+        require(alone, "loss", protocol.loss, "no regularisers for several processes, which would draw differently")
         self.ranks.copy_from_first(list(values_of(model).values()))
         self.optimizer = optimizer_of(protocol.optimizer, self.parameters, protocol.lr, protocol.weight_decay)
         self.schedule = Schedule(protocol.scheduler, self.optimizer)
@@ -192,7 +195,7 @@ class Training:
         x, y, weights = batch
         before = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         while True:
-            outcome = self.network.run(x)
+            outcome = self.network.run(x, **self.protocol.run_options(self.network))
             losses = mean(self.protocol.losses(outcome, y), count, weights)
             seen = {"loss": losses.detach()}
             if self.protocol.classifies:

@@ -1,0 +1,115 @@
+"""Integrals along the trajectories of a flow, solved together with it."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from anode.checks import describe, require
+from anode.engine.sequential import knows_no_time
+from anode.models.ensemble import StackedField, members_of
+from anode.models.layers import Stackable
+from anode.ode.field import Field
+
+Pull = Callable[[Tensor], tuple[Tensor]]
+"""Maps a cotangent of a slope to that of the state: the product with the transposed Jacobian of f."""
+
+
+class Quantity(ABC):
+    """Something that is integrated along a trajectory: one number per sample."""
+
+    needs_pull = False
+    """Whether it depends on derivatives of f."""
+
+    def needs_probe(self, size: int) -> bool:
+        """Whether it is estimated with random numbers, for a state of so many features; they stay for a solve."""
+        return False
+
+    @abstractmethod
+    def rate(self, h: Tensor, slope: Tensor, pull: Pull | None, probe: Tensor | None) -> Tensor:
+        """How fast the integral grows, [batch].
+
+        Args:
+            h: The states, [batch, ...].
+            slope: f there.
+            pull: The product with its transposed Jacobian, if it is needed.
+            probe: Random numbers, if they are needed; shaped like h.
+        """
+
+
+class Extended(Field):
+    """A field on (h, integrals) or on (h, probe, integrals).
+
+    Args:
+        field: The field on h, of one model.
+        quantities: What is integrated.
+        probed: Whether there is a probe.
+    """
+
+    def __init__(self, field: nn.Module, quantities: Sequence[Quantity], probed: bool) -> None:
+        super().__init__()
+        self.field, self.quantities, self.probed = field, tuple(quantities), probed
+
+    def forward(self, t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The derivatives of all components."""
+        h, probe = state[0], state[1] if self.probed else None
+        t = t.reshape(-1, *[1] * (h.ndim - 1)) if t.ndim else t
+
+        def f(h: Tensor) -> Tensor:
+            return self.field(h) if knows_no_time(self.field) else self.field(t, h)
+
+        slope, pull = torch.func.vjp(f, h) if any(each.needs_pull for each in self.quantities) else (f(h), None)
+        rates = (each.rate(h, slope, pull, probe) for each in self.quantities)
+        return (slope, *(() if probe is None else (torch.zeros_like(probe),)), *rates)
+
+
+class StackedExtended(StackedField):
+    """The same for a stack of fields, whose tensors it shares.
+
+    Args:
+        field: The stack.
+        quantities, probed: See :class:`Extended`.
+    """
+
+    def __init__(self, field: nn.Module, quantities: Sequence[Quantity], probed: bool) -> None:
+        Stackable.__init__(self)
+        members = members_of(field)
+        assert members is not None
+        # A field that knows of members takes itself for one by itself, once it is given the tensors of one.
+        own = field.module if isinstance(field, StackedField) else field
+        self.module, self._members = Extended(own, quantities, probed), members
+
+
+class Along:
+    """What is integrated along the trajectories of a flow: pass it to ``Flow.run(x, along=...)``.
+
+    Args:
+        quantities: What is integrated.
+    """
+
+    def __init__(self, quantities: Sequence[Quantity]) -> None:
+        self.quantities = tuple(quantities)
+        self._made: Extended | StackedExtended | None = None  # so that it is traced once
+        self._of: tuple[Any, ...] = ()
+
+    def problem(self, field: nn.Module, h: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
+        """The extended field and its initial state, from a field and its own initial state."""
+        require(isinstance(h, Tensor), "augment", describe(h), "a state that is one tensor beside regularisers")
+        dims = 1 if members_of(field) is None else 2
+        size = math.prod(h.shape[dims:])
+        probed = any(each.needs_probe(size) for each in self.quantities)
+        if self._made is None or self._of != (id(field), dims, probed):
+            kind = Extended if dims == 1 else StackedExtended
+            self._made, self._of = kind(field, self.quantities, probed), (id(field), dims, probed)
+        probe = (torch.randn_like(h),) if probed else ()
+        zeros = h.new_zeros(h.shape[:dims])
+        return self._made, (h, *probe, *(zeros for _ in self.quantities))
+
+    def read(self, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The state of the flow and the integrals, [batch] each, from the extended state."""
+        return state[0], state[len(state) - len(self.quantities) :]
