@@ -24,7 +24,7 @@ from anode.ode.solution import SolveError
 TABLES = {"iris": 4, "wine": 13}
 """Tables of scikit-learn, and how many numbers a row has."""
 
-POINTS, OTHERS = 2000, 1000
+POINTS, OTHERS = 1000, 500
 """Points of the plane to train on, and to judge by."""
 
 DRAWS = 20
@@ -49,7 +49,7 @@ class DensityRun(StackedRun):
     augment: int = 0
     hidden: int = 32
     epochs: int = 25
-    batch_size: int = 128
+    batch_size: int = 64
     lr: float = 3e-3
     kept: bool = True
     repeats: int = 20

@@ -168,7 +168,9 @@ def held_out(outcome: Outcome, targets: Tensor, loss: str) -> Array:
 def by_epoch(history: History) -> History:
     """The means of every epoch in place of its iterations; of counts, rounded."""
     means = {
-        name: np.nan_to_num(history.per_epoch(name)).round() if np.issubdtype(kind, np.integer) else history.per_epoch(name)
+        name: np.nan_to_num(history.per_epoch(name)).round()
+        if np.issubdtype(kind, np.integer)
+        else history.per_epoch(name)
         for name, kind in {**SERIES, **SHARED}.items()
     }
     kept = {name: values.astype({**SERIES, **SHARED}[name]) for name, values in means.items()}
