@@ -18,7 +18,8 @@ COLORS = {"held": "green", "not held": "red", "inconclusive": "yellow"}
 
 def reproduce(
     figures: Annotated[
-        list[str] | None, typer.Argument(help="toy or images, for all of a half; or figures such as fig07, or table1.")
+        list[str] | None,
+        typer.Argument(help="toy, images or beyond, for all of it; or figures such as fig07, table1 or family."),
     ] = None,
     scale: Annotated[
         str | None, typer.Option(help="Of images: smoke (a minute), small (hours) or paper.", show_default="small")
@@ -32,7 +33,7 @@ def reproduce(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--out", help="Where the results go.", show_default="results/mine/toy or results/mine/images"),
+        typer.Option("--out", help="Where the results go.", show_default="results/mine/ and toy, images or beyond"),
     ] = None,
     root: Root = None,
     seed: Annotated[int, typer.Option(help="The first seed; the repeats take those that follow.")] = 0,
@@ -59,6 +60,7 @@ def reproduce(
 
     - `anode reproduce` for all toy experiments, as often as the paper did them
     - `anode reproduce fig07 fig08 --repeats 5 --out quick`
+    - `anode reproduce beyond` for what the paper leaves open: other augmentations, densities, regularisers
     - `anode reproduce images --scale small`, which needs MNIST, CIFAR-10, SVHN and Tiny ImageNet: see `anode data`
     """
     import torch
@@ -84,7 +86,7 @@ def reproduce(
 
 def claims_table(claims: list[dict[str, Any]]) -> Table:
     """The claims and what was found."""
-    table = Table("", "claim", "verdict", "test", title="The paper's claims", show_lines=True)
+    table = Table("", "claim", "verdict", "test", title="Claims", show_lines=True)
     for claim in claims:
         verdict = Text(claim["verdict"], style=COLORS[claim["verdict"]])
         table.add_row(str(claim["number"]), claim["statement"], verdict, claim["test"])

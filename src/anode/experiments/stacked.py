@@ -57,7 +57,7 @@ class StackedRun(Run):
         self.finish(result)
         return result
 
-    def finish(self, result: Result) -> None:  # noqa: B027, most runs have nothing to add
+    def finish(self, result: Result) -> None:
         """Add to a result what is measured of the trained models, or take away what is not kept."""
 
     def fitted(self, tell: Listener | None) -> tuple[Model, History]:

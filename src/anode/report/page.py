@@ -242,8 +242,8 @@ def failures_section(results: Record) -> list[Markup]:
     columns = {"run": "run", "repeat": "repeat", "first": "first iteration", "times": "times", "reason": "reason"}
     rows = [[failure.shown(name) for name in columns] for failure in failures]
     text = (
-        "In the toy half a repeat is frozen where its solve failed, is left out of means from there on, and speaks "
-        "against every claim it belongs to. In the image half the iteration is skipped and training goes on."
+        "A repeat of a toy run is frozen where its solve failed, is left out of means from there on, and speaks "
+        "against every claim it belongs to. In an image run the iteration is skipped and training goes on."
     )
     return [
         element(

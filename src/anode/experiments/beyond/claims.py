@@ -13,7 +13,6 @@ from anode.experiments.beyond.measures import MEASURES
 from anode.experiments.beyond.protocols import (
     COUNT_DIMS,
     NOISES,
-    PARITY_KINDS,
     STRENGTHS,
     name_of,
     regularised,
