@@ -279,7 +279,7 @@ def test_other_epochs_are_another_experiment(made, tmp_path):
 @pytest.mark.parametrize(
     ("figure", "scale", "epochs", "message"),
     [
-        ("fig03", None, 3, "epochs: takes no value for 'toy', got 3; only those of images can be changed"),
+        ("fig03", None, 3, "epochs: takes no value for 'toy', got 3; only images have a choice of them"),
         ("fig13", "smoke", 0, "epochs: takes a whole number above 0, got 0"),
     ],
 )

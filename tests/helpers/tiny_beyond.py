@@ -1,4 +1,4 @@
-"""Results of all runs beyond the paper, in seconds: a few runs are trained a little, and stand for all of their kind."""
+"""Results of all runs beyond the paper, in seconds: a few are trained a little and stand for all of their kind."""
 
 from dataclasses import replace
 from functools import cache

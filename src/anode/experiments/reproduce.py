@@ -123,7 +123,7 @@ def planned(settings: Settings) -> Work:
     if settings.epochs is not None:
         if protocols.lasting is None:
             raise ValueError(
-                f"epochs: takes no value for {half.name!r}, got {settings.epochs!r}; only those of images can be changed"
+                f"epochs: takes no value for {half.name!r}, got {settings.epochs!r}; only images have a choice of them"
             )
         protocols = protocols.lasting(settings.epochs)
     require(settings.seed + repeats <= 2**40, "seed", settings.seed, "a whole number below 2**40")

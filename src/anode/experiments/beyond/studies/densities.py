@@ -101,9 +101,9 @@ STUDIES = (
     Study(
         "densities",
         "Densities, plain and augmented",
-        "Continuous normalizing flows (CNF) and flows with two added normal coordinates, of equally many parameters, to "
-        "2 %, each trained for 400 iterations. Densities on a grid, one scale for each picture, and samples, of the "
-        "repeat whose likelihood is the median. An augmented flow's density is a lower bound, from 20 draws of the "
+        "Continuous normalizing flows (CNF) and flows with two added normal coordinates, of equally many parameters "
+        "(to 2 %), each trained for 400 iterations. Densities on a grid, one scale for each picture, and samples, of "
+        "the repeat whose likelihood is the median. An augmented flow's density is a lower bound, from 20 draws of the "
         "added coordinates.",
         tuple(f"density-{data}-{kind}" for data in DENSITIES for kind in FLOWS),
         draw_pictures,

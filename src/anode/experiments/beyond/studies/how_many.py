@@ -46,8 +46,8 @@ def draw(results: Results) -> Drawing:
 STUDY = Study(
     "how-many",
     "How many added dimensions",
-    "ANODEs on g in d = 1, 2, 3 and 5 with p added zeros, mean and standard deviation over the repeats. Models of one d "
-    "have equally many parameters, to 2 %: the more dimensions, the narrower their layers. p = 0 is the NODE. Below "
+    "ANODEs on g in d = 1, 2, 3 and 5 with p added zeros, mean and standard deviation over the repeats. Models of one "
+    "d have equally many parameters, to 2 %: the more dimensions, the narrower their layers. p = 0 is the NODE. Below "
     "the faint line a model has fitted g.",
     tuple(f"count-d{d}-p{p}" for d in COUNT_DIMS for p in COUNTS),
     draw,

@@ -8,7 +8,7 @@ from anode.experiments.beyond.protocols import NOISE_DIMS, NOISES, name_of
 from anode.experiments.beyond.variants import PATHS
 from anode.experiments.study import Drawing, Results, Study, mean_std
 from anode.experiments.toy.flows import FITTED
-from anode.plots.series import band
+from anode.plots.series import band, make_logarithmic
 from anode.plots.style import FAINT, MODEL_COLORS, figure, grid, legend
 
 
@@ -20,13 +20,14 @@ def draw(results: Results) -> Drawing:
         noisy = [results[f"noise-d{dim}-{scale:g}"] for scale in NOISES]
         anode = results[name_of("g", dim, "zeros")]
         at = np.arange(len(NOISES))
-        band(ax, at, np.array([each.final_loss for each in noisy]), "training, one path", "#e9c27d")
+        trained = np.array([each.final_loss for each in noisy])
+        band(ax, at, trained, "training, one path", "#e9c27d")
         held = np.array([each.measured["held-out"] for each in noisy])
         band(ax, at, held, f"held out, mean of {PATHS} paths", MODEL_COLORS["NODE"])
         level = np.repeat(anode.measured["held-out"][None], len(NOISES), 0)
         band(ax, at, level, "ANODE, held out", MODEL_COLORS["ANODE"])
         ax.axhline(FITTED, color=FAINT, linewidth=1.2, zorder=1)
-        ax.set_yscale("log")
+        make_logarithmic(ax, np.concatenate([each.mean(1) for each in (trained, held, level)] + [[FITTED]]))
         ax.set_xticks(at, [f"{scale:g}" for scale in NOISES])
         ax.set(xlabel="noise", ylabel="loss" if dim == NOISE_DIMS[0] else "", title=f"NODE on g, d = {dim}")
         grid(ax)

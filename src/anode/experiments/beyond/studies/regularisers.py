@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from anode.experiments.beyond.protocols import REGULARISED, STRENGTHS, name_of, regularised
 from anode.experiments.beyond.runs import LABELS, cost_of
 from anode.experiments.beyond.studies.tables import COLUMNS, median, rows_of
 from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study
+from anode.plots.series import make_logarithmic
 from anode.plots.style import INK, figure, grid, legend
 
 WORDS = {
@@ -26,15 +29,17 @@ def draw(results: Results) -> Drawing:
     for ax, kind in zip(made.axes, REGULARISED, strict=True):
         plain = results[name_of("g", 2, kind)]
         table[LABELS[kind]] = plain
+        heights: list[float] = []
         for name, strengths in STRENGTHS.items():
             found = [results[regularised(kind, name, strength)] for strength in strengths]
             table |= {f"{LABELS[kind]}, {WORDS[name]} {each.run.strength:g}": each for each in found}
             at = [place(each) for each in (plain, *found)]
+            heights += [y for _, y in at]
             ax.plot(*zip(*at, strict=True), color=COLORS[name], linewidth=1.3, zorder=3, label=WORDS[name])
             for i, (x, y) in enumerate(at[1:], 1):
                 ax.plot(x, y, "o", color=COLORS[name], markersize=3 + 2.2 * i, zorder=4)
         ax.plot(*place(plain), "D", color=INK, markersize=7, zorder=5, label="none")
-        ax.set_yscale("log")
+        make_logarithmic(ax, np.array(heights))
         ax.set(xlabel="NFE, median", ylabel="held-out loss, median", title=LABELS[kind])
         grid(ax)
     legend(made.axes[0])
