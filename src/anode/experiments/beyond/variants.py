@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from anode.experiments.beyond.runs import FamilyRun, condense, held_out
 from anode.experiments.certificates import Certificates
 from anode.experiments.runs import HERE, Place, Result
@@ -46,7 +48,9 @@ class NoisyRun(FamilyRun):
 
     def finish(self, result: Result) -> None:
         x, y = self.others()
-        result.measured = {"held-out": held_out(result.model.eval().run(x), y, self.loss)}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)  # of the noise
+            result.measured = {"held-out": held_out(result.model.eval().run(x), y, self.loss)}
         condense(result)
 
 
