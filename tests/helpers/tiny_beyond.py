@@ -4,7 +4,8 @@ from dataclasses import replace
 from functools import cache
 
 from anode.experiments.beyond.densities import DensityRun
-from anode.experiments.beyond.protocols import all_runs
+from anode.experiments.beyond.points import MAPS
+from anode.experiments.beyond.protocols import STRENGTHS, all_runs
 from anode.experiments.beyond.variants import NoisyRun, RegularisedRun
 from anode.experiments.runs import Result
 from helpers.tiny import NOWHERE
@@ -24,14 +25,14 @@ def shrunk(run, **changes):
 def kind_of(run) -> str:
     """The name of the run that stands for it: what is drawn of it, or measured, is there."""
     if isinstance(run, DensityRun):
-        return f"density-{'iris' if run.dim > 2 else 'moons'}-{'augmented' if run.augment else 'cnf'}"
+        return f"density-moons-{'augmented' if run.augment else 'cnf'}"
     if isinstance(run, RegularisedRun):
-        return f"regularised-node-{run.regulariser}-{run.strength:g}"
+        return f"regularised-node-{run.regulariser}-{STRENGTHS[run.regulariser][0]:g}"
     if isinstance(run, NoisyRun):
-        return f"noise-d1-{0.3 if run.noise else 0:g}"
-    if run.data == "parity":
-        return f"parity-d2-{run.kind}"
-    return f"{run.data}-{run.kind}" if run.data == "swap" else f"{run.data}-d{1 if run.kept else 2}-{run.kind}"
+        return "noise-d1-0.3"
+    if run.data in MAPS:
+        return "swap-second-order"
+    return f"g-d1-{run.kind}" if run.kept else "g-d2-hidden"
 
 
 @cache
