@@ -2,6 +2,7 @@ import re
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from anode.experiments.beyond.claims import CLAIMS
 from anode.experiments.beyond.correlations import EXAMINED, spearman
@@ -210,3 +211,9 @@ def test_the_rank_correlation_ignores_what_is_unknown():
     assert spearman(np.array([1.0, 2, np.nan, 4]), np.array([10.0, 20, -1e9, 400])) == pytest.approx(1)
     assert spearman(np.array([1.0, 2, 3]), np.array([9.0, 4, 1])) == pytest.approx(-1)
     assert np.isnan(spearman(np.array([1.0, 1, 1]), np.array([1.0, 2, 3])))
+
+
+def test_the_rank_correlation_is_scipys_also_with_ties():
+    random = np.random.default_rng(0)
+    a, b = random.integers(0, 6, 40).astype(float), random.integers(0, 9, 40).astype(float)
+    assert spearman(a, b) == pytest.approx(spearmanr(a, b).statistic, rel=1e-12)

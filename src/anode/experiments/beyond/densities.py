@@ -94,8 +94,8 @@ class DensityRun(StackedRun):
         }
 
     def build(self) -> DensityFlow:
-        network = {"hidden": self.hidden, "layers": 2}
-        return DensityFlow(self.dim, **network, augment=self.augment, trace=self.trace, rtol=PAPER, atol=PAPER)
+        accuracy = {"rtol": PAPER, "atol": PAPER}
+        return DensityFlow(self.dim, self.hidden, layers=2, augment=self.augment, trace=self.trace, **accuracy)
 
     def models(self) -> Model | None:
         return self.stacked() if self.kept else None
@@ -144,6 +144,6 @@ def drawn(data: str, seed: int) -> tuple[Tensor, Tensor]:
 @cache
 def _table(name: str) -> Tensor:
     """The rows of a table."""
-    from sklearn import datasets  # type: ignore[import-untyped]
+    from sklearn import datasets
 
     return torch.from_numpy({"iris": datasets.load_iris, "wine": datasets.load_wine}[name]().data)

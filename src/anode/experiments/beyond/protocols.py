@@ -102,8 +102,8 @@ def _counts(dim: int) -> list[FamilyRun]:
 
 def _noisy(dim: int) -> list[NoisyRun]:
     """A NODE with more and more noise: all have the same parameters."""
-    settings = {"hidden": 32, "lr": rate("g", "node")}
-    return [NoisyRun(f"noise-d{dim}-{scale:g}", "g", dim, "node", noise=scale, **settings) for scale in NOISES]
+    lr = rate("g", "node")
+    return [NoisyRun(f"noise-d{dim}-{scale:g}", "g", dim, "node", noise=scale, lr=lr) for scale in NOISES]
 
 
 def _regularised(plain: FamilyRun) -> list[RegularisedRun]:
@@ -130,14 +130,13 @@ def _densities(data: str) -> list[DensityRun]:
 @cache
 def all_runs() -> dict[str, StackedRun]:
     """All runs by name."""
-    maps = {"epochs": 600, "batch_size": 50}
     found: list[StackedRun] = []
     for dim in G_DIMS:
         found += _family("g", dim, LABELS, examined=True, kept=DRAWN if dim == 1 else ())
     found += _family("nested", 2, LABELS, examined=True)
     found += _family("swap", 1, LABELS, epochs=500, batch_size=2)
     for dim in PARITY_DIMS:
-        found += _family("parity", dim, PARITY_KINDS, **maps)
+        found += _family("parity", dim, PARITY_KINDS, epochs=600, batch_size=50)
     for dim in COUNT_DIMS:
         found += _counts(dim)
     for dim in NOISE_DIMS:

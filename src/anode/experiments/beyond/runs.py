@@ -173,7 +173,7 @@ def by_epoch(history: History) -> History:
         else history.per_epoch(name)
         for name, kind in {**SERIES, **SHARED}.items()
     }
-    kept = {name: values.astype({**SERIES, **SHARED}[name]) for name, values in means.items()}
+    kept: dict[str, Any] = {name: values.astype({**SERIES, **SHARED}[name]) for name, values in means.items()}
     return replace(history, **kept, batches=1)
 
 

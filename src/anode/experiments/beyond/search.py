@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from anode.experiments.beyond import protocols
+from anode.experiments.beyond.runs import LABELS
 from anode.experiments.stacked import StackedRun
 from anode.files import write_json
 from anode.models.ensemble import seeded
@@ -28,8 +29,8 @@ def searched() -> dict[str, StackedRun]:
     """The run that stands for all of a model on such data."""
     runs = protocols.all_runs()
     places = {
-        "g": ("g-d2", protocols.LABELS),
-        "swap": ("swap", protocols.LABELS),
+        "g": ("g-d2", LABELS),
+        "swap": ("swap", LABELS),
         "parity": ("parity-d2", protocols.PARITY_KINDS),
         "density": ("density-pinwheel", protocols.FLOWS),
     }

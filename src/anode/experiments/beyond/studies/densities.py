@@ -78,7 +78,7 @@ def typical(result: Result) -> int:
 def draw_costs(results: Results) -> Drawing:
     """A panel for each of the data: evaluations in the course of training."""
     made = figure(12.5, 5.6, rows=2, columns=len(DATA) // 2)
-    table = {}
+    table: dict[str, Result] = {}
     for ax, data in zip(made.axes, DATA, strict=True):
         found = pair(results, data)
         title = data.replace("_", " ")

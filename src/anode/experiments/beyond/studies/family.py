@@ -5,6 +5,7 @@ from __future__ import annotations
 from anode.experiments.beyond.protocols import G_DIMS, name_of
 from anode.experiments.beyond.runs import LABELS, cost_of
 from anode.experiments.beyond.studies.tables import COLORS, COLUMNS, median, rows_of
+from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study
 from anode.experiments.toy.flows import FITTED
 from anode.plots.rows import rows
@@ -16,7 +17,8 @@ DATA = {**{("g", dim): f"g, d = {dim}" for dim in G_DIMS}, ("nested", 2): "neste
 def draw(results: Results) -> Drawing:
     """A column for each of the data: held-out losses above, evaluations below."""
     made = figure(13.5, 7.6, rows=2, columns=len(DATA), width_ratios=[1] * len(DATA))
-    table, best = {}, []
+    table: dict[str, Result] = {}
+    best = []
     for column, ((data, dim), title) in enumerate(DATA.items()):
         found = {LABELS[kind]: results[name_of(data, dim, kind)] for kind in LABELS}
         losses = {label: each.measured["held-out"] for label, each in found.items()}

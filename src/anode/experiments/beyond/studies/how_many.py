@@ -10,7 +10,7 @@ from anode.experiments.beyond.studies.tables import COLUMNS, median, rows_of
 from anode.experiments.study import Drawing, Results, Study
 from anode.experiments.toy.flows import FITTED
 from anode.plots.series import curves
-from anode.plots.style import FAINT, figure, shades
+from anode.plots.style import FAINT, figure, shades, shared_legend
 
 
 def draw(results: Results) -> Drawing:
@@ -31,7 +31,7 @@ def draw(results: Results) -> Drawing:
         ax.minorticks_off()
         if ax is not made.axes[2]:
             ax.axhline(FITTED, color=FAINT, linewidth=1.2, zorder=1)
-            ax.get_legend().remove()
+    shared_legend(made)
     table = {f"{label}, p = {each.run.augment}": each for label, line in found.items() for each in line}
     lowest = {
         label: COUNTS[int(np.nanargmin([median(each.measured["held-out"]) for each in line]))]

@@ -10,7 +10,7 @@ from anode.experiments.beyond.studies.tables import COLORS, COLUMNS, median, row
 from anode.experiments.study import Drawing, Results, Study
 from anode.plots.rows import rows
 from anode.plots.series import curves
-from anode.plots.style import figure, legend
+from anode.plots.style import figure, shared_legend
 
 LINES = {**COLORS, LABELS["second-order"]: "#4b4a6b", LABELS["second-order-learned"]: "#b5487d"}
 
@@ -29,9 +29,7 @@ def draw(results: Results) -> Drawing:
     costs = {LABELS[kind]: np.array([[median(cost_of(each))] for each in found]) for kind, found in flips.items()}
     curves(right, PARITY_DIMS, costs, LINES, "NFE at 1e-3, median", xlabel="d")
     right.set_title("x to -x")
-    for ax in (middle, right):
-        ax.get_legend().remove()
-    legend(right)
+    shared_legend(made)
     table = {f"swap: {label}": each for label, each in swaps.items()}
     table |= {f"-x, d = {each.run.dim}: {LABELS[kind]}": each for kind, found in flips.items() for each in found}
     learned = [label for label, each in swaps.items() if median(each.final_loss) < 0.01]
