@@ -408,3 +408,29 @@ def test_a_run_has_a_name_of_its_data_and_model(single, name):
 def test_a_model_has_the_settings_that_the_options_say(single):
     model = single.build()
     assert model.settings == single.settings(single.sizes())
+
+
+@pytest.mark.parametrize("family", ["hidden", "second-order"])
+def test_a_member_of_the_family_is_trained_and_read_back(family, tmp_path):
+    single = TrainOptions("moons", family=family, hidden=4, epochs=1, kinetic=0.1, steer=0.2)
+    train_single(single, tmp_path / "run")
+    saved = load_saved(tmp_path / "run")
+    assert saved.single == single
+    assert saved.history.settings["loss"] == "Regularised(Kinetic(0.1), Steer(0.2), loss='huber')"
+    assert single.name == {"hidden": "moons-hidden5", "second-order": "moons-second-order"}[family]
+    assert not replace(single, hidden=5).fits(saved.model)
+    assert not replace(single, layers=10**9).fits(saved.model)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"family": "second"}, "family: takes one of zeros, constant"),
+        ({"family": "linear", "model": "resnet"}, "family: has no meaning for a resnet"),
+        ({"kinetic": 0.1, "model": "resnet"}, "kinetic: has no meaning for a resnet"),
+        ({"kinetic": -1.0}, "kinetic: takes a number from 0, got -1"),
+    ],
+)
+def test_options_of_the_family_that_make_no_sense_are_refused(options, says):
+    with pytest.raises(ValueError, match=says):
+        TrainOptions("moons", **options).check()

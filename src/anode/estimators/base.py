@@ -33,6 +33,7 @@ from anode.models.model import Outcome
 from anode.models.nets import NeuralODE
 from anode.models.randomness import apart
 from anode.train.fit import fit
+from anode.train.regularisers import Regularised
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -243,7 +244,8 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
         held_out = None if validation is None else tuple(self._tensors(*validation))
         if self.early_stopping and held_out is None:
             data, held_out = split(data, self._given["validation_fraction"], seed)
-        options = {**self._for_fit(len(data[0])), "loss": self._loss, "validation": held_out, "seed": seed}
+        loss = Regularised(*self.regularisers, loss=self._loss) if self.regularisers else self._loss
+        options = {**self._for_fit(len(data[0])), "loss": loss, "validation": held_out, "seed": seed}
         with self._seeded(seed):
             self.history_ = fit(self.model_, tuple(data), **options)
         self.n_iter_ = self.history_.epochs
@@ -267,7 +269,12 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Para
     @contextmanager
     def _seeded(self, seed: int) -> Iterator[None]:
         """Let noise, and a user's field or augmentation, draw random numbers that depend on the seed."""
-        if not self._is_noisy and self.field is None and not isinstance(self.augment, Augment):
+        if (
+            not self._is_noisy
+            and not self.regularisers
+            and self.field is None
+            and not isinstance(self.augment, Augment)
+        ):
             yield  # ours draw none, and threads need not wait
             return
         device = self.model_.head.weight.device

@@ -17,6 +17,7 @@ from anode.models.augment import Augment
 from anode.ode.solver import Solver
 from anode.train.callbacks import Callback
 from anode.train.optimizers import MakeOptimizer, MakeScheduler
+from anode.train.regularisers import Regulariser
 
 K = TypeVar("K", bound=type[Any])
 SECTION = re.compile(r"^(Args|Attributes|Example):\n", re.MULTILINE)
@@ -56,6 +57,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
             learning rate and weight decay itself: leave ``lr`` and ``weight_decay`` at their defaults.
         scheduler: A function from the optimizer to a learning rate scheduler of torch, as :func:`anode.fit` takes it.
         clip: Largest norm of the gradient; larger gradients are scaled down to it.
+        regularisers: Objects of :class:`anode.Regulariser`, such as ``anode.Kinetic(0.01)``, which add to the loss that
+            is minimised.
         callbacks: Objects of :class:`anode.Callback` that are called during training. scikit-learn copies them when it
             clones an estimator, as ``GridSearchCV`` does.
         device: Where to train and predict, such as ``"cuda"``. Defaults to torch's default device, usually the CPU.
@@ -87,6 +90,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     optimizer: str | MakeOptimizer = "adam"
     scheduler: MakeScheduler | None = None
     clip: float | None = None
+    regularisers: Sequence[Regulariser] = ()
     callbacks: Sequence[Callback] = ()
     device: str | None = None
     early_stopping: bool = False

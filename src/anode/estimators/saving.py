@@ -23,7 +23,7 @@ from anode.train.history import History
 from anode.version import __version__
 
 FORMAT = "anode estimator 1"
-ONLY_FOR_TRAINING = ("optimizer", "scheduler", "callbacks")
+ONLY_FOR_TRAINING = ("optimizer", "scheduler", "callbacks", "regularisers")
 """Parameters that predictions do not need: if one cannot be written, it is left out."""
 MODULES = ("augment", "model_")
 """The attributes that may be modules."""
@@ -136,7 +136,9 @@ def _plain_parameters(parameters: dict[str, Any], tensors: dict[str, Tensor]) ->
             left_out.append(name)
     if left_out:
         names = ", ".join(left_out)
-        what = f"{names}: not saved, because a file cannot hold functions and callbacks; predictions do not need them"
+        what = (
+            f"{names}: not saved, because a file cannot hold functions and such objects; predictions do not need them"
+        )
         warnings.warn(f"{what}, but set them again before you fit the loaded estimator", UserWarning, stacklevel=4)
     return found
 

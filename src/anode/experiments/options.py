@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from anode.checks import lookup, number, require
 from anode.data import images, toy
 from anode.data.table_files import BUILT_IN
@@ -14,10 +16,14 @@ from anode.data.targets import TASKS
 from anode.data.toy import Dataset
 from anode.estimators.building import AUGMENT
 from anode.experiments.kinds import FILES, IMAGES, PICTURES, POINTS, TABLE, check_source, kind_of
+from anode.models.description import configuration
+from anode.models.family import FAMILY, NEED_EXTRA, build
 from anode.models.flow import PAPER
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet
+from anode.models.randomness import apart
 from anode.ode.solver import SETTINGS, Solver
 from anode.train.losses import LOSSES
+from anode.train.regularisers import Jacobian, Kinetic, LocalErrors, Regularised, Steer
 
 ONLY_FOR: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("model", "hidden", "layers", "loss"), (POINTS, TABLE)),
@@ -38,6 +44,10 @@ USUAL: dict[str, dict[str, Any]] = {
     "test": dict.fromkeys(KINDS_OF_DATA, 0.0) | dict.fromkeys(FILES, 0.2),
 }
 """What an option is by default, for each kind of data. Those of tables are the defaults of the estimators."""
+PAPERS = "zeros"
+"""The augmentation of the paper, among ``anode.family``."""
+REGULARISERS = {"kinetic": Kinetic, "jacobian": Jacobian, "steer": Steer, "local_errors": LocalErrors}
+"""The options that are regularisers; 0 leaves one out."""
 PATIENCE = 10
 """The default of ``patience`` for files, if there is a validation set."""
 
@@ -79,6 +89,7 @@ class TrainOptions:
     augment: int | None = _option(
         None, "Zeros appended to the input; 0 is the plain neural ODE.", f"{AUGMENT}, an augmented neural ODE"
     )
+    family: str = _option(PAPERS, f"Kind of augmentation or flow: {', '.join(FAMILY)}.")
     hidden: int = _option(32, "Width of the hidden layers, for points and tables.")
     layers: int | None = _option(None, "Hidden layers of the field (2), or layers of a ResNet (5).")
     filters: int | None = _option(
@@ -116,6 +127,10 @@ class TrainOptions:
         "End after so many validations without a lower loss, with the best model.",
         f"never, and {PATIENCE} for your own data",
     )
+    kinetic: float = _option(0.0, "Weight of the kinetic energy in the loss.")
+    jacobian: float = _option(0.0, "Weight of the norm of the field's Jacobian in the loss.")
+    steer: float = _option(0.0, "Train with end times that are random within this distance.")
+    local_errors: float = _option(0.0, "Weight of the solver's error estimates in the loss.")
     on_failure: str = _option("stop", "What to do when a solve fails: stop, skip or raise.")
     repeats: int = _option(1, "Models trained together, from different seeds.")
     seed: int = _option(0, "Of the data, the weights and the order of the data.")
@@ -131,7 +146,7 @@ class TrainOptions:
             return PATIENCE if self.kind in FILES and self.validation else None
         if name == "target":
             return "target" if self.kind == TABLE and self.data in BUILT_IN else None
-        if name == "augment" and self.model == "resnet":
+        if name == "augment" and (self.model == "resnet" or self.family not in (PAPERS, *NEED_EXTRA)):
             return 0
         return USUAL[name][self.kind] if name in USUAL else TrainOptions.__dataclass_fields__[name].default
 
@@ -173,8 +188,11 @@ class TrainOptions:
         if self.task is not None:
             lookup("task", self.task, dict.fromkeys(TASKS))
         self.check_parts()
+        lookup("family", self.family, FAMILY)
+        for name in REGULARISERS:
+            number(name, getattr(self, name), zero=True, finite=True)
         if not self.is_image and not lookup("model", self.model, {"node": True, "resnet": False}):
-            for name in ("augment", "time", "solver", "check_every"):
+            for name in ("augment", "family", "time", "solver", "check_every", *REGULARISERS):
                 self.only_default(name, "a resnet, which has no flow")
 
     def check_parts(self) -> None:
@@ -212,6 +230,8 @@ class TrainOptions:
         """The data and the model in a word, which a folder can be called."""
         path = Path(self.data)
         data = {TABLE: path.stem, PICTURES: path.resolve().name}.get(self.kind, self.data)
+        if self.family != PAPERS:
+            return f"{data}-{self.family}{self.augment or ''}"
         return f"{data}-a{self.model}{self.augment}" if self.augment else f"{data}-{self.model}"
 
     def sizes(self) -> Sizes:
@@ -225,15 +245,35 @@ class TrainOptions:
 
     def build(self, sizes: Sizes | None = None) -> NeuralODE | ResNet | ImageNeuralODE:
         """A new model, for data of given sizes; those of files have to be given."""
-        settings = self.settings(sizes or self.sizes())
+        sizes = sizes or self.sizes()
+        if self.family != PAPERS:
+            return build(self.family, sizes.inputs, sizes.outputs, solver=self.solver, **self.network())
+        settings = self.settings(sizes)
         kind: Any = self.model_kind
         return kind(**settings) if kind is ResNet else kind(**settings, solver=self.solver)
 
     def fits(self, model: NeuralODE | ResNet | ImageNeuralODE, sizes: Sizes | None = None) -> bool:
         """Whether a model is what would be built."""
+        if self.family != PAPERS:
+            if (self.layers or 0) > len(list(model.parameters())):
+                return False
+            with torch.device("meta"), apart():  # which takes no memory, however large it is
+                return bool(configuration(model) == configuration(self.build(sizes)))
         solver = {} if self.model_kind is ResNet or self.solver == PAPER else {"solver": self.solver}
         wanted = self.settings(sizes or self.sizes()) | solver
         return type(model) is self.model_kind and model.settings == wanted  # nothing large is built
+
+    def network(self) -> dict[str, Any]:
+        """The arguments of a model of the family besides its sizes."""
+        common = {"augment": self.augment, "time": self.time, "activation": self.activation}
+        if self.is_image:
+            return {**common, "filters": self.filters, "head_channels": self.head_channels}
+        return {**common, "hidden": self.hidden, "layers": 2 if self.layers is None else self.layers}
+
+    def regularised(self, loss: str) -> str | Regularised:
+        """The loss with the regularisers that were asked for."""
+        terms = [kind(getattr(self, name)) for name, kind in REGULARISERS.items() if getattr(self, name)]
+        return Regularised(*terms, loss=loss) if terms else loss
 
     def to_json(self) -> dict[str, Any]:
         """The options as JSON has them, those of the solver among the others."""

@@ -12,7 +12,7 @@ from anode.data.encoding import Category, Number
 from anode.experiments.descriptions import Description
 from anode.experiments.judging import Result, load_result
 from anode.experiments.kinds import PICTURES, POINTS, TABLE
-from anode.experiments.options import TrainOptions
+from anode.experiments.options import PAPERS, TrainOptions
 from anode.experiments.predicting import description_of
 from anode.experiments.single import Saved
 from anode.train.history import History
@@ -50,10 +50,11 @@ def model_line(single: TrainOptions, model: Any) -> str:
     """The model and how many parameters it has."""
     count = sum(p.numel() for p in model.parameters())
     name = "ResNet" if single.model == "resnet" else "ANODE" if single.augment else "NODE"
+    name = name if single.family == PAPERS else f"{single.family} flow"
     line = f"{name} on {single.data}: {count:,} parameters"
     if not single.is_image:
         return line
-    of_time = sum(p.numel() for p in model.flow.field.time_weights)
+    of_time = sum(p.numel() for name, p in model.flow.field.named_parameters() if "time_weights." in name)
     return f"{line}, {count - of_time:,} without time" if of_time else f"{line}, time not used"
 
 

@@ -64,7 +64,7 @@ def prepare(single: TrainOptions, place: Place = HERE) -> Prepared:
         "batch_size": min(BATCHES[single.kind], size) if single.batch_size is None else single.batch_size,
         "lr": single.lr,
         "weight_decay": single.weight_decay,
-        "loss": checked_loss(single, material.description),
+        "loss": single.regularised(checked_loss(single, material.description)),
         "evaluate_every": single.evaluate_every,
         "check_every": single.check_every,
         "patience": single.patience,

@@ -63,7 +63,9 @@ class Extended(Field):
         def f(h: Tensor) -> Tensor:
             return self.field(h) if knows_no_time(self.field) else self.field(t, h)
 
-        slope, pull = torch.func.vjp(f, h) if any(each.needs_pull for each in self.quantities) else (f(h), None)
+        pulled = any(each.needs_pull for each in self.quantities)
+        made: Any = torch.func.vjp(f, h) if pulled else (f(h), None)
+        slope, pull = made
         rates = (each.rate(h, slope, pull, probe) for each in self.quantities)
         return (slope, *(() if probe is None else (torch.zeros_like(probe),)), *rates)
 
@@ -103,13 +105,13 @@ class Along:
         dims = 1 if members_of(field) is None else 2
         size = math.prod(h.shape[dims:])
         probed = any(each.needs_probe(size) for each in self.quantities)
-        if self._made is None or self._of != (id(field), dims, probed):
+        if self._made is None or self._of != (field, dims, probed):
             kind = Extended if dims == 1 else StackedExtended
-            self._made, self._of = kind(field, self.quantities, probed), (id(field), dims, probed)
+            self._made, self._of = kind(field, self.quantities, probed), (field, dims, probed)
         probe = (torch.randn_like(h),) if probed else ()
         zeros = h.new_zeros(h.shape[:dims])
         return self._made, (h, *probe, *(zeros for _ in self.quantities))
 
-    def read(self, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def read(self, state: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The state of the flow and the integrals, [batch] each, from the extended state."""
         return state[0], state[len(state) - len(self.quantities) :]

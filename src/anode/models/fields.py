@@ -241,6 +241,7 @@ class ConvField(Network):
     def derivative(self) -> Derivative:
         """A derivative without autograd, where the activation allows it and nobody has changed what the field does."""
         fits = [p.shape for p in (*self.weights, *self.biases, *self.time_weights)] == self._shapes
+        fits = fits and self.inputs == self.channels
         if self.activation in PULLBACKS and fits and is_plain(self, ConvField, 6 + 3 * self.time):
             act = ACTIVATIONS[self.activation]
             return ConvDerivative(self.weights, self.biases, self.time_weights, act, self.activation)

@@ -87,11 +87,11 @@ def over_paths(once: Callable[[], Outcome], paths: int) -> Outcome:
         return once()
     outcomes = [once() for _ in range(paths)]
     failed = [each.solution for each in outcomes if each.solution is not None and not each.solution.success]
-    means = (
+    prediction, features = (
         tree_map(lambda *parts: torch.stack(parts).mean(0), *each)
         for each in zip(*((outcome.prediction, outcome.features) for outcome in outcomes), strict=True)
     )
-    return Outcome(*means, failed[0] if failed else outcomes[-1].solution)
+    return Outcome(prediction, features, failed[0] if failed else outcomes[-1].solution)
 
 
 class Predictor(Model):

@@ -139,7 +139,7 @@ class Steer(Regulariser):
     all samples and all members of a stack. In use the flow ends at t1.
 
     Args:
-        width: Half of the interval, less than t1; they try several and report 0.5 for flows up to t1 = 1.
+        width: Half of the interval, less than t1. The best one depends on the task; the default is for t1 = 1.
 
     Example:
         >>> import anode
@@ -166,7 +166,7 @@ class LocalErrors(_Weighted):
     with an error estimate. The gradient goes through the slopes of every step, so the loop in Python takes the steps.
 
     Args:
-        weight: The factor; 100, where their schedule begins.
+        weight: The factor. Estimates are smaller than the tolerance, so useful factors are large.
 
     Example:
         >>> import anode

@@ -1,0 +1,116 @@
+"""Noise in the state: its size, its gradient, and where it makes no sense."""
+
+import pytest
+import torch
+
+import anode
+
+NOISY = anode.Solver(method="euler", step_size=0.25, noise=0.3)
+
+
+def zero(t, y):
+    return torch.zeros_like(y)
+
+
+def test_noise_adds_up_to_its_scale_in_a_unit_of_time():
+    torch.manual_seed(0)
+    for span, expected in ((1.0, 0.3), (4.0, 0.6)):
+        y = anode.solve(zero, torch.zeros(40_000), (0.0, span), solver=NOISY).y1
+        assert y.std().item() == pytest.approx(expected, rel=0.02)
+        assert abs(y.mean().item()) < 0.01
+
+
+def test_a_step_is_that_of_euler_and_maruyama():
+    torch.manual_seed(3)
+    y = anode.solve(lambda t, y: -2 * y, torch.ones(5, 2), (0.0, 0.5), solver=NOISY).y1
+    torch.manual_seed(3)
+    draws = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+    expected = torch.ones(5, 2)
+    for _ in range(2):
+        expected = expected - 2 * 0.25 * expected + 0.3 * 0.25**0.5 * torch.randn(5, 2, generator=draws)
+    assert torch.allclose(y, expected)
+
+
+@pytest.mark.parametrize("settings", [{}, {"gradient": "stored"}, {"engine": "torch", "method": "dopri5"}])
+def test_gradients_are_those_of_the_path_that_was_taken(settings):
+    torch.manual_seed(0)
+    model = anode.NeuralODE(2, 1, 4, activation="tanh", solver=NOISY.but(**settings)).double()
+    x = torch.rand(3, 2, dtype=torch.float64, requires_grad=True)
+
+    def run(x):
+        torch.manual_seed(5)
+        return model(x)
+
+    assert torch.autograd.gradcheck(run, (x,))
+    if settings.get("gradient") == "stored":  # the solve is repeated, with the same noise
+        assert torch.autograd.gradgradcheck(run, (x,))
+
+
+def test_f_is_compiled_though_python_takes_the_steps(monkeypatch):
+    monkeypatch.delenv("ANODE_ENGINE", raising=False)
+    engine = anode.NeuralODE(2, 1, solver=NOISY).run(torch.rand(4, 2)).solution.engine
+    assert str(engine) == "torch (noise is added to the state after every step; f is compiled)"
+
+
+def test_a_model_in_use_predicts_the_mean_over_paths():
+    torch.manual_seed(0)
+    model = anode.NeuralODE(1, 1, 4, solver=NOISY.but(noise=anode.Noise(0.3, paths=50)))
+    x = torch.zeros(200, 1)
+    with torch.no_grad():
+        one, mean = model(x).std(), model.eval()(x).std()
+    assert mean.item() == pytest.approx(one.item() / 50**0.5, rel=0.3)
+
+
+def test_members_of_a_stack_and_samples_get_noise_of_their_own():
+    torch.manual_seed(0)
+    together = anode.seeded(lambda: anode.NeuralODE(2, 1, 4, solver=NOISY), seeds=[1, 1])
+    y = together.features(torch.zeros(2, 3, 2))
+    assert y.detach().unique().numel() == y.numel()
+    solution = anode.solve(zero, torch.zeros(4, 2), (0.0, 1.0), solver=NOISY, control="sample")
+    assert solution.y1.unique().numel() == 8
+
+
+def test_training_is_reproducible_and_says_who_made_the_iterations(monkeypatch):
+    monkeypatch.delenv("ANODE_ENGINE", raising=False)
+    data = anode.datasets.load("moons", points=64)
+
+    def train():
+        torch.manual_seed(0)
+        model = anode.NeuralODE(2, 1, 4, solver=NOISY)
+        return anode.fit(model, data, epochs=2, validation=data, progress=False)
+
+    one, other = train(), train()
+    assert (one.loss == other.loss).all()
+    assert (one.validation == other.validation).all()
+    assert one.engine == "torch (noise is added to the state after every step)"
+
+
+def test_it_is_a_setting_that_can_be_saved(tmp_path):
+    model = anode.NeuralODE(2, 1, solver=NOISY)
+    assert anode.load(anode.save(model, tmp_path / "model")).flow.solver == NOISY
+    assert anode.Solver.from_json(NOISY.to_json()).noise == anode.Noise(0.3, paths=10)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"step_size": None}, "noise: takes nothing for a solver that adapts its steps"),
+        ({"gradient": "continuous"}, 'noise: takes nothing beside gradient="continuous"'),
+        ({"noise": -1.0}, "scale: takes a number above 0, got -1.0"),
+    ],
+)
+def test_noise_that_makes_no_sense_is_refused(settings, says):
+    with pytest.raises(ValueError, match=says):
+        NOISY.but(method="dopri5", **settings)
+
+
+def test_a_noisy_flow_has_no_inverse_no_check_and_no_file(tmp_path):
+    model = anode.NeuralODE(2, 1, solver=NOISY)
+    flow, x = model.flow, torch.rand(4, 2)
+    with pytest.raises(ValueError, match="noise: takes nothing for an inverse"):
+        flow.inverse(x)
+    with pytest.raises(ValueError, match="noise: takes nothing for a check"):
+        flow.check(x)
+    with pytest.raises(ValueError, match="model: takes a model without noise"):
+        anode.export(model, tmp_path / "model.pt2", x)
+    assert torch.isfinite(flow.inverse(x, noise=None)).all()

@@ -1,0 +1,214 @@
+"""Regularisers against their definitions, alone, stacked, on images and in training."""
+
+import pytest
+import torch
+from torch import nn
+
+import anode
+
+DATA = anode.datasets.load("moons", points=64)
+TIGHT = anode.Solver(rtol=1e-9, atol=1e-9)
+
+
+def model_of(**options):
+    return anode.NeuralODE(2, 1, 5, augment=1, activation="tanh", **options)
+
+
+def linear_flow():
+    """A flow whose field is h -> A h."""
+    torch.manual_seed(0)
+    field = nn.Sequential(nn.Linear(2, 2, bias=False)).double()
+    return anode.Flow(field, solver=TIGHT), field[0].weight.detach()
+
+
+def integrals(flow, x, *terms):
+    return flow.run(x, **anode.Regularised(*terms).options(flow)).integrals
+
+
+def test_kinetic_energy_is_the_integral_of_half_the_square_of_f():
+    flow, a = linear_flow()
+    x = torch.randn(4, 2, dtype=torch.float64)
+    (energy,) = integrals(flow, x, anode.Kinetic())
+    times = torch.linspace(0, 1, 2001, dtype=torch.float64)
+    speeds = torch.stack([x @ torch.matrix_exp(a * t).T @ a.T for t in times])
+    expected = torch.trapezoid(speeds.square().mean(-1) / 2, times, dim=0)
+    assert torch.allclose(energy, expected, rtol=1e-5)
+
+
+def test_the_jacobian_of_a_linear_field_has_the_norm_of_its_matrix():
+    flow, a = linear_flow()
+    x = torch.randn(3, 2, dtype=torch.float64)
+    (exact,) = integrals(flow, x, anode.Jacobian())
+    assert torch.allclose(exact, a.square().sum().expand(3) / 2)
+    torch.manual_seed(1)
+    (estimate,) = integrals(flow, x[:1].expand(20_000, 2), anode.Jacobian(exact=False))
+    assert estimate.mean().item() == pytest.approx(exact[0].item(), rel=0.03)
+
+
+def test_the_jacobian_of_a_network_is_that_of_autograd():
+    torch.manual_seed(0)
+    field = anode.MLPField(2, 4, activation="tanh").double()
+    flow = anode.Flow(field, solver=TIGHT)
+    x = torch.randn(1, 2, dtype=torch.float64)
+    (found,) = integrals(flow, x, anode.Jacobian())
+    times = torch.linspace(0, 1, 401, dtype=torch.float64)
+    path = flow.trajectory(x, times)
+    norms = [
+        torch.func.jacrev(lambda h, t=t: field(t, h[None])[0])(h[0]).square().sum() / 2
+        for t, h in zip(times, path, strict=True)
+    ]
+    assert found.item() == pytest.approx(torch.trapezoid(torch.stack(norms), times).item(), rel=1e-5)
+
+
+def test_an_estimate_keeps_its_random_numbers_for_a_solve():
+    flow, a = linear_flow()
+    x = torch.randn(1, 2, dtype=torch.float64)
+    torch.manual_seed(4)
+    (found,) = integrals(flow, x, anode.Jacobian(exact=False))
+    torch.manual_seed(4)
+    probe = torch.randn(1, 2, dtype=torch.float64)
+    assert torch.allclose(found, (probe @ a).square().mean(1))
+
+
+def test_local_errors_are_those_that_the_solver_controls():
+    torch.manual_seed(0)
+    model = model_of(rtol=1e-3, atol=1e-3)
+    outcome = model.run(DATA.x, dense=True)
+    steps = outcome.solution.local_errors()
+    assert len(steps) == outcome.solution.stats.accepted
+    assert all(0 < error < 1e-3 * (1 + outcome.features.abs().max()) for _, error in steps)
+    assert sum(size for size, _ in steps) >= 1.0  # the last step passes the end
+    penalty = anode.LocalErrors(2.0).penalty(outcome, None)
+    assert penalty.item() == pytest.approx(2.0 * sum(size * error.item() for size, error in steps), rel=1e-4)
+
+
+def test_steer_ends_at_random_times_in_training_alone():
+    model = model_of()
+    loss = anode.Regularised(anode.Steer(0.25))
+    torch.manual_seed(0)
+    ends = torch.tensor([loss.options(model.flow)["t1"] for _ in range(200)])
+    assert 0.75 <= ends.min() < 0.77
+    assert 1.23 < ends.max() <= 1.25
+    outcome = model.run(DATA.x, t1=0.8)
+    assert outcome.solution.t1 == 0.8
+    assert torch.allclose(outcome.features, model.flow.trajectory(DATA.x, [0.8])[0], atol=1e-2)
+
+
+TERMS = {
+    "kinetic": anode.Kinetic(0.5),
+    "jacobian": anode.Jacobian(0.5),
+    "hutchinson": anode.Jacobian(0.5, exact=False),
+    "steer": anode.Steer(0.25),
+    "errors": anode.LocalErrors(10.0),
+}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_gradients_of_a_regularised_loss_are_right(name):
+    torch.manual_seed(0)
+    model = anode.NeuralODE(2, 1, 3, activation="tanh", method="dopri5", step_size=0.5).double()
+    loss = anode.Regularised(TERMS[name], loss="mse")
+    x, y = DATA.x[:3].double(), DATA.y[:3].double()
+    names, values = zip(*model.named_parameters(), strict=True)
+
+    def run(*parameters):
+        torch.manual_seed(7)
+        given = dict(zip(names, parameters, strict=True))
+        with torch.nn.utils.stateless._reparametrize_module(model, given):
+            return loss(model.run(x, **loss.options(model.flow)), y).mean()
+
+    model.flow.solver = model.flow.solver.but(gradient="stored", engine="torch")
+    assert torch.autograd.gradcheck(run, values, fast_mode=True)
+    expected = torch.autograd.grad(run(*values), values)
+    model.flow.solver = model.flow.solver.but(gradient="discrete", engine="auto")
+    for ours, theirs in zip(torch.autograd.grad(run(*values), values), expected, strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["kinetic", "jacobian", "steer", "errors"])
+def test_a_stack_is_regularised_as_its_members_are(name):
+    together = anode.seeded(model_of, seeds=range(3))
+    loss = anode.Regularised(TERMS[name])
+    x, y = DATA.x[:8].expand(3, 8, 2), DATA.y[:8].expand(3, 8, 1)
+
+    def losses(model, x, y):
+        torch.manual_seed(2)
+        return loss(model.run(x, **loss.options(model.flow)), y)
+
+    found = losses(together, x, y)
+    alone = torch.stack([losses(model, x[0], y[0]) for model in anode.unstack(together)])
+    assert torch.allclose(found, alone, atol=1e-5)
+    history = anode.fit(together, DATA, loss=loss, epochs=1, progress=False)
+    assert history.loss.shape == (1, 3)
+
+
+def test_integrals_are_solved_for_by_the_engine_alone_and_stacked():
+    loss = anode.Regularised(anode.Kinetic(), anode.Jacobian(exact=False))
+    for model, x in (
+        (model_of(), DATA.x),
+        (anode.seeded(model_of, seeds=range(2)), DATA.x.expand(2, -1, -1)),
+        (anode.family.build("heavy-ball", 2, 1), DATA.x),
+    ):
+        assert model.run(x, **loss.options(model.flow)).solution.engine.name == "native"
+
+
+def test_validation_is_the_plain_loss_and_history_says_who_trained():
+    torch.manual_seed(0)
+    model = model_of()
+    plain = anode.fit(model_of(), DATA, epochs=1, progress=False)
+    loss = anode.Regularised(anode.Kinetic(1e3))
+    history = anode.fit(model, DATA, loss=loss, validation=DATA, epochs=1, lr=1e-9, progress=False)
+    expected = torch.nn.functional.smooth_l1_loss(model(DATA.x), DATA.y).item()
+    assert history.validation[-1] == pytest.approx(expected, rel=1e-4)
+    assert history.loss[0] > 2 * expected
+    assert history.engine == "torch (the loss is none of ours)"
+    assert plain.engine == "native"
+
+
+def test_a_penalty_makes_trajectories_shorter():
+    def energy(*terms):
+        torch.manual_seed(0)
+        model = model_of()
+        anode.fit(model, DATA, loss=anode.Regularised(*terms), epochs=20, lr=1e-2, progress=False)
+        with torch.no_grad():
+            return integrals(model.flow, DATA.x, anode.Kinetic())[0].mean()
+
+    assert energy(anode.Kinetic(1.0)) < 0.5 * energy()
+
+
+@pytest.mark.parametrize("name", ["kinetic", "hutchinson", "steer", "errors"])
+def test_images_are_regularised(name):
+    images = anode.images.load("digits").subset(32)
+    model = anode.ImageNeuralODE(images.shape, images.classes, filters=3, augment=1)
+    history = anode.fit(model, images, loss=anode.Regularised(TERMS[name]), epochs=1, progress=False)
+    assert history.loss[0] > 0
+    assert history.accuracy.shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("model", "terms", "says"),
+    [
+        (anode.ResNet(2, 1), [anode.Kinetic()], "loss: takes no regularisers for a model without a flow"),
+        (anode.NeuralODE(2, 1, t1=0.2), [anode.Steer()], r"width: takes a number below t1, which is 0\.2, got 0\.5"),
+        (anode.NeuralODE(2, 1, method="rk4", step_size=0.1), [anode.LocalErrors()], "method: takes a method with an"),
+        (anode.NeuralODE(2, 1, augment=120), [anode.Jacobian(exact=True)], "exact: takes False for a state of 122"),
+    ],
+)
+def test_a_regulariser_that_makes_no_sense_is_refused(model, terms, says):
+    with pytest.raises(ValueError, match=says):
+        anode.fit(model, DATA, loss=anode.Regularised(*terms), epochs=1, progress=False)
+
+
+def test_an_outcome_without_integrals_is_refused():
+    model, loss = model_of(), anode.Regularised(anode.Kinetic())
+    with pytest.raises(ValueError, match=r"outcome: takes an outcome of model\.run\(x, \*\*loss\.options"):
+        loss(model.run(DATA.x), DATA.y)
+
+
+def test_what_is_no_regulariser_is_refused():
+    with pytest.raises(ValueError, match="terms: takes regularisers"):
+        anode.Regularised("huber")
+    with pytest.raises(ValueError, match="loss: takes one of huber"):
+        anode.Regularised(loss="hubert")
+    with pytest.raises(ValueError, match="keeps no steps"):
+        model_of().run(DATA.x).solution.local_errors()
