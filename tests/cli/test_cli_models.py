@@ -94,7 +94,7 @@ def test_images_kept_from_training_are_looked_at_in_place_of_the_test_images(tmp
 
 def test_the_toy_half_refuses_a_device_that_it_would_not_use(tmp_path):
     result = CliRunner().invoke(app, ["reproduce", "fig03", "--device", "cuda", "--out", str(tmp_path / "out")])
-    refused(result, "device: takes cpu for the toy half", "got 'cuda'")
+    refused(result, "device: takes cpu for 'toy'", "got 'cuda'")
     assert not any(tmp_path.iterdir())
 
 

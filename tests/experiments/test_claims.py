@@ -10,14 +10,8 @@ from anode.experiments.certificates import Certificates
 from anode.experiments.findings import Finding, by_chance
 from anode.experiments.runs import Result
 from anode.experiments.study import mean_std
-from anode.experiments.toy.claims import (
-    CLAIMS,
-    CONSTANT,
-    FITTED,
-    epochs_to,
-    nfe_growth,
-)
-from anode.experiments.toy.flows import ends, euler
+from anode.experiments.toy.claims import CLAIMS, epochs_to, nfe_growth
+from anode.experiments.toy.flows import CONSTANT, FITTED, ends, euler
 from anode.experiments.toy.protocols import protocol
 from anode.experiments.toy.runs import MODELS
 from anode.experiments.toy.studies import STUDIES

@@ -283,7 +283,7 @@ def test_other_epochs_are_another_experiment(made, tmp_path):
 @pytest.mark.parametrize(
     ("figure", "scale", "epochs", "message"),
     [
-        ("fig03", None, 3, "epochs: takes no value for the toy half, got 3; the toy half uses the paper's epochs"),
+        ("fig03", None, 3, "epochs: takes no value for 'toy', got 3; only images have them"),
         ("fig13", "smoke", 0, "epochs: takes a whole number above 0, got 0"),
     ],
 )

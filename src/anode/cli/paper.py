@@ -20,7 +20,7 @@ def reproduce(
     figures: Annotated[
         list[str] | None,
         typer.Argument(
-            help="toy or images for one half of the paper, or figures of one half, such as fig07 or table1.",
+            help="toy, images or beyond, or single figures of one of them, such as fig07, table1 or family.",
             show_default="toy",
         ),
     ] = None,
@@ -37,7 +37,11 @@ def reproduce(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder for the results.", show_default="results/mine/toy or results/mine/images"),
+        typer.Option(
+            "--out",
+            help="Folder for the results.",
+            show_default="results/mine/toy, .../images or .../beyond",
+        ),
     ] = None,
     root: Root = None,
     seed: Annotated[int, typer.Option(help="First random seed; the repeats use consecutive seeds.")] = 0,
@@ -64,6 +68,7 @@ def reproduce(
 
     - `anode reproduce` for all toy experiments, with as many repeats as in the paper
     - `anode reproduce fig07 fig08 --repeats 5 --out quick`
+    - `anode reproduce beyond` for what the paper leaves open: other augmentations, densities, regularisers
     - `anode reproduce images --scale small`, which needs MNIST, CIFAR-10, SVHN and Tiny ImageNet: see `anode data`
     """
     import torch
@@ -90,7 +95,7 @@ def reproduce(
 
 def claims_table(claims: list[dict[str, Any]]) -> Table:
     """Return a table of the claims and their verdicts."""
-    table = Table("", "claim", "verdict", "test", title="The paper's claims", show_lines=True)
+    table = Table("", "claim", "verdict", "test", title="Claims", show_lines=True)
     for claim in claims:
         verdict = Text(claim["verdict"], style=COLORS[claim["verdict"]])
         table.add_row(str(claim["number"]), claim["statement"], verdict, claim["test"])

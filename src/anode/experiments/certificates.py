@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from anode.models.certify import TOLERANCES
 from anode.models.flow import Flow
+from anode.ode.solution import Status
 from anode.train.formats import as_list
 from anode.train.record import Array
 
@@ -73,6 +75,23 @@ def certificates(flows: Iterable[Flow], inputs: Iterable[Tensor], tightest: floa
     tolerances = tuple(t for t in TOLERANCES if t >= tightest)
     found = [_certified(flow, x, tolerances) for flow, x in zip(flows, inputs, strict=True)]
     return Certificates(tolerances, np.array([loosest for loosest, _ in found]), np.array([nfe for _, nfe in found]).T)
+
+
+def stacked_certificates(flow: Flow, x: Tensor, tightest: float) -> Certificates:
+    """Certify the flows of all repeats at once, which are quicker to solve together.
+
+    Args:
+        flow: The flows of all repeats, stacked.
+        x: The inputs of each, [repeats, points, ...].
+        tightest: The tightest tolerance to try.
+    """
+    tolerances = tuple(t for t in TOLERANCES if t >= tightest)
+    certificate = flow.certify(x, BOUND, tolerances)
+    nfe = [check.nfe.where(check.overall.isfinite(), torch.nan) for check in certificate.checks]
+    for tolerance in tolerances[len(nfe) :]:
+        solution = flow.solve(x, rtol=tolerance, atol=tolerance)
+        nfe.append(torch.as_tensor(solution.stats.nfe).double().where(solution.status == Status.SUCCESS, torch.nan))
+    return Certificates(tolerances, certificate.tolerance.numpy(force=True), torch.stack(nfe).numpy(force=True))
 
 
 def _certified(flow: Flow, x: Tensor, tolerances: Sequence[float]) -> tuple[float, list[float]]:

@@ -1,4 +1,4 @@
-"""The two halves of the paper: their figures, claims and runs."""
+"""The two halves of the paper, and the studies beyond it: their figures, claims and runs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from anode.experiments.beyond.claims import CLAIMS as BEYOND_CLAIMS
+from anode.experiments.beyond.protocols import NOTE as BEYOND_NOTE
+from anode.experiments.beyond.protocols import protocol as beyond_protocol
+from anode.experiments.beyond.studies import STUDIES as BEYOND_STUDIES
 from anode.experiments.findings import Claim
 from anode.experiments.images import scales
 from anode.experiments.images.claims import CLAIMS as IMAGE_CLAIMS
@@ -38,7 +42,7 @@ class Protocols:
 
 @dataclass(frozen=True)
 class Half:
-    """A half of the paper.
+    """A half of the paper, or what lies beyond it.
 
     Attributes:
         name: Its name on the command line.
@@ -84,6 +88,13 @@ HALVES: dict[str, Half] = {
             IMAGE_STUDIES,
             IMAGE_CLAIMS,
             {name: image_protocols(scales.SCALES[name]) for name in ("small", "smoke", "paper")},
+        ),
+        Half(
+            "beyond",
+            "Beyond the paper: the family of augmented neural ODEs",
+            BEYOND_STUDIES,
+            BEYOND_CLAIMS,
+            {"points": Protocols(20, BEYOND_NOTE, beyond_protocol)},
         ),
     )
 }

@@ -123,14 +123,13 @@ def planned(settings: Settings) -> Work:
     if settings.epochs is not None:
         if protocols.lasting is None:
             raise ValueError(
-                f"epochs: takes no value for the toy half, got {settings.epochs!r}; the toy half uses the paper's "
-                "epochs"
+                f"epochs: takes no value for {half.name!r}, got {settings.epochs!r}; only images have them"
             )
         protocols = protocols.lasting(settings.epochs)
     require(settings.seed + repeats <= 2**40, "seed", settings.seed, "a whole number below 2**40")
     claims = [claim for claim in half.claims if claim.figure in {study.id for study in studies}]
     out = settings.out or Path("results/mine") / half.name
-    takes = "cpu for the toy half, which is trained by the compiled engine"
+    takes = f"cpu for {half.name!r}, which the compiled engine trains"
     require(half.name == "images" or settings.device == "cpu", "device", settings.device, takes)
     takes = "no value with --cluster, where every worker trains one run at a time"
     require(settings.cluster is None or settings.jobs is None, "jobs", settings.jobs, takes)

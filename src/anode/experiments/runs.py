@@ -17,7 +17,7 @@ from anode.experiments.certificates import Certificates
 from anode.files import DamagedFileError, read_described, read_json, write_described
 from anode.models.ensemble import unstack
 from anode.models.model import Model
-from anode.train.formats import from_arrays, to_arrays
+from anode.train.formats import as_list, from_arrays, to_arrays
 from anode.train.history import History
 from anode.train.progress import Listener
 from anode.train.record import Array
@@ -153,6 +153,7 @@ class Result:
         environment: Versions and machine.
         certificates: Certificates of the models after the last epoch (``"last"``) and, in the toy half, after the first
             (``"first"``); empty if the models were not certified.
+        measured: What else was measured of the final models, by name: a number for each repeat, NaN if it has none.
     """
 
     run: Any  # a Run; studies and claims know its class
@@ -161,6 +162,7 @@ class Result:
     seconds: float
     environment: dict[str, Any] = field(default_factory=dict)
     certificates: dict[str, Certificates] = field(default_factory=dict)
+    measured: dict[str, Array] = field(default_factory=dict)
 
     @property
     def final_loss(self) -> Array:
@@ -230,6 +232,7 @@ def save(result: Result, folder: Path) -> None:
         "seconds": round(result.seconds, 2),
         **told,
         "certificates": {name: each.to_json() for name, each in result.certificates.items()},
+        **({"measured": {name: as_list(each) for name, each in result.measured.items()}} if result.measured else {}),
         "final loss": [None if np.isnan(value) else round(float(value), 6) for value in result.final_loss],
     }
     write_described(described, content, arrays, tensors | {name: torch.from_numpy(a) for name, a in series.items()})
@@ -254,7 +257,10 @@ def load(run: Run, folder: Path) -> Result | None:
         _check_shapes(run, history)
         stored = content.get("certificates", {})  # absent before version 0.2
         certificates = {name: Certificates.from_json(each, run.repeats) for name, each in stored.items()}
-        return Result(run, model, history, content["seconds"], content["environment"], certificates)
+        measured = {name: np.array(each, dtype=float) for name, each in content.get("measured", {}).items()}
+        if any(each.shape != (run.repeats,) for each in measured.values()):
+            raise ValueError("what was measured is not of every repeat")
+        return Result(run, model, history, content["seconds"], content["environment"], certificates, measured)
     except DamagedFileError:
         raise
     except (KeyError, TypeError, ValueError, RuntimeError, FileNotFoundError) as error:

@@ -10,6 +10,7 @@ from anode.plots.densities import density, samples
 from anode.plots.features import scatter, strip
 from anode.plots.flows import flow_1d, flow_2d, flow_3d, project_3d, vector_field_1d
 from anode.plots.planes import colorbar, plane, regions
+from anode.plots.rows import rows
 from anode.plots.series import band, compared, curves, paths
 from anode.plots.style import CLASS_COLORS, MODEL_COLORS, bare, clean, figure, grid, legend, save, shades, shared_legend
 
@@ -36,6 +37,7 @@ __all__ = [
     "plane",
     "project_3d",
     "regions",
+    "rows",
     "samples",
     "save",
     "scatter",

@@ -246,8 +246,8 @@ def failures_section(results: Record) -> list[Markup]:
     columns = {"run": "run", "repeat": "repeat", "first": "first iteration", "times": "times", "reason": "reason"}
     rows = [[failure.shown(name) for name in columns] for failure in failures]
     text = (
-        "In the toy experiments, training of a repeat stops where its solve fails. The repeat is left out of all means "
-        "from there on, and counts against every claim that uses it. In the image experiments, the failed iteration is "
+        "In toy runs, training of a repeat stops where its solve fails. The repeat is left out of all means "
+        "from there on, and counts against every claim that uses it. In image runs, the failed iteration is "
         "skipped and training continues."
     )
     return [

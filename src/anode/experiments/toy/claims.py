@@ -15,16 +15,13 @@ from anode.experiments.runs import Result
 from anode.experiments.study import Results, mean_std, median_mean
 from anode.experiments.toy import certified
 from anode.experiments.toy.certified import PAIR, inputs
-from anode.experiments.toy.flows import ends, euler, mean_gap, validation_gap
+from anode.experiments.toy.flows import FITTED, ends, euler, mean_gap, validation_gap
 from anode.models.ensemble import unstack
 from anode.models.flow import Flow
 from anode.train.record import Array
 
-CONSTANT = 5 / 12
-"""The lowest Huber loss of a constant on g. The constant is 1/2; a third of the targets are -1, the others 1."""
-
-FITTED = LARGE = 0.1 * CONSTANT
-"""A model fits g if its loss is below this level. A gap between losses is large if it is above this level."""
+LARGE = FITTED
+"""A gap between losses is large if it is above this level."""
 
 
 def epochs_to(result: Result, level: float | Array) -> Array:

@@ -14,6 +14,12 @@ from anode.models.flow import Flow
 from anode.ode.solution import Status
 from anode.train.record import Array, Snapshot
 
+CONSTANT = 5 / 12
+"""The lowest Huber loss of a constant on g: 1/2, with a third of the targets at -1 and the rest at 1."""
+
+FITTED = 0.1 * CONSTANT
+"""A model that has come below this loss on g has fitted it."""
+
 FEW = {"g": {"inner": 40, "outer": 80}, "separable": {"points": 100}}
 """Few enough points to tell single trajectories apart."""
 

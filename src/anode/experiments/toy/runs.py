@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,16 +13,14 @@ import torch
 from anode.data import toy
 from anode.data.toy import Dataset
 from anode.experiments.certificates import Certificates, certificates
-from anode.experiments.environment import environment
-from anode.experiments.runs import HERE, Place, Result, Run
-from anode.models.ensemble import seeded, unstack
+from anode.experiments.runs import HERE, Place, Result
+from anode.experiments.stacked import StackedRun
+from anode.models.ensemble import unstack
 from anode.models.fields import MLPField
 from anode.models.flow import Flow
 from anode.models.model import Model
 from anode.models.nets import NeuralODE, ResNet
-from anode.train.fit import Snapshots, fit
-from anode.train.history import History
-from anode.train.progress import Listener
+from anode.train.fit import Snapshots
 
 MODELS: dict[str, Callable[[ToyRun], Model]] = {
     "ResNet": lambda run: ResNet(run.dim, 1, run.hidden, run.layers),
@@ -40,7 +36,7 @@ TRAIN_POINTS, VALIDATION_POINTS = 2000, 800
 
 
 @dataclass(frozen=True)
-class ToyRun(Run):
+class ToyRun(StackedRun):
     """A run on toy data. The defaults are the paper's best settings.
 
     Attributes:
@@ -110,42 +106,20 @@ class ToyRun(Run):
         train, validation = TRAIN_POINTS, VALIDATION_POINTS
         return [_some(part[0], train) for part in parts], [_some(part[1], validation) for part in parts]
 
-    def models(self) -> Model:
-        return seeded(lambda: MODELS[self.model](self), self.seeds)
+    def build(self) -> Model:
+        return MODELS[self.model](self)
 
-    def train(self, tell: Listener | None, folder: Path, place: Place = HERE) -> Result:
-        start = time.perf_counter()
-        model, history = self.fitted(tell)
-        result = Result(self, model, history, time.perf_counter() - start, environment())
-        one = result.typical
+    def options(self) -> dict[str, Any]:
+        if not self.snapshots:
+            return {"loss": self.loss}
+        iterations = self.epochs * -(-len(self.datasets()[0][0]) // self.batch_size)
+        at = (iterations * np.linspace(0, 1, self.snapshots) ** 2).round().astype(int).tolist()
+        return {"loss": self.loss, "snapshots": Snapshots(snapshot_points(self)[0], at)}
+
+    def finish(self, result: Result) -> None:
+        """Keep the snapshots of the typical repeat alone."""
+        one, history = result.typical, result.history
         history.snapshots = [replace(s, features=s.features[one], nfe=s.nfe[one]) for s in history.snapshots]
-        result.certificates = self.certify(result)
-        return result
-
-    def fitted(self, tell: Listener | None) -> tuple[Model, History]:
-        """Return the trained models and their history; raises ``KeyboardInterrupt`` if interrupted."""
-        data, validation = self.datasets()
-        model = self.models()
-        snapshots = None
-        if self.snapshots:
-            iterations = self.epochs * -(-len(data[0]) // self.batch_size)
-            at = (iterations * np.linspace(0, 1, self.snapshots) ** 2).round().astype(int).tolist()
-            snapshots = Snapshots(snapshot_points(self)[0], at)
-        history = fit(
-            model,
-            data,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            lr=self.lr,
-            loss=self.loss,
-            validation=validation,
-            seed=self.seeds,
-            snapshots=snapshots,
-            progress=tell or False,
-        )
-        if history.stopped == "interrupted":
-            raise KeyboardInterrupt
-        return model, history
 
     def certify(self, result: Result, place: Place = HERE) -> dict[str, Certificates]:
         """Certify the models after the first epoch, which is trained again for this, and after the last."""

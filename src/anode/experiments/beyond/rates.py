@@ -1,0 +1,31 @@
+"""The learning rates of the runs beyond the paper, as ``python -m anode.experiments.beyond.search`` has found them."""
+
+RATES = {
+    "g-node": 3e-3,
+    "g-zeros": 1e-2,
+    "g-constant": 1e-2,
+    "g-linear": 1e-2,
+    "g-hidden": 1e-2,
+    "g-control": 1e-2,
+    "g-second-order": 1e-2,
+    "g-second-order-learned": 1e-2,
+    "g-heavy-ball": 3e-3,
+    "g-heavy-ball-generalised": 1e-2,
+    "swap-node": 1e-2,
+    "swap-zeros": 3e-3,
+    "swap-constant": 1e-2,
+    "swap-linear": 1e-2,
+    "swap-hidden": 1e-2,
+    "swap-control": 1e-2,
+    "swap-second-order": 1e-3,
+    "swap-second-order-learned": 3e-3,
+    "swap-heavy-ball": 3e-3,
+    "swap-heavy-ball-generalised": 1e-2,
+    "parity-node": 3e-3,
+    "parity-zeros": 3e-3,
+    "parity-second-order": 1e-2,
+    "parity-second-order-learned": 1e-2,
+    "density-cnf": 1e-2,
+    "density-augmented": 1e-2,
+}
+"""By the data that was searched on and the model; ``results/beyond/search.json`` has the losses of all candidates."""

@@ -1,0 +1,18 @@
+"""The studies beyond the paper, a module each."""
+
+from anode.experiments.beyond.studies import densities, family, how_many, noise, parity, regularisers, why
+from anode.experiments.study import Study
+
+STUDIES: dict[str, Study] = {
+    study.id: study
+    for study in (
+        family.STUDY,
+        parity.STUDY,
+        how_many.STUDY,
+        why.STUDY,
+        noise.STUDY,
+        regularisers.STUDY,
+        *densities.STUDIES,
+    )
+}
+"""All studies by their id."""

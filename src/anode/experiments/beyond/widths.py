@@ -1,0 +1,46 @@
+"""Widths that give different models the same number of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from torch import nn
+
+WIDTHS = range(32, 81)
+"""Those that may be chosen; the paper's is 32."""
+WITHIN = 0.02
+"""By how much numbers of parameters that are called equal may differ."""
+
+
+def parameters(model: nn.Module) -> int:
+    """How many parameters a model has."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def equal_widths(builds: Mapping[str, Callable[[int], nn.Module]]) -> dict[str, int]:
+    """The width of each model's hidden layers that gives all of them equally many parameters, to :data:`WITHIN`.
+
+    A width more or less changes the number by some percent, so not every number can be had by all. The smallest that
+    can is taken.
+
+    Args:
+        builds: By name, a function from a width to a model with two hidden layers of that width.
+    """
+    counts = {name: counted(build) for name, build in builds.items()}
+    for target in sorted(number for count in counts.values() for number in count.values()):
+        chosen = {name: min(count, key=lambda width: abs(count[width] - target)) for name, count in counts.items()}
+        if spread([counts[name][width] for name, width in chosen.items()]) <= WITHIN:
+            return chosen
+    raise ValueError(f"builds: takes models that widths in {WIDTHS} make equal, got {', '.join(builds)}")
+
+
+def counted(build: Callable[[int], nn.Module]) -> dict[int, int]:
+    """The number of parameters for each width, which it is a square function of: three models tell it."""
+    one, two, three = (parameters(build(width)) for width in (1, 2, 3))
+    bend, slope = one - 2 * two + three, two - one
+    return {width: one + (width - 1) * slope + (width - 1) * (width - 2) // 2 * bend for width in WIDTHS}
+
+
+def spread(numbers: list[int]) -> float:
+    """By how much the largest number exceeds the smallest, as a fraction of that."""
+    return max(numbers) / min(numbers) - 1

@@ -1,0 +1,82 @@
+"""Training runs whose repeats are trained at once, as one stack of models."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anode.experiments.environment import environment
+from anode.experiments.runs import HERE, Place, Result, Run
+from anode.models.ensemble import seeded
+from anode.models.model import Model
+from anode.train.fit import fit
+from anode.train.history import History
+from anode.train.progress import Listener
+
+
+class StackedRun(Run):
+    """A run whose repeats are one stack of models.
+
+    Attributes:
+        batch_size: Points in an iteration.
+        lr: The learning rate of Adam.
+    """
+
+    batch_size: int
+    lr: float
+
+    @abstractmethod
+    def build(self) -> Model:
+        """One model before training, from torch's random numbers."""
+
+    @abstractmethod
+    def datasets(self) -> tuple[Sequence[Any], Sequence[Any] | None]:
+        """The training set of every repeat, and the validation set that is evaluated on the way, if there is one."""
+
+    def options(self) -> dict[str, Any]:
+        """Further arguments of :func:`anode.fit`, such as the loss."""
+        return {}
+
+    def models(self) -> Model | None:
+        return self.stacked()
+
+    def stacked(self) -> Model:
+        """The models of all repeats before training."""
+        return seeded(self.build, self.seeds)
+
+    def train(self, tell: Listener | None, folder: Path, place: Place = HERE) -> Result:
+        start = time.perf_counter()
+        model, history = self.fitted(tell)
+        result = Result(self, model, history, time.perf_counter() - start, environment())
+        result.certificates = self.certify(result)
+        self.finish(result)
+        return result
+
+    def finish(self, result: Result) -> None:
+        """Add to a result what is measured of the trained models, or take away what is not kept."""
+
+    def fitted(self, tell: Listener | None) -> tuple[Model, History]:
+        """The trained models, and what happened; ``KeyboardInterrupt`` if training was interrupted."""
+        data, validation = self.datasets()
+        model = self.stacked()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)  # of what models and losses draw
+            history = fit(
+                model,
+                data,
+                epochs=self.epochs,
+                batch_size=self.batch_size,
+                lr=self.lr,
+                validation=validation,
+                seed=self.seeds,
+                progress=tell or False,
+                **self.options(),
+            )
+        if history.stopped == "interrupted":
+            raise KeyboardInterrupt
+        return model, history
