@@ -136,7 +136,7 @@ def test_a_grid_search_chooses_by_the_log_likelihood():
         ({"field": lambda size: torch.nn.Linear(size, size)}, "field: fails on states of shape"),
         ({"time": 3}, "time: takes True or False, got 3"),
     ],
-    ids=str,
+    ids=["augment", "draws", "trace", "field and hidden", "no module", "no time", "time"],
 )
 def test_a_bad_parameter_is_named_and_nothing_is_learned(options, said):
     model = anode.ANODEDensity(epochs=1, **options)

@@ -27,7 +27,7 @@ class Linear(nn.Module):
 
 
 @anode.register
-class Swirl(nn.Module):
+class Rotor(nn.Module):
     """A field as a user writes it."""
 
     def __init__(self, dim: int = 2) -> None:
@@ -89,7 +89,7 @@ def test_points_come_back_from_where_they_flow_to():
     torch.testing.assert_close(model.inverse(model.features(x)), x, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{}, {"field": Swirl()}, {"augment": 1}], ids=["perceptron", "own", "augmented"])
+@pytest.mark.parametrize("options", [{}, {"field": Rotor()}, {"augment": 1}], ids=["perceptron", "own", "augmented"])
 @pytest.mark.parametrize("trace", ["exact", "hutchinson"])
 def test_gradients_are_right_for_points_and_parameters(options, trace):
     model = small(**options, trace=trace, method="rk4", step_size=0.5, hidden=None if "field" in options else 3)
@@ -131,7 +131,7 @@ def test_the_noise_of_an_estimate_is_one_of_signs_per_point_and_frozen_for_a_sol
 
 
 def test_the_augmented_bound_is_below_the_log_likelihood_and_more_draws_make_it_tighter():
-    model = small(dim=1, augment=1, field=Swirl().double(), rtol=1e-5, atol=1e-5)
+    model = small(dim=1, augment=1, field=Rotor().double(), rtol=1e-5, atol=1e-5)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter *= 3  # a flow that mixes both coordinates, or the bound would be close to what it bounds
@@ -175,7 +175,7 @@ def test_the_engine_solves_it_and_each_member_of_a_stack_as_alone(kind, trace):
         return (
             anode.DensityFlow(2, 8, trace=trace)
             if kind == "perceptron"
-            else anode.DensityFlow(2, field=Swirl(), trace=trace)
+            else anode.DensityFlow(2, field=Rotor(), trace=trace)
         )
 
     stacked = anode.seeded(build, range(3))
@@ -232,7 +232,7 @@ def test_batches_of_points_and_weights_are_data_too():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"augment": 1}, {"trace": "hutchinson"}, {"field": Swirl()}, {"t1": 2.0}], ids=str
+    "options", [{}, {"augment": 1}, {"trace": "hutchinson"}, {"field": Rotor()}, {"t1": 2.0}], ids=str
 )
 def test_a_saved_model_is_the_same_to_the_bit(tmp_path, options):
     for model in (small(**options), anode.stack([small(**options), small(**options)])):
@@ -268,7 +268,7 @@ def test_its_defaults_are_those_of_the_paper():
         ({"trace": "stochastic"}, ValueError, "trace: takes one of exact, hutchinson, got 'stochastic'"),
         ({"field": anode.MLPField(3)}, ValueError, "field: takes states of 2 numbers, .* takes 3 features"),
         ({"field": 3}, ValueError, r"field: takes a torch.nn.Module f\(t, z\), got 3"),
-        ({"field": Swirl(), "hidden": 3}, ValueError, "hidden: takes nothing beside field"),
+        ({"field": Rotor(), "hidden": 3}, ValueError, "hidden: takes nothing beside field"),
         ({"rtoll": 1e-3}, TypeError, "rtoll: is no argument of DensityFlow"),
     ],
     ids=str,
@@ -298,7 +298,7 @@ def test_points_of_another_size_or_kind_are_refused():
     with pytest.raises(TypeError, match="x: takes a tensor, got a list"):
         model.log_prob([[0.0, 0.0]], samples=2)
     with pytest.raises(ValueError, match="field: does not fit x of shape"):
-        small(field=Swirl(3)).log_prob(points(4, 2))
+        small(field=Rotor(3)).log_prob(points(4, 2))
     for samples in (0, 1.5):
         with pytest.raises(ValueError, match="samples: takes a whole number above 0"):
             model.log_prob(points(4, 2), samples=samples)
