@@ -82,8 +82,8 @@ def draw_costs(results: Results) -> Drawing:
     for ax, data in zip(made.axes, DATA, strict=True):
         found = pair(results, data)
         title = data.replace("_", " ")
-        nfe = {label: each.per_epoch("nfe") for label, each in found.items()}
-        curves(ax, epochs(found["CNF"]), nfe, COLORS, "NFE" if ax in made.axes[:: len(DATA) // 2] else "")
+        series = {label: each.per_epoch("nfe") for label, each in found.items()}
+        curves(ax, epochs(found["CNF"]), series, COLORS, "NFE" if ax in made.axes[:: len(DATA) // 2] else "")
         ax.set_title(title)
         table |= {f"{title}: {label}": each for label, each in found.items()}
     shared_legend(made)
