@@ -94,7 +94,7 @@ class DensityRun(StackedRun):
         }
 
     def build(self) -> DensityFlow:
-        accuracy = {"rtol": PAPER, "atol": PAPER}
+        accuracy: dict[str, Any] = {"rtol": PAPER, "atol": PAPER}
         return DensityFlow(self.dim, self.hidden, layers=2, augment=self.augment, trace=self.trace, **accuracy)
 
     def models(self) -> Model | None:
