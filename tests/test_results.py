@@ -1,10 +1,16 @@
 """The results that are committed, and what the documentation says of them."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
+from statistics import median
 
 import pytest
+
+from anode.experiments.beyond.protocols import all_runs
+from anode.experiments.beyond.rates import RATES
+from anode.experiments.beyond.runs import LABELS
 
 ROOT = Path(__file__).parents[1]
 DOCS = " ".join((ROOT / "docs" / "reproduce.md").read_text().split())
@@ -49,3 +55,46 @@ def test_the_documentation_says_what_came_of_the_image_half():
 def test_the_documentations_accuracies_are_those_of_the_image_half(data, name):
     numbers = {entry["name"].split(" (")[0]: entry["value"] for entry in claims_of("images")[14]["numbers"]}
     assert f"| {name} | {numbers[f'{data}, NODE']} | {numbers[f'{data}, ANODE']} |" in DOCS
+
+
+BEYOND = (ROOT / "docs" / "beyond.md").read_text()
+
+
+def runs_of(half: str) -> dict[str, dict]:
+    return {path.stem: json.loads(path.read_text()) for path in (ROOT / "results" / half / "runs").glob("*.json")}
+
+
+def test_the_documentation_has_the_verdict_of_every_claim_beyond_the_paper():
+    rows = dict(re.findall(r"^\| (\d+): [^|]+ (\|[^|]*\|[^|]*\|)$", BEYOND, re.MULTILINE))
+    claims = claims_of("beyond")
+    assert {int(number) for number in rows} == set(claims)
+    for number, claim in claims.items():
+        judged = [claim, *([claim["certified"]] if "certified" in claim else [])]
+        cells = [f"{each['verdict']}, {each['test'].split()[2]} of 20" for each in judged]
+        assert rows[str(number)] == f"| {' | '.join([*cells, ''][:2])} |".replace("|  |", "| |")
+
+
+def test_the_documentations_table_of_the_family_is_that_of_the_results():
+    runs = runs_of("beyond")
+    columns = ["g-d1", "g-d2", "g-d5", "g-d10", "nested-d2"]
+    for kind, label in LABELS.items():
+        cells = [family_cell(runs[f"{column}-{kind}"]) for column in columns]
+        assert f"| {label} | {' | '.join(cells)} |" in BEYOND
+
+
+def family_cell(run: dict) -> str:
+    certificates = run["certificates"]["last"]
+    nfe = dict(zip(certificates["tolerances"], certificates["nfe"], strict=True))
+    own = [nfe[tolerance][i] for i, tolerance in enumerate(certificates["loosest"]) if tolerance is not None]
+    return f"{median(run['measured']['held-out']):.1e}; {median(nfe[1e-3]):.0f}, {median(own):.0f}"
+
+
+def test_the_learning_rates_beyond_the_paper_are_the_best_of_the_search():
+    found = json.loads((ROOT / "results" / "beyond" / "search.json").read_text())
+    assert {name: float(min(losses, key=losses.get)) for name, losses in found.items()} == RATES
+
+
+def test_the_results_beyond_the_paper_are_those_of_the_protocols():
+    runs = runs_of("beyond")
+    there = {name: json.loads(json.dumps(run.protocol())) for name, run in all_runs().items() if name in runs}
+    assert {name: run["protocol"] for name, run in runs.items()} == there

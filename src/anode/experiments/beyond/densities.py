@@ -94,8 +94,8 @@ class DensityRun(StackedRun):
         }
 
     def build(self) -> DensityFlow:
-        parts: dict[str, Any] = {"layers": 2, "augment": self.augment, "trace": self.trace}
-        return DensityFlow(self.dim, self.hidden, **parts, rtol=PAPER, atol=PAPER)
+        accuracy: dict[str, Any] = {"rtol": PAPER, "atol": PAPER}
+        return DensityFlow(self.dim, self.hidden, layers=2, augment=self.augment, trace=self.trace, **accuracy)
 
     def models(self) -> Model | None:
         return self.stacked() if self.kept else None

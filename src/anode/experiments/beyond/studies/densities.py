@@ -90,8 +90,8 @@ def draw_costs(results: Results) -> Drawing:
     certified = certified_cells(table, lambda result: result.run.data)
     cells = []
     for name, each in table.items():
-        nfe = each.per_epoch("nfe")
-        cost = [mean_std(nfe[0]), mean_std(nfe[-1]), *certified[name]]
+        course = each.per_epoch("nfe")
+        cost = [mean_std(course[0]), mean_std(course[-1]), *certified[name]]
         failed = str(len(each.history.failures))
         cells.append([name, mean_std(each.measured["log-likelihood"]), *cost, failed])
     return Drawing(made, COLUMNS, cells)
