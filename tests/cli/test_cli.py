@@ -370,7 +370,7 @@ def test_a_folder_that_is_not_for_results_is_refused(invoke, tmp_path):
 
 def test_other_settings_in_the_same_folder_are_refused(invoke, tmp_path):
     assert invoke("reproduce", "fig04", "--out", tmp_path).exit_code == 0
-    refused(invoke("reproduce", "fig04", "--seed", 1, "--out", tmp_path), "repeats 20 and seed 0", "--no-resume")
+    refused(invoke("reproduce", "fig04", "--seed", 1, "--out", tmp_path), "repeats 20, seed 0", "--no-resume")
     assert invoke("reproduce", "fig04", "--seed", 1, "--no-resume", "--out", tmp_path).exit_code == 0
     assert json.loads((tmp_path / "anode-results.json").read_text())["seed"] == 1
 

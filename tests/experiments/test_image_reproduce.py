@@ -277,7 +277,7 @@ def test_other_epochs_are_another_experiment(made, tmp_path):
     work = planned(Settings(("table1",), tmp_path, scale="smoke", epochs=3))
     assert {run.epochs for run in work.runs} == {3}
     assert work.identity["epochs"] == 3
-    assert work.note.endswith("Every dataset is trained on for 3 epochs, as asked for with --epochs.")
+    assert work.note.endswith("With --epochs 3, models train for 3 epochs, except those that overfit.")
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ def test_the_command_searches_a_grid_and_draws_it(tmp_path):
     out = tmp_path / "out"
     result = run("--grid", tmp_path / "grid.json", "--epochs", 1, "--jobs", 1, "--out", out)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "The best settings" in result.stdout
+    assert "Best settings" in result.stdout
     content = json.loads((out / "search.json").read_text())
     assert [entry["rank"] for entry in content["settings"]] == [1, 2, 1, 2, 1, 2, 1, 2]
     assert sorted(path.name for path in out.iterdir() if path.is_file()) == [

@@ -379,7 +379,7 @@ def test_options_that_ask_for_more_than_the_model_is_are_refused_at_once(copy, n
     if name == "repeats":  # of which the first is loaded
         assert load_saved(copy).single.repeats == 10**9
     else:
-        with pytest.raises(DamagedFileError, match=r"run\.json: its options do not belong to the model beside it"):
+        with pytest.raises(DamagedFileError, match=r"run\.json: its options do not match the model next to it"):
             load_saved(copy)
     assert time.monotonic() - begin < 5
 
@@ -426,8 +426,8 @@ def test_a_member_of_the_family_is_trained_and_read_back(family, tmp_path):
     ("options", "says"),
     [
         ({"family": "second"}, "family: takes one of zeros, constant"),
-        ({"family": "linear", "model": "resnet"}, "family: has no meaning for a resnet"),
-        ({"kinetic": 0.1, "model": "resnet"}, "kinetic: has no meaning for a resnet"),
+        ({"family": "linear", "model": "resnet"}, "family: does not apply to a resnet"),
+        ({"kinetic": 0.1, "model": "resnet"}, "kinetic: does not apply to a resnet"),
         ({"kinetic": -1.0}, "kinetic: takes a number from 0, got -1"),
     ],
 )

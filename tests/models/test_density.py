@@ -269,7 +269,7 @@ def test_its_defaults_are_those_of_the_paper():
         ({"field": anode.MLPField(3)}, ValueError, "field: takes states of 2 numbers, .* takes 3 features"),
         ({"field": 3}, ValueError, r"field: takes a torch.nn.Module f\(t, z\), got 3"),
         ({"field": Rotor(), "hidden": 3}, ValueError, "hidden: takes nothing beside field"),
-        ({"rtoll": 1e-3}, TypeError, "rtoll: is no argument of DensityFlow"),
+        ({"rtoll": 1e-3}, TypeError, "rtoll: is not an argument of DensityFlow"),
     ],
     ids=str,
 )

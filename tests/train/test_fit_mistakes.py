@@ -302,7 +302,7 @@ def test_what_would_have_no_effect_is_refused(options, said):
         ),
         (lambda: anode.Solver(metod=3), "metod: is not an argument of Solver, .*; did you mean 'method'"),
         (lambda: anode.Tableau(ordr=3), "ordr: is not an argument of Tableau, .*; did you mean 'order'"),
-        (lambda: anode.Solver("euler", 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), "takes from 1 to 13 positional"),
+        (lambda: anode.Solver("euler", *[1] * 13), "takes from 1 to 14 positional"),
     ],
     ids=["field", "model", "settings", "solver", "tableau", "positional"],
 )

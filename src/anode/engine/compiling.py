@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from threading import RLock
 from typing import Any
 
 import torch
@@ -23,6 +25,9 @@ from anode.ode.problem import Problem
 
 MOST_FEATURES = 512
 """Maximum number of elements of a state without a batch dimension, which is treated as one point."""
+TRACING = RLock()
+LONGEST_WAIT = 10.0
+"""Seconds to wait for another thread that traces."""
 
 
 @dataclass(frozen=True)
@@ -81,23 +86,38 @@ def known_for(f: Rate, example: Example, start: Callable[[], Any], prepare: Call
         start: Evaluates f once, to observe its side effects. Called only if nothing is known.
         prepare: Called before ``start``.
     """
-    example = example.of_member(f)
-    kind, memory = example.kind, memory_of(f)
-    known = memory.find(f, kind, example.states)
-    if known is not None:
+    with _alone():
+        example = example.of_member(f)
+        kind, memory = example.kind, memory_of(f)
+        known = memory.find(f, kind, example.states)
+        if known is not None:
+            return known
+        if memory.is_tired(kind):
+            return Known(f, kind, CHANGES)
+        known = Known(f, kind)
+        prepare()
+        seen = observe(f, start)
+        if seen.obstacle:
+            known.obstacle = seen.obstacle
+        else:
+            known.guard, known.counters = seen.guard, seen.counters
+            _trace(known, example)
+        memory.keep(known)
         return known
-    if memory.is_tired(kind):
-        return Known(f, kind, CHANGES)
-    known = Known(f, kind)
-    prepare()
-    seen = observe(f, start)
-    if seen.obstacle:
-        known.obstacle = seen.obstacle
-    else:
-        known.guard, known.counters = seen.guard, seen.counters
-        _trace(known, example)
-    memory.keep(known)
-    return known
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Let one thread trace at a time: if another called f meanwhile, its calls would count as side effects of this one.
+
+    The wait is bounded, because an f could itself wait for the solve of another thread.
+    """
+    held = TRACING.acquire(timeout=LONGEST_WAIT)
+    try:
+        yield
+    finally:
+        if held:
+            TRACING.release()
 
 
 def _trace(known: Known, example: Example) -> None:

@@ -1,4 +1,4 @@
-"""``anode check``: which tolerance the solves of a saved run need."""
+"""``anode check``: find the tolerance that a saved model needs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from anode.train.points import points_of
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of a check.
+    """The outcome of checking a saved run.
 
     Attributes:
         certificate: Errors and evaluations at each tolerance.
         trained: A sentence about the tolerance that the run was trained with.
-        picture: The picture that was written.
+        picture: The figure that was written.
     """
 
     certificate: Certificate
@@ -37,14 +37,14 @@ class Checked:
 
 
 def check_saved(folder: Path, bound: float, points: int, picture: Path | None, root: Path | None) -> Checked:
-    """Find the loosest tolerance at which solving forward and back returns to the inputs, and draw the errors.
+    """Find the loosest tolerance that recovers the inputs of a saved run, and plot the outcome.
 
     Args:
-        folder: Folder of the run.
-        bound: Largest reconstruction error that passes, as a fraction of the size of the states.
-        points: Largest number of the run's points or images to solve for.
-        picture: The file to write. Defaults to ``certificate.png`` in the folder.
-        root: Where datasets are stored.
+        folder: The folder of the run.
+        bound: The largest reconstruction error that passes, as a fraction of the size of the states.
+        points: Maximum number of points or images to use.
+        picture: The file to write; defaults to ``certificate.png`` in the folder.
+        root: The folder of the datasets.
     """
     number("bound", bound, finite=True)
     number("points", points, whole=True)
@@ -53,12 +53,12 @@ def check_saved(folder: Path, bound: float, points: int, picture: Path | None, r
     run = load_saved(folder)
     model = run.repeats
     if not isinstance(model, NeuralODE):
-        raise ValueError(f"{folder}: holds a {type(model).__name__}, which has no solve to check")
+        raise ValueError(f"{folder}: has a {type(model).__name__}, which has no ODE solve to check")
     size = model.flow.solver.step_size
     if size is not None:
         raise ValueError(
-            f"{folder}: was trained with step_size {size}, which no tolerance changes; check such a solve in Python, "
-            "with model.flow.check(x)"
+            f"{folder}: was trained with step_size {size}, so its solves have no tolerance; check them in Python with "
+            "model.flow.check(x)"
         )
     x = inputs_of(run, points, root)
     certificate = model.flow.certify(x, bound)
@@ -69,11 +69,11 @@ def check_saved(folder: Path, bound: float, points: int, picture: Path | None, r
 
 
 def inputs_of(run: Saved, points: int, root: Path | None) -> Tensor:
-    """Return the first points or images of the validation or test set; training points if there is neither."""
+    """Return the first points or images held out from training; if there are none, the first training points."""
     single, like = run.single, next(run.repeats.parameters())
     if single.repeats != (run.repeats.members or 1):
-        raise DamagedFileError(f"{Path(run.name) / 'run.json'}: its options do not belong to the model beside it")
-    if single.kind in FILES:  # the files may be gone; the run keeps a sample
+        raise DamagedFileError(f"{Path(run.name) / 'run.json'}: its options do not match the model next to it")
+    if single.kind in FILES:  # the original files may be gone
         assert run.description is not None
         return as_input(load_result(Path(run.name), run.description)[1].x[:points], like)
     material = material_of(single, root)
@@ -83,7 +83,7 @@ def inputs_of(run: Saved, points: int, root: Path | None) -> Tensor:
 
 
 def in_words(check: Check) -> str:
-    """Return a sentence about the check of the run's own tolerance."""
+    """Return the outcome of a check of the run's own tolerance, in a sentence."""
     passed, error = check.passed.flatten(), float(check.overall.median())
     alone = len(passed) == 1
     verdict = (

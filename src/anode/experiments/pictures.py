@@ -1,4 +1,4 @@
-"""``anode plot``: pictures of saved runs."""
+"""``anode plot``: figures of saved runs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from anode.plots import flows, series, style
 from anode.train.record import Array
 
 POINTS = 40
-"""Number of points of a curve, each the mean of a stretch; one per epoch if there are more epochs."""
+"""Number of points per curve, unless there are more epochs."""
 
 
 SERIES = {"loss": "training loss", "nfe": "function evaluations", "accuracy": "accuracy, %"}
 
 
 def draw_saved(folders: Sequence[Path], picture: Path | None, reference: float | None = None) -> Path:
-    """Draw saved runs in one picture: losses, evaluations, accuracies if there are classes, and flows.
+    """Draw saved runs into one figure: losses, evaluations, accuracies if there are classes, and the flow of each.
 
     Args:
-        folders: Folders of the runs.
-        picture: The file to write. Defaults to ``plot.png`` in the first folder.
+        folders: The folders of the runs.
+        picture: The file to write; defaults to ``plot.png`` in the first folder.
         reference: An accuracy to compare with, in percent.
     """
     runs = [load_saved(folder) for folder in folders]
@@ -39,7 +39,7 @@ def draw_saved(folders: Sequence[Path], picture: Path | None, reference: float |
     for folder, run in zip(folders, runs, strict=True):
         require(len(run.history) > 0, str(folder), "no iterations", "a run that was trained")
     shown = [name for name in SERIES if any(getattr(run.history, name).any() for run in runs)]
-    takes = "an accuracy in percent, 0 to 100" if "accuracy" in shown else "no value: these runs have no accuracies"
+    takes = "none, as these runs have no accuracies" if "accuracy" not in shown else "an accuracy in percent, 0 to 100"
     known = reference is None or ("accuracy" in shown and 0 <= reference <= 100)
     require(known, "reference", reference, takes)
     flows_of = [(run, *flow) for run in runs if (flow := _paths(run)) is not None]
@@ -62,13 +62,13 @@ def draw_saved(folders: Sequence[Path], picture: Path | None, reference: float |
 
 
 def _draw_series(ax: Any, runs: Sequence[Saved], name: str) -> None:
-    """Draw a series of all runs that have it. Dots are accuracies on the validation or test set."""
+    """Draw a series of all runs that have it. For accuracies, dots show the accuracy on held-out data."""
     scale = 100.0 if name == "accuracy" else 1.0
     dots = []
     for run, color in zip(runs, cycle(series.OTHER_COLORS), strict=False):
         history = run.history
         if not getattr(history, name).any():
-            continue  # the model has no solver, or the data have no classes
+            continue  # a model without a solver, or data without classes
         ends, values = history.windows(name, max(history.epochs, POINTS))
         series.band(ax, ends / history.batches, scale * values.reshape(len(values), -1), _label(run), color)
         if name == "accuracy" and len(history.validation_accuracy):
@@ -77,7 +77,7 @@ def _draw_series(ax: Any, runs: Sequence[Saved], name: str) -> None:
             ax.plot(at, tested, "o", color=color, markersize=5)
             tests = run.single.kind == kinds.IMAGES and not run.single.validation
             dots.append("test images" if tests else "validation")
-    for label in dict.fromkeys(dots):  # one legend entry for the dots of all runs, in a neutral colour
+    for label in dict.fromkeys(dots):  # one legend entry for all runs, so in a neutral colour
         ax.plot([], [], "o", color=style.MUTED, markersize=5, label=label)
     if dots:
         style.legend(ax)
@@ -86,13 +86,13 @@ def _draw_series(ax: Any, runs: Sequence[Saved], name: str) -> None:
 
 
 def _label(run: Saved) -> str:
-    """Return the name of a run; only the end of a long one, to leave room for the picture."""
+    """Return the name of a run, shortened to its end if it is long."""
     return run.name if len(run.name) <= 30 else f"…{run.name[-29:]}"
 
 
 @torch.no_grad()
 def _paths(run: Saved) -> tuple[Array, Array] | None:
-    """Return trajectories of some training points, and their labels; ``None`` if there is no flow."""
+    """Return trajectories of some training points and their labels; ``None`` if there is no flow."""
     if run.single.kind != kinds.POINTS or run.single.model != "node":
         return None
     data = run.single.dataset(run.single.seed)
@@ -101,7 +101,7 @@ def _paths(run: Saved) -> tuple[Array, Array] | None:
     try:
         return run.model.flow.trajectory(data.x, 40).numpy(force=True), data.labels.numpy(force=True)
     except SolveError:
-        return None  # training ended with this failure
+        return None  # training stopped for the same reason
 
 
 def _draw_flow(ax: Any, run: Saved, paths: Array, labels: Array) -> None:

@@ -238,5 +238,5 @@ def load_saved(folder: Path) -> Saved:
     except (ValueError, TypeError):
         fits = False
     if not fits:
-        raise DamagedFileError(f"{folder / 'run.json'}: its options do not belong to the model beside it")
+        raise DamagedFileError(f"{folder / 'run.json'}: its options do not match the model next to it")
     return Saved(str(folder), single, model, history, repeats, described)
