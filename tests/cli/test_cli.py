@@ -114,7 +114,7 @@ def test_the_help_of_reproduce_has_every_option_with_its_default_and_examples(in
         "--repeats",
         "[default: (20; 5 for images, 2 at scale smoke)]",
         "--out",
-        "[default: (results/mine/toy or results/mine/images)]",
+        "[default: (results/mine/toy, .../images or .../beyond)]",
         "--seed",
         "[default: 0]",
         "--no-resume",

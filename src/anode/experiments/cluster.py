@@ -114,8 +114,8 @@ class Cluster(Workers):
 
     def usable(self, place: Place) -> list[str]:
         """Return the addresses of the workers that can train runs."""
-        known: dict[str, Any] = self.client.scheduler_info()["workers"]  # the last known state, if there is no answer
-        if self.client.status != "running":
+        known = self.client.scheduler_info().get("workers")  # without an answer, the last known state or nothing
+        if known is None or self.client.status != "running":
             raise self.gone()
         return [name for name, each in known.items() if place.device == "cpu" or "GPU" in each["resources"]]
 
