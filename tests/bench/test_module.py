@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import anode
 from anode.bench import speed
-from anode.bench.sides import fields_in_torch, with_torchdiffeq, your_loop, your_module, your_module_in_fit
+from anode.bench.sides import fields_in_torch, ours, with_torchdiffeq, your_loop, your_module, your_module_in_fit
 from anode.bench.sides import your_module_in_solve as in_solve
 from anode.bench.sides.in_torch import by_hook, by_odeint
 from anode.bench.speed import PARTS, Found, Part, error_of, kept
@@ -127,6 +127,16 @@ def test_all_ways_to_train_come_to_the_same_losses(fused):
     for work in works:
         np.testing.assert_array_equal(work.run(), work.run())  # from the same start each time
     assert all(work.engine() for work in works[1:])
+
+
+@pytest.mark.parametrize("name", speed.FAMILY)
+def test_members_of_the_family_are_trained_as_with_torchdiffeq(name):
+    task = replace(TRAIN, family=name)
+    theirs, *mine = [side.work(task) for side in (with_torchdiffeq, ours, your_loop)]
+    for work in mine:
+        np.testing.assert_allclose(work.run(), theirs.run(), rtol=1e-3)
+        np.testing.assert_array_equal(work.nfe(), theirs.nfe())
+    assert mine[1].engine() == "native"
 
 
 def test_what_a_module_keeps_besides_computing_is_kept():

@@ -17,7 +17,7 @@ from anode.bench.sides import RIVALS, SIDES, version
 from anode.bench.sides.fields_in_torch import Network
 from anode.bench.tasks import Task
 from anode.bench.turns import Entry, Row, alike, measure
-from anode.bench.works import works
+from anode.bench.works import members, works
 from anode.checks import lookup
 from anode.experiments.environment import environment
 from anode.files import DamagedFileError, locked, make_folder, read_json, write_json
@@ -85,6 +85,7 @@ def sweep(title: str, axis: str, values: Sequence[float], task: Callable[[Any], 
 
 TWENTY = replace(TOY, members=20)
 OWN = works(TOY, EXACT)
+FAMILY = members(replace(TOY, epochs=1))
 PARTS: dict[str, Part] = {
     "toy": one(
         "a training iteration of the toy experiments, one thread",
@@ -117,6 +118,7 @@ PARTS: dict[str, Part] = {
     ),
     "memory": sweep("memory", "points", (1024, 4096, 16384), lambda n: replace(NET, batch=n, t1=10.0), timed=False),
     "module": Part("what users write themselves, one thread", tuple(OWN.values()), works=tuple(OWN)),
+    "family": Part("training iterations of the family, one thread", tuple(FAMILY.values()), works=tuple(FAMILY)),
 }
 
 

@@ -67,6 +67,8 @@ class Task:
         method: The Runge-Kutta method, by torchdiffeq's name.
         step: The step size of a method with fixed steps; 0 to choose steps by the tolerances.
         fused: Whether training in torch uses its fused Adam.
+        family: The member of ``anode.family`` that is trained instead of a perceptron with zeros; empty for none. Its
+            field has the hidden layers of ``sizes``, and ``zeros`` is its augmentation.
     """
 
     kind: str
@@ -84,6 +86,7 @@ class Task:
     method: str = "dopri5"
     step: float = 0.0
     fused: bool = False
+    family: str = ""
 
     @property
     def dim(self) -> int:

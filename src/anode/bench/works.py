@@ -6,11 +6,13 @@ from dataclasses import replace
 
 from anode.bench.tasks import Task
 from anode.bench.turns import Entry
+from anode.models.family import FAMILY
 
 ODEINT = ("odeint", "anode, your module")
 SOLVE = ("solve", "anode, your module in solve")
 FIT = ("fit", "anode, your module in fit")
 LOOP = ("NeuralODE", "anode, your loop")
+OURS = ("fit", "anode")
 
 BOTH = ("torchdiffeq", "diffrax")
 TANH = ("tanh", "tanh", "none")
@@ -32,6 +34,13 @@ TOLERANCES = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 def entries(task: Task, *ours: tuple[str, str], rivals: tuple[str, ...] = BOTH) -> tuple[Entry, ...]:
     """Return the entries of a task for some ways to use anode, and for its rivals."""
     return tuple(Entry(label, side, task) for label, side in (*ours, *((rival, rival) for rival in rivals)))
+
+
+def members(toy: Task) -> dict[str, tuple[Entry, ...]]:
+    """Return the training of every member of the family, by name."""
+    return {
+        name: entries(replace(toy, family=name, fused=True), OURS, LOOP, rivals=("torchdiffeq",)) for name in FAMILY
+    }
 
 
 def works(toy: Task, exact: Task) -> dict[str, tuple[Entry, ...]]:

@@ -54,22 +54,30 @@ class Adam(torch.optim.Optimizer):
                 loss = closure()
         for group in self.param_groups:
             group["steps"] += 1
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._move(parameter, group)
+            parameters = [p for p in group["params"] if p.grad is not None]
+            if parameters:
+                self._move(parameters, [p.grad for p in parameters], group)
         return loss
 
-    def _move(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        gradient, (beta1, beta2) = parameter.grad, group["betas"]
-        assert gradient is not None
-        mean, square = self.state[parameter]["mean"], self.state[parameter]["square"]
-        rate = torch.as_tensor(group["lr"], dtype=torch.float64) / (1 - beta1 ** group["steps"])
+    def _move(self, parameters: list[Tensor], gradients: Any, group: dict[str, Any]) -> None:
+        """Update parameters with one call per operation, not one per operation and parameter."""
+        beta1, beta2 = group["betas"]
+        means, squares = ([self.state[p][name] for p in parameters] for name in ("mean", "square"))
         if group["weight_decay"]:
-            gradient = gradient.add(parameter, alpha=group["weight_decay"])
-        mean.lerp_(gradient, 1 - beta1)
-        square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-        move = mean / (square.sqrt().mul_((1 - beta2 ** group["steps"]) ** -0.5).add_(group["eps"]))
-        parameter.sub_(move.mul_(rate.to(move).reshape(rate.shape + (1,) * (move.ndim - rate.ndim))))
+            gradients = torch._foreach_add(gradients, parameters, alpha=group["weight_decay"])
+        torch._foreach_lerp_(means, gradients, 1 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, gradients, gradients, value=1 - beta2)
+        roots = torch._foreach_sqrt(squares)
+        torch._foreach_mul_(roots, (1 - beta2 ** group["steps"]) ** -0.5)
+        torch._foreach_add_(roots, group["eps"])
+        moves = torch._foreach_div(means, roots)
+        rate = torch.as_tensor(group["lr"], dtype=torch.float64) / (1 - beta1 ** group["steps"])
+        if rate.ndim:
+            torch._foreach_mul_(moves, [rate.to(x).reshape(rate.shape + (1,) * (x.ndim - rate.ndim)) for x in moves])
+        else:
+            torch._foreach_mul_(moves, rate.item())
+        torch._foreach_sub_(parameters, moves)
 
 
 MakeOptimizer = Callable[[list[Tensor]], Optimizer]

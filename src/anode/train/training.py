@@ -223,9 +223,10 @@ class Training:
             return
         self.ranks.sum_gradients(self.parameters)
         gradients = [p.grad for p in self.parameters if p.grad is not None]
-        sums = [
-            g.sum() if self.protocol.members is None else g.reshape(self.protocol.members, -1).sum(1) for g in gradients
-        ]
+        if self.protocol.members is None:
+            sums = list(torch._foreach_norm(gradients, 1))
+        else:
+            sums = [g.reshape(self.protocol.members, -1).sum(1) for g in gradients]
         if sums and not torch.stack(sums).isfinite().all():
             fine = torch.stack(sums).isfinite().all(0).reshape(-1).cpu() | self.members.frozen
             self.fail(dict.fromkeys((~fine).nonzero().flatten().tolist(), "GRADIENT"))

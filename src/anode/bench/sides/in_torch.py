@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from anode.bench.sides import Work
+from anode.bench.sides import Work, ours
 from anode.bench.sides.fields_in_torch import flat, linear, module, start
 from anode.bench.tasks import Array, Task
 
@@ -49,7 +49,11 @@ def work(task: Task, solve: Solve, count: Count = by_hook, engine: Callable[[], 
 
 
 def by_hand(task: Task, net: nn.Module, head: nn.Module) -> Callable[[Solve], Array]:
-    """Training of a right-hand side and a head."""
+    """Training of a right-hand side and a head, or of a member of the family."""
+    if task.family:
+        model = ours.model(task, 0)
+        flow, train = model.flow, loop(task, model)
+        return lambda solve: train(lambda x: model.head(solve(flow.field, flow.augment(x))))
     both = nn.ModuleList([net, head])
 
     def run(solve: Solve) -> Array:

@@ -59,8 +59,12 @@ def training(task: Task) -> Work:
 
 
 def model(task: Task, member: int) -> anode.NeuralODE:
-    """The paper's model with given weights."""
+    """The paper's model with given weights, or a member of the family with those of a seed."""
     hidden = task.sizes[1]
+    if task.family:
+        torch.manual_seed(member)
+        settings = {"augment": task.zeros, "hidden": hidden, "layers": len(task.sizes) - 2}
+        return anode.family.build(task.family, task.dim - task.zeros, 1, **settings)
     made = anode.NeuralODE(
         task.dim - task.zeros, 1, hidden, layers=len(task.sizes) - 2, augment=task.zeros, rtol=task.tol, atol=task.tol
     )
