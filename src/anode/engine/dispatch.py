@@ -77,9 +77,9 @@ def described(problem: Problem) -> Compiled | None:
     """Return the compiled field if f describes itself and fits the state, otherwise ``None``."""
     f = problem.f
     perceptron = f.perceptron() if isinstance(f, Transparent) and not problem.packing.is_tuple else None
-    field = None if perceptron is None else perceptron.compiled()
-    if perceptron is None or field is None or problem.y0.shape[-1:] != (perceptron.sizes[0],):
+    if perceptron is None or problem.y0.shape[-1:] != (perceptron.sizes[0],):
         return None
+    field = perceptron.compiled()
     return None if obstacles.unfit(field, problem.y0) else field
 
 

@@ -24,8 +24,8 @@ class Perceptron:
         sizes: Sizes of the state, the hidden layers, and the state again.
         activations: Activation of each layer, including the last: the name of a unary function of programs, or
             ``"none"``.
-        parameters: Time weights, if there are any; weight matrices; biases. For a stack they have a leading dimension
-            of members.
+        parameters: Time weights, if there are any; weight matrices; biases. Their shapes match ``sizes``. For a stack
+            they have a leading dimension of members.
         time: Whether there are time weights.
         members: Number of stacked fields; ``None`` for a single field.
     """
@@ -36,24 +36,14 @@ class Perceptron:
     time: bool
     members: int | None
 
-    def compiled(self) -> Compiled | None:
-        """Return the compiled field; ``None`` if the shapes of the parameters do not match the sizes."""
-        if [p.shape for p in self.parameters] != self.shapes:
-            return None
+    def compiled(self) -> Compiled:
+        """Return the compiled field."""
         return Compiled(self.program, self.parameters, (False,) * len(self.parameters), self.members)
 
     @property
     def program(self) -> Program:
         """The program of the perceptron."""
         return perceptron_program(tuple(self.sizes), tuple(self.activations), self.time)
-
-    @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """The shapes that the parameters must have."""
-        layers = list(zip(self.sizes[1:], self.sizes, strict=False))
-        front = () if self.members is None else (self.members,)
-        biases = [(outputs,) for outputs, _ in layers]
-        return [(*front, *shape) for shape in (*(biases[:1] if self.time else ()), *layers, *biases)]
 
 
 @cache

@@ -136,24 +136,23 @@ class MLPField(Network, Transparent, Stackable):
 
     def perceptron(self) -> Perceptron | None:
         """Return the layers for the compiled engine; ``None`` if the field was modified or has additional inputs."""
-        if not self._is_plain or self.inputs != self.dim:
+        own = self._plain_parameters() if self.inputs == self.dim else None
+        if own is None:
+            return None
+        return Perceptron(self._sizes, [*[self.activation] * self.layers, "none"], own, self.time, self.members)
+
+    def _plain_parameters(self) -> tuple[Tensor, ...] | None:
+        """Return the parameters in the order of a :class:`Perceptron`; ``None`` if the field was modified."""
+        if not is_plain(self, MLPField, 2 * (self.layers + 1) + self.time):
             return None
         own = (*(() if self.time_weight is None else (self.time_weight,)), *self.weights, *self.biases)
-        activations = [*[self.activation] * self.layers, "none"]
-        return Perceptron(self._sizes, activations, own, self.time, self.members)
-
-    @property
-    def _is_plain(self) -> bool:
-        if not is_plain(self, MLPField, 2 * (self.layers + 1) + self.time):
-            return False
-        own = (*(() if self.time_weight is None else (self.time_weight,)), *self.weights, *self.biases)
-        members, sizes = () if self.members is None else (self.members,), self._sizes
+        front, sizes = () if self.members is None else (self.members,), self._sizes
         shapes = [(self.hidden,)] * self.time + [(n, m) for m, n in pairwise(sizes)] + [(n,) for n in sizes[1:]]
-        return all(p.shape == (*members, *shape) for p, shape in zip(own, shapes, strict=True))
+        return own if all(p.shape == (*front, *shape) for p, shape in zip(own, shapes, strict=True)) else None
 
     def derivative(self) -> Derivative:
         """Return a derivative without autograd if the activation has one and the field was not modified."""
-        if self.activation in PULLBACKS and self._is_plain:
+        if self.activation in PULLBACKS and self._plain_parameters() is not None:
             act = ACTIVATIONS[self.activation]
             return MLPDerivative(self.weights, self.biases, self.time_weight, act, self.activation)
         return super().derivative()
