@@ -3,11 +3,13 @@ from shutil import copytree
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from anode.cli import app
 from anode.experiments.halves import HALVES
 from anode.experiments.reproduce import Settings, planned
 from anode.experiments.runs import save
-from anode.experiments.unfinished import SO_FAR, report_again, results_so_far
+from anode.experiments.unfinished import SO_FAR, certify_finished, report_again, results_so_far
 from anode.files import DamagedFileError, read_json, write_json
 from anode.report.page import FORMAT, MARKER
 
@@ -97,6 +99,27 @@ def test_a_folder_in_which_nothing_was_trained_is_refused(tmp_path):
     write_json(tmp_path / MARKER, BEGUN)
     with pytest.raises(ValueError, match="has no training state yet"):
         report_again(tmp_path)
+
+
+def test_finished_models_without_certificates_are_certified_on_request(folder, tmp_path):
+    copy = tmp_path / "copy"
+    copytree(folder, copy)
+    results = results_so_far(copy / "runs", BEGUN)[0]
+    first = results["mnist-p5"].certificates["last"]
+    results["mnist-p5"].certificates = {}
+    save(results["mnist-p5"], copy / "runs")
+    assert "not certified" in report_again(copy).read_text()
+    done = CliRunner().invoke(app, ["report", str(copy), "--certify"])
+    assert done.exit_code == 0, done.output
+    again = results_so_far(copy / "runs", BEGUN)[0]["mnist-p5"].certificates["last"]
+    np.testing.assert_array_equal(again.nfe, first.nfe)
+    assert "not certified" not in (copy / "report.html").read_text()
+
+
+def test_models_that_are_no_image_models_are_not_certified_again(tmp_path):
+    write_json(tmp_path / MARKER, {**BEGUN, "half": "toy"})
+    with pytest.raises(ValueError, match="certify: takes a folder of image results"):
+        certify_finished(tmp_path, None, None)
 
 
 @pytest.mark.parametrize("content", [b"[]", b"{}", b'{"protocol": {}}', b"half of it"])

@@ -108,11 +108,24 @@ def claims_table(claims: list[dict[str, Any]]) -> Table:
 
 def report(
     folder: Annotated[Path, typer.Argument(help="A folder written by anode reproduce.")] = Path("results/mine/toy"),
+    certify: Annotated[
+        bool,
+        typer.Option(
+            "--certify",
+            help="First find the tolerance that each finished image model needs, if it is unknown. Needs the datasets.",
+        ),
+    ] = False,
+    root: Root = None,
 ) -> None:
     """Write the report of a results folder again; for images, also while runs are unfinished."""
-    from anode.experiments.unfinished import report_again
+    from anode.experiments.runs import Place
+    from anode.experiments.unfinished import certify_finished, report_again
+    from anode.train.progress import Bars
 
     with friendly("interrupted"):
+        if certify:
+            with Bars() as bars:
+                certify_finished(folder, bars, Place(root))
         out.print(Text(f"report: {report_again(folder)}"), soft_wrap=True)
 
 

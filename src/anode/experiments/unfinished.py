@@ -15,13 +15,15 @@ from anode.experiments.images.reported import REPRODUCED, TABLE1
 from anode.experiments.images.runs import side_by_side
 from anode.experiments.images.scales import CHOSEN
 from anode.experiments.images.studies import HEAD
-from anode.experiments.runs import Result, load, paths
+from anode.experiments.reproduce import certify_earlier
+from anode.experiments.runs import Place, Result, load, paths
 from anode.experiments.study import CERTIFIED_COLUMNS, Drawing, Results, Study, certified_cells, draw, mean_std
 from anode.files import DamagedFileError, read_json, write_json
 from anode.plots.series import curves
 from anode.plots.style import MODEL_COLORS, MUTED, figure, shared_legend
 from anode.report.page import MARKER, write_report
 from anode.train.checkpoint.folder import last_history
+from anode.train.progress import Bars
 
 PAIR = ("NODE", "ANODE")
 """The models of the reported accuracies, in their order."""
@@ -45,6 +47,16 @@ CAPTION = (
     "paper's accuracies at the end of training. Dotted lines are those of an independent reproduction, after 8 "
     "epochs on MNIST and 10 on CIFAR-10."
 )
+
+
+def certify_finished(folder: Path, bars: Bars, place: Place) -> None:
+    """Certify the finished models of image results that are not complete, which needs their test images."""
+    begun = read_json(folder / MARKER)
+    if not isinstance(begun, dict) or begun.get("half") != "images":
+        raise ValueError(f"certify: takes a folder of image results, got {folder}; other models are always certified")
+    results, unfinished = results_so_far(folder / "runs", begun)
+    finished = {name: result for name, result in results.items() if name not in unfinished}
+    certify_earlier(finished, folder / "runs", bars, place)
 
 
 def report_again(folder: Path) -> Path:
@@ -184,7 +196,8 @@ def table(groups: dict[str, dict[str, Result]], unfinished: set[str]) -> list[li
     """Return one row per run."""
     rows = []
     for data, models in groups.items():
-        certified = certified_cells(models, lambda result: result.run.data)
+        finished = {label: result for label, result in models.items() if result.run.name not in unfinished}
+        certified = certified_cells(finished, lambda result: result.run.data)
         for label, result in models.items():
             history, epochs = result.history, len(result.history) / result.history.batches
             open_ended = ", unfinished" if result.run.name in unfinished else ""
@@ -197,7 +210,7 @@ def table(groups: dict[str, dict[str, Result]], unfinished: set[str]) -> list[li
                     f"{epochs:.3g} of {result.run.epochs}{open_ended}",
                     mean_std(history.windows("loss", 10)[1][-1]),
                     mean_std(history.windows("nfe", 10)[1][-1]),
-                    *certified[label],
+                    *certified.get(label, ["", ""]),
                     percent(looks[-1]) if len(looks) else "not evaluated yet",
                     *(f"{each[label]} %" if label in each else "" for each in others),
                 ]
