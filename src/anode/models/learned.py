@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from anode.checks import flag, number, require
-from anode.models.augment import Augment, features_at, laid_out
+from anode.models.augment import Augment, Zeros, features_at, laid_out
 from anode.models.description import described
-from anode.models.layers import Stackable, members_of
+from anode.models.layers import members_of
 
 
 @described
@@ -62,7 +62,7 @@ class Learned(Augment):
 
 
 @described
-class Constant(Augment, Stackable):
+class Constant(Zeros):
     """Append constants that are learned: h(0) = [x, c], the same c for every input.
 
     It has as many parameters as there are added dimensions, and begins with the zeros of the paper.
@@ -81,8 +81,7 @@ class Constant(Augment, Stackable):
     """
 
     def __init__(self, extra: int, dim: int = -1) -> None:
-        super().__init__()
-        self.extra, self.dim = number("extra", extra, whole=True), features_at(dim)
+        super().__init__(number("extra", extra, whole=True), dim)
         self.value = nn.Parameter(torch.zeros(self.extra))
 
     @property
@@ -96,15 +95,3 @@ class Constant(Augment, Stackable):
         sizes = list(x.shape)
         sizes[self.dim] = self.extra
         return laid_out(torch.cat([x, self.value.reshape(shape).expand(sizes)], self.dim), self.dim)
-
-    def remove(self, h: Any) -> Tensor:
-        found: Tensor = h.narrow(self.dim, 0, h.shape[self.dim] - self.extra)
-        return found
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The arguments that it is made with."""
-        return {"extra": self.extra, "dim": self.dim}
-
-    def extra_repr(self) -> str:
-        return f"{self.extra}, dim={self.dim}"
