@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,39 @@ from anode.train.history import History
 from anode.train.progress import Listener
 
 
+@dataclass(frozen=True)
 class StackedRun(Run):
     """A run whose repeats are one stack of models.
 
     Attributes:
-        batch_size: Points in an iteration.
-        lr: The learning rate of Adam.
+        data: Name of the dataset.
+        hidden: Width of the hidden layers.
     """
 
-    batch_size: int
-    lr: float
+    name: str
+    data: str
+    _: KW_ONLY
+    hidden: int = 32
+    batch_size: int = 64
+    repeats: int = 20
+    seed: int = 0
+
+    kept = True
+    """Whether results keep the trained models."""
+
+    @property
+    def evaluations(self) -> int:
+        return 0
+
+    def training(self) -> dict[str, Any]:
+        """Return how the run is trained, in words, for the report."""
+        return {
+            "optimiser": f"Adam, {self.lr:g}",
+            "batch size": self.batch_size,
+            "epochs": self.epochs,
+            "repeats": self.repeats,
+            "seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
+        }
 
     @abstractmethod
     def build(self) -> Model:
@@ -43,7 +67,7 @@ class StackedRun(Run):
         return {}
 
     def models(self) -> Model | None:
-        return self.stacked()
+        return self.stacked() if self.kept else None
 
     def stacked(self) -> Model:
         """The models of all repeats before training."""

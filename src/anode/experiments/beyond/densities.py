@@ -18,7 +18,6 @@ from anode.experiments.certificates import PAPER, Certificates, stacked_certific
 from anode.experiments.runs import HERE, Place, Result
 from anode.experiments.stacked import StackedRun
 from anode.models.density import DensityFlow
-from anode.models.model import Model
 from anode.ode.solution import SolveError
 
 TABLES = {"iris": 4, "wine": 13}
@@ -41,19 +40,12 @@ class DensityRun(StackedRun):
     Attributes:
         data: One of ``anode.densities.DENSITIES``, or of :data:`TABLES`.
         augment: How many normal coordinates are added; 0 for a plain continuous normalizing flow.
-        hidden: Width of both hidden layers.
     """
 
-    name: str
-    data: str
     augment: int = 0
-    hidden: int = 32
     epochs: int = 25
-    batch_size: int = 64
     lr: float = 3e-3
     kept: bool = True
-    repeats: int = 20
-    seed: int = 0
 
     @property
     def label(self) -> str:
@@ -70,10 +62,6 @@ class DensityRun(StackedRun):
         return 1e9 * self.dim
 
     @property
-    def evaluations(self) -> int:
-        return 0
-
-    @property
     def trace(self) -> str:
         """How the trace is computed in training: of many dimensions it is estimated."""
         return "exact" if self.dim <= 4 else "hutchinson"
@@ -86,19 +74,12 @@ class DensityRun(StackedRun):
             "network": f"2 x {self.hidden} hidden units, tanh",
             "trace in training": self.trace,
             "solver": "dopri5, rtol = atol = 1e-3",
-            "optimiser": f"Adam, {self.lr:g}",
-            "batch size": self.batch_size,
-            "epochs": self.epochs,
-            "repeats": self.repeats,
-            "seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
+            **self.training(),
         }
 
     def build(self) -> DensityFlow:
         accuracy: dict[str, Any] = {"rtol": PAPER, "atol": PAPER}
         return DensityFlow(self.dim, self.hidden, layers=2, augment=self.augment, trace=self.trace, **accuracy)
-
-    def models(self) -> Model | None:
-        return self.stacked() if self.kept else None
 
     def datasets(self) -> tuple[list[Tensor], None]:
         return [drawn(self.data, seed)[0] for seed in self.seeds], None

@@ -17,7 +17,7 @@ from anode.experiments.runs import HERE, Place, Result
 from anode.experiments.stacked import StackedRun
 from anode.models import family
 from anode.models.layers import First
-from anode.models.model import Model, Outcome
+from anode.models.model import Outcome
 from anode.models.nets import NeuralODE
 from anode.ode.solution import Status
 from anode.train.history import History
@@ -53,25 +53,16 @@ class FamilyRun(StackedRun):
         data: One of :data:`anode.experiments.beyond.points.POINTS`.
         dim: Its dimension.
         kind: One of :data:`LABELS`.
-        augment: How many dimensions are added.
-        hidden: Width of both hidden layers.
         examined: Whether the trained flows are measured, see :mod:`anode.experiments.beyond.measures`.
-        kept: Whether the trained models are kept with the results, to be drawn.
     """
 
-    name: str
-    data: str
     dim: int
     kind: str
     augment: int = 0
-    hidden: int = 32
     epochs: int = 30
-    batch_size: int = 64
     lr: float = 3e-3
     examined: bool = False
     kept: bool = False
-    repeats: int = 20
-    seed: int = 0
 
     @property
     def label(self) -> str:
@@ -88,10 +79,6 @@ class FamilyRun(StackedRun):
         return -(-len(self.points(self.seed)[0]) // self.batch_size)
 
     @property
-    def evaluations(self) -> int:
-        return 0
-
-    @property
     def loss(self) -> str:
         """The paper's loss for classes; mean squares for maps."""
         return "mse" if self.data in MAPS else "huber"
@@ -104,11 +91,7 @@ class FamilyRun(StackedRun):
             "network": f"2 x {self.hidden} hidden units",
             "solver": "dopri5, rtol = atol = 1e-3",
             "loss": self.loss,
-            "optimiser": f"Adam, {self.lr:g}",
-            "batch size": self.batch_size,
-            "epochs": self.epochs,
-            "repeats": self.repeats,
-            "seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
+            **self.training(),
         }
 
     def build(self) -> NeuralODE:
@@ -117,9 +100,6 @@ class FamilyRun(StackedRun):
         if not maps:
             return model
         return NeuralODE(field=model.flow.field, augment=model.flow.augment, head=First(self.dim))
-
-    def models(self) -> Model | None:
-        return self.stacked() if self.kept else None
 
     def points(self, seed: int) -> Points:
         """The points that are drawn from a seed."""

@@ -48,21 +48,15 @@ class ToyRun(StackedRun):
         snapshots: How often the features are recorded; more often at the start, where they change most.
     """
 
-    name: str
-    data: str
     dim: int
     model: str
     augment: int = 0
-    hidden: int = 32
     layers: int = 5
     epochs: int = 50
-    batch_size: int = 64
     lr: float = 1e-3
     loss: str = "huber"
     slices: int = 0
     snapshots: int = 0
-    repeats: int = 20
-    seed: int = 0
 
     @property
     def label(self) -> str:
@@ -89,11 +83,7 @@ class ToyRun(StackedRun):
             "network": network,
             "solver": "none" if self.model == "ResNet" else "dopri5, rtol = atol = 1e-3",
             "loss": self.loss,
-            "optimiser": f"Adam, {self.lr:g}",
-            "batch size": self.batch_size,
-            "epochs": self.epochs,
-            "repeats": self.repeats,
-            "seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
+            **self.training(),
         }
 
     def datasets(self) -> tuple[list[Dataset], list[Dataset] | None]:
