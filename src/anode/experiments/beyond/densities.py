@@ -14,7 +14,7 @@ from torch import Tensor
 from anode.data import densities
 from anode.experiments.beyond.points import APART
 from anode.experiments.beyond.runs import CERTIFIED_POINTS, TIGHTEST, condense
-from anode.experiments.certificates import PAPER, Certificates, stacked_certificates
+from anode.experiments.certificates import PAPER, Certificates, certificates
 from anode.experiments.runs import HERE, Place, Result
 from anode.experiments.stacked import StackedRun
 from anode.models.density import DensityFlow
@@ -93,7 +93,8 @@ class DensityRun(StackedRun):
         model.trace = "exact"
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            return {"last": stacked_certificates(model.flow, self.others()[:, :CERTIFIED_POINTS].double(), TIGHTEST)}
+            points = self.others()[:, :CERTIFIED_POINTS].double()
+            return {"last": certificates([model.flow], [points], TIGHTEST)}
 
     @torch.no_grad()
     def finish(self, result: Result) -> None:

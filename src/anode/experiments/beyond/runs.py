@@ -12,7 +12,7 @@ from torch import Tensor
 
 from anode.experiments.beyond.measures import measures
 from anode.experiments.beyond.points import APART, MAPS, POINTS, Points
-from anode.experiments.certificates import PAPER, Certificates, stacked_certificates
+from anode.experiments.certificates import PAPER, Certificates, certificates
 from anode.experiments.runs import HERE, Place, Result
 from anode.experiments.stacked import StackedRun
 from anode.models import family
@@ -119,7 +119,7 @@ class FamilyRun(StackedRun):
     def certify(self, result: Result, place: Place = HERE) -> dict[str, Certificates]:
         x, _ = self.others()
         points = x[:, :: max(1, x.shape[1] // CERTIFIED_POINTS)].double()
-        return {"last": stacked_certificates(deepcopy(result.model).double().flow, points, TIGHTEST)}
+        return {"last": certificates([deepcopy(result.model).double().flow], [points], TIGHTEST)}
 
     def finish(self, result: Result) -> None:
         """Measure the models, and keep what the studies need: of the course of training, an epoch's means."""
