@@ -32,7 +32,7 @@ def draw(results: Results) -> Drawing:
         lowest = min(losses, key=lambda label: median(losses[label]))
         best.append(f"{title}: {lowest} ({median(losses[lowest]):.2g})")
     remark = f"Lowest median of the held-out loss: {'; '.join(best)}."
-    return Drawing(made, COLUMNS, rows_of(table, lambda result: (result.run.data, result.run.dim)), remark=remark)
+    return Drawing(made, COLUMNS, rows_of(table), remark=remark)
 
 
 STUDY = Study(

@@ -40,7 +40,7 @@ def draw(results: Results) -> Drawing:
     }
     told = "; ".join(f"{label}: p = {p}" for label, p in lowest.items())
     remark = f"Lowest median of the held-out loss: {told}."
-    return Drawing(made, COLUMNS, rows_of(table, lambda result: result.run.dim), remark=remark)
+    return Drawing(made, COLUMNS, rows_of(table), remark=remark)
 
 
 STUDY = Study(

@@ -43,7 +43,7 @@ def draw(results: Results) -> Drawing:
         ax.set(xlabel="NFE, median", ylabel="held-out loss, median", title=LABELS[kind])
         grid(ax)
     legend(made.axes[0])
-    return Drawing(made, COLUMNS, rows_of(table, lambda result: 0))
+    return Drawing(made, COLUMNS, rows_of(table))
 
 
 def place(result: Result) -> tuple[float, float]:
