@@ -1,4 +1,4 @@
-"""Training runs whose repeats are trained at once, as one stack of models."""
+"""Training runs whose repeats are trained together, as one stack of models."""
 
 from __future__ import annotations
 
@@ -56,21 +56,21 @@ class StackedRun(Run):
 
     @abstractmethod
     def build(self) -> Model:
-        """One model before training, from torch's random numbers."""
+        """Return one untrained model, initialised from torch's global random numbers."""
 
     @abstractmethod
     def datasets(self) -> tuple[Sequence[Any], Sequence[Any] | None]:
-        """The training set of every repeat, and the validation set that is evaluated on the way, if there is one."""
+        """Return the training sets of all repeats, and their validation sets or ``None``."""
 
     def options(self) -> dict[str, Any]:
-        """Further arguments of :func:`anode.fit`, such as the loss."""
+        """Return further arguments of :func:`anode.fit`, such as the loss."""
         return {}
 
     def models(self) -> Model | None:
         return self.stacked() if self.kept else None
 
     def stacked(self) -> Model:
-        """The models of all repeats before training."""
+        """Return the untrained models of all repeats."""
         return seeded(self.build, self.seeds)
 
     def train(self, tell: Listener | None, folder: Path, place: Place = HERE) -> Result:
@@ -82,10 +82,10 @@ class StackedRun(Run):
         return result
 
     def finish(self, result: Result) -> None:
-        """Add to a result what is measured of the trained models, or take away what is not kept."""
+        """Add measurements of the trained models to a result, or remove what is not kept."""
 
     def fitted(self, tell: Listener | None) -> tuple[Model, History]:
-        """The trained models, and what happened; ``KeyboardInterrupt`` if training was interrupted."""
+        """Return the trained models and the history. Raise ``KeyboardInterrupt`` if training was interrupted."""
         data, validation = self.datasets()
         model = self.stacked()
         with torch.random.fork_rng(devices=[]):

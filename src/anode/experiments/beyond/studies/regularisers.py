@@ -23,7 +23,7 @@ COLORS = dict(zip(WORDS, ("#b5487d", "#3f8fd2", "#80a030", "#d9482f", "#4b4a6b")
 
 
 def draw(results: Results) -> Drawing:
-    """A panel for NODE and one for ANODE: a line for each regulariser, from no strength to the largest."""
+    """Draw one panel for NODE and one for ANODE, with one line per regulariser over its strengths."""
     made = figure(11.0, 4.4, columns=2)
     table: dict[str, Result] = {}
     for ax, kind in zip(made.axes, REGULARISED, strict=True):
@@ -47,7 +47,7 @@ def draw(results: Results) -> Drawing:
 
 
 def place(result: Result) -> tuple[float, float]:
-    """Where a result stands: the medians of evaluations and of the held-out loss."""
+    """Return the position of a result: the medians of evaluations and held-out loss."""
     return float(median(cost_of(result))), median(result.measured["held-out"])
 
 

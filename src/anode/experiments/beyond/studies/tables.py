@@ -1,4 +1,4 @@
-"""What the tables and pictures of several studies share."""
+"""Tables and colours shared by several studies."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def rows_of(results: Mapping[str, Result]) -> list[list[str]]:
 
 
 def median(values: Array) -> float:
-    """The median of what is finite; NaN if nothing is."""
+    """Return the median of the finite values; NaN if there are none."""
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if len(finite) else float("nan")
