@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import anode
 from anode.engine import native
+from helpers.programs import TORCH_BINARY
 
 pytestmark = [
     pytest.mark.skipif(not native.instruction_sets(), reason="there is no compiled engine"),
@@ -273,40 +274,14 @@ def test_powers_are_right_to_the_last_places(dtype, instructions):
     np.testing.assert_array_equal(np.signbit(result[zero]), np.signbit(expected[zero]))
 
 
-def pull(slope):
-    return lambda g, v: g * slope(v)
-
-
-BINARY = {
-    "add": torch.add,
-    "subtract": torch.sub,
-    "multiply": torch.mul,
-    "divide": torch.div,
-    "power": torch.pow,
-    "maximum": torch.maximum,
-    "minimum": torch.minimum,
-    "less": torch.lt,
-    "less_equal": torch.le,
-    "greater": torch.gt,
-    "greater_equal": torch.ge,
-    "equal": torch.eq,
-    "not_equal": torch.ne,
-    "relu_pull": lambda g, v: torch.where(v > 0, g, 0.0),
-    "tanh_pull": pull(lambda v: 1 - v * v),
-    "sigmoid_pull": pull(lambda v: v * (1 - v)),
-    "tanh_bend": pull(lambda v: -2 * v),
-    "sigmoid_bend": pull(lambda v: 1 - 2 * v),
-}
-
-
 @each_set
 @each_dtype
 def test_binary_operations_are_those_of_torch(dtype, instructions):
-    assert list(BINARY) == list(native.extension.BINARY)
+    assert list(TORCH_BINARY) == list(native.extension.BINARY)
     generator = np.random.default_rng(0)
     a, b = (generator.integers(-3, 4, 5000) * 0.7 for _ in range(2))
     a, b = np.append(a, [np.nan, 1, np.nan]).astype(dtype), np.append(b, [1, np.nan, np.nan]).astype(dtype)
-    for name, operation in BINARY.items():
+    for name, operation in TORCH_BINARY.items():
         expected = operation(torch.from_numpy(a), torch.from_numpy(b)).to(torch.from_numpy(a).dtype).numpy()
         tolerance = 8 * np.finfo(dtype).eps
         result = combine(name, a, b, instructions)

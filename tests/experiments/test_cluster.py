@@ -189,12 +189,18 @@ def test_the_search_gives_the_same_bits_on_a_cluster(tmp_path, laboratory):
 # Ctrl-C
 
 
-@pytest.mark.slow
-def test_ctrl_c_says_one_line_and_leaves_the_cluster_clean(tmp_path, laboratory):
+def endless(tmp_path, laboratory):
+    """Start a command that never ends, and return its process once its first run is done."""
     code = COMMAND.format(here=str(Path(__file__).parents[1]), long=LONG)
     options = ["reproduce", "fig03", "--repeats", "2", "--out", "out", "--cluster", laboratory.address]
     process = start("-c", code, *options, log=tmp_path / "log")
     wait_until((tmp_path / "out" / "runs" / "map-identity.json").exists)
+    return process
+
+
+@pytest.mark.slow
+def test_ctrl_c_says_one_line_and_leaves_the_cluster_clean(tmp_path, laboratory):
+    process = endless(tmp_path, laboratory)
     process.send_signal(signal.SIGINT)
     assert process.wait(30) == 130
     line = "interrupted; finished work is saved in out; run the same command again to continue\n"
@@ -206,10 +212,7 @@ def test_ctrl_c_says_one_line_and_leaves_the_cluster_clean(tmp_path, laboratory)
 
 @pytest.mark.slow
 def test_if_the_command_is_killed_its_tasks_end(tmp_path, laboratory):
-    code = COMMAND.format(here=str(Path(__file__).parents[1]), long=LONG)
-    options = ["reproduce", "fig03", "--repeats", "2", "--out", "out", "--cluster", laboratory.address]
-    process = start("-c", code, *options, log=tmp_path / "log")
-    wait_until((tmp_path / "out" / "runs" / "map-identity.json").exists)
+    process = endless(tmp_path, laboratory)
     process.kill()
     process.wait()
     wait_until(lambda: laboratory.tasks() == [])

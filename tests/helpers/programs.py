@@ -26,7 +26,13 @@ UNARY = {
     "square": torch.square,
     "atan": torch.atan,
 }
-BINARY = {
+
+
+def pull(slope):
+    return lambda g, v: g * slope(v)
+
+
+TORCH_BINARY = {
     "add": torch.add,
     "subtract": torch.sub,
     "multiply": torch.mul,
@@ -34,11 +40,23 @@ BINARY = {
     "power": torch.pow,
     "maximum": torch.maximum,
     "minimum": torch.minimum,
-    "less": lambda a, b: (a < b).to(a),
-    "greater_equal": lambda a, b: (a >= b).to(a),
-    "tanh_pull": lambda g, value: g * (1 - value**2),
-    "sigmoid_pull": lambda g, value: g * value * (1 - value),
+    "less": torch.lt,
+    "less_equal": torch.le,
+    "greater": torch.gt,
+    "greater_equal": torch.ge,
+    "equal": torch.eq,
+    "not_equal": torch.ne,
+    "relu_pull": lambda g, v: torch.where(v > 0, g, 0.0),
+    "tanh_pull": pull(lambda v: 1 - v * v),
+    "sigmoid_pull": pull(lambda v: v * (1 - v)),
+    "tanh_bend": pull(lambda v: -2 * v),
+    "sigmoid_bend": pull(lambda v: 1 - 2 * v),
 }
+"""Every binary operation of the engine, by torch."""
+
+LEFT_OUT = {"less_equal", "greater", "equal", "not_equal", "relu_pull", "tanh_bend", "sigmoid_bend"}
+BINARY = {name: operation for name, operation in TORCH_BINARY.items() if name not in LEFT_OUT}
+"""The operations of random programs."""
 
 
 class TorchBuilder:
@@ -80,7 +98,7 @@ class TorchBuilder:
 
     def binary(self, name, a, b):
         a, b = np.broadcast_arrays(a, b)
-        return self.put(list(BINARY[name](self.get(a), self.get(b)))).reshape(a.shape)
+        return self.put(list(BINARY[name](self.get(a), self.get(b)).to(self.like))).reshape(a.shape)
 
     def where(self, c, a, b):
         c, a, b = np.broadcast_arrays(c, a, b)

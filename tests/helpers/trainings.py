@@ -1,6 +1,12 @@
 """Small models and data to train, shared by the tests of training."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from copy import deepcopy
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,6 +90,32 @@ def interrupt_after(iterations: int):
             raise KeyboardInterrupt
 
     return listen
+
+
+def killed_and_resumed(script: str, epochs: str, folder: Path) -> list[Path]:
+    """Run a script that trains, kill it after its first checkpoint, and run it again to the end, and once in one go.
+
+    Args:
+        script: Takes a folder for checkpoints, the number of epochs, and where to save the model.
+        epochs: So many that the script is killed before the end.
+        folder: A folder for all of this.
+
+    Returns:
+        Where the resumed model is saved, and the model that was trained in one go.
+    """
+    tests, command = Path(__file__).parents[1], [sys.executable, "-c", script]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{tests}{os.pathsep}{tests.parent}"}
+    killed = [*command, str(folder / "state"), epochs, str(folder / "never")]
+    process = subprocess.Popen(killed, env=environment)
+    while not list(folder.glob("state/state-*.json")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    saved = [folder / "resumed", folder / "whole"]
+    for state, model in zip(("state", "another"), saved, strict=True):
+        subprocess.run([*command, str(folder / state), epochs, str(model)], env=environment, check=True)
+    return saved
 
 
 def assert_same_history(a: History, b: History) -> None:

@@ -1,12 +1,5 @@
 """Iterations by the compiled engine against those in Python."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -17,7 +10,7 @@ import anode
 from anode.engine import native as engine
 from anode.train.eligible import eligible
 from anode.train.optimizers import Adam
-from helpers.trainings import same, spoil, values_of
+from helpers.trainings import killed_and_resumed, same, spoil, values_of
 
 pytestmark = pytest.mark.skipif(not engine.instruction_sets(), reason="there is no compiled engine")
 
@@ -309,19 +302,7 @@ anode.save(model, sys.argv[3])
 
 
 def test_killed_and_taken_up_again_it_gives_the_same_bits(tmp_path):
-    epochs, command = "1500", [sys.executable, "-c", SCRIPT, str(tmp_path / "state")]
-    tests = Path(__file__).parents[1]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{tests}{os.pathsep}{tests.parent}"}
-    process = subprocess.Popen([*command, epochs, str(tmp_path / "never")], env=environment)
-    while not list(tmp_path.glob("state/state-*.json")):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    for state in ("state", "another"):
-        command[-1] = str(tmp_path / state)
-        subprocess.run([*command, epochs, str(tmp_path / f"model-{state}")], env=environment, check=True)
-    resumed, whole = (anode.load(tmp_path / f"model-{state}") for state in ("state", "another"))
+    resumed, whole = map(anode.load, killed_and_resumed(SCRIPT, "1500", tmp_path))
     assert same(values_of(resumed), values_of(whole))
 
 

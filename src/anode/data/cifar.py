@@ -1,4 +1,4 @@
-"""The files of CIFAR-10's binary version: records of one byte for the label and 3072 for the image."""
+"""Read the binary files of CIFAR-10: records of one byte for the label and 3072 for the image."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = {
 
 
 def read(folder: Path, split: str) -> Pair:
-    """Read one split: 10 classes of colour images, 32 by 32."""
+    """Read one split: colour images of 32x32 pixels in 10 classes."""
     return joined([read_batch(folder / name) for name in NAMES[split]])
 
 

@@ -1,4 +1,4 @@
-"""The handwritten digits that come with scikit-learn, for a first try: nothing has to be downloaded."""
+"""Read the handwritten digits of scikit-learn, which need no download."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from anode.extras import needs
 
 
 def read(folder: Path, split: str) -> Pair:
-    """Read one split: 10 classes of grey images, 8 by 8. The folder is not looked at.
+    """Read one split: greyscale images of 8x8 pixels in 10 classes. The folder is ignored.
 
-    Of every class, each fifth image is in the test split, so that both splits have all classes in the same shares.
+    Every fifth image of each class is in the test split, so both splits have the same class proportions.
     """
     needs("the dataset digits", "sklearn")
     from sklearn.datasets import load_digits
@@ -28,6 +28,6 @@ def read(folder: Path, split: str) -> Pair:
 
 
 def _place_in_class(labels: torch.Tensor) -> torch.Tensor:
-    """For each image, how many of the same class come before it."""
+    """Return for each image the number of earlier images of the same class."""
     same = torch.nn.functional.one_hot(labels)
     return (same.cumsum(0) * same).sum(1) - 1

@@ -1,4 +1,4 @@
-"""The files of MNIST and Fashion-MNIST: idx, as it is or compressed by gzip."""
+"""Read the files of MNIST and Fashion-MNIST: the idx format, plain or compressed with gzip."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = {
 
 
 def read(folder: Path, split: str) -> Pair:
-    """Read one split: 10 classes of grey images, 28 by 28."""
+    """Read one split: greyscale images of 28x28 pixels in 10 classes."""
     image_file, label_file = (located(folder, name) for name in NAMES[split])
     images, labels = read_idx(image_file, (28, 28)), read_idx(label_file).long()
     check_counts(image_file, label_file, (images, labels))
@@ -38,11 +38,11 @@ def read_idx(path: Path, shape: tuple[int, ...] = ()) -> Tensor:
     """Read a file of bytes in the idx format, or raise :class:`anode.files.DamagedFileError`.
 
     Args:
-        path: The file. Whether it is compressed is seen from how it begins, not from its name.
-        shape: That of one item: () for labels, (height, width) for images.
+        path: The file. Its first bytes determine whether it is compressed, not its name.
+        shape: Shape of one item: () for labels, (height, width) for images.
 
     Returns:
-        Uint8 of shape [n, *shape].
+        A uint8 array of shape [n, *shape].
     """
     try:
         with path.open("rb") as raw:
@@ -54,7 +54,7 @@ def read_idx(path: Path, shape: tuple[int, ...] = ()) -> Tensor:
 
 
 def _read(path: Path, file: BinaryReader, shape: tuple[int, ...]) -> Tensor:
-    """Read what a header promises; nothing may be missing or follow."""
+    """Read the items after a header. Raise an error if bytes are missing or left over."""
     count = _read_header(path, file, shape)
     size = count * math.prod(shape)
     # One byte more than promised: if there is one the file is wrong, and if not gzip has seen its own checksum.
@@ -86,5 +86,5 @@ def _read_header(path: Path, file: BinaryReader, shape: tuple[int, ...]) -> int:
 
 
 def _times(sizes: tuple[int, ...] | list[int]) -> str:
-    """Sizes as in 28x28."""
+    """Return sizes as text, such as "28x28"."""
     return "x".join(map(str, sizes))

@@ -1,7 +1,7 @@
-"""MATLAB 5.0 files: arrays of numbers, by name.
+"""Read arrays of numbers from MATLAB 5.0 files, by name.
 
-SciPy reads such files too, but a damaged one can crash it, and the process with it. This reader knows the two kinds of
-arrays that SVHN needs, and checks every size before it follows it.
+SciPy reads such files too, but a damaged file can crash the process. This reader supports the two kinds of arrays that
+SVHN needs, and checks every size before it uses it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, Array]:
 
     Args:
         path: The file.
-        names: What the arrays are called. All must be there, and be uint8 or double; whatever else is there is ignored.
+        names: Names of the arrays, which must exist and be uint8 or double. All other arrays are ignored.
     """
     found: dict[str, Array] = {}
     others: list[str] = []
@@ -67,21 +67,21 @@ def read_arrays(path: Path, names: Sequence[str]) -> dict[str, Array]:
 
 
 class _Parts:
-    """The parts of an array's element, one after the other: flags, shape, name, numbers."""
+    """Reads the parts of an array in order: flags, shape, name, numbers."""
 
     def __init__(self, path: Path, content: bytes, order: str) -> None:
         self.path, self.content, self.order = path, content, order
         self.at = 0
 
     def whole_numbers(self, least: int) -> Array:
-        """The next part, which has to be of a few whole numbers."""
+        """Return the next part, which must have a few whole numbers."""
         found = self.numbers(least)
         if found.dtype.kind not in "iu" or len(found) > MOST_DIMENSIONS:
             raise damaged(self.path, f"at most {MOST_DIMENSIONS} whole numbers", f"{len(found):,} of {found.dtype}")
         return found
 
     def numbers(self, least: int = 0) -> Array:
-        """The next part, whatever its numbers are stored as; at least so many."""
+        """Return the next part, in any number format, with at least this many numbers."""
         kind, size = self._word(0), self._word(4)
         begin, step = self.at + 8, 8 + size + -size % 8
         if kind >> 16:  # up to four bytes lie in the tag itself
@@ -94,7 +94,7 @@ class _Parts:
         return np.frombuffer(self.content, dtype, size // dtype.itemsize, begin)
 
     def _word(self, offset: int) -> int:
-        """A number in the tag of the next part."""
+        """Return a number from the tag of the next part."""
         begin = self.at + offset
         if begin + 4 > len(self.content):
             raise damaged(self.path, "whole arrays", "one that ends early")
@@ -102,7 +102,7 @@ class _Parts:
 
 
 def _matrices(path: Path) -> Iterator[_Parts]:
-    """The elements of a file, each an array of some kind."""
+    """Yield the elements of a file. Each is an array."""
     with path.open("rb") as file:
         header = file.read(HEADER)
         order = {b"IM": "<", b"MI": ">"}.get(header[HEADER - 2 :])
@@ -114,7 +114,7 @@ def _matrices(path: Path) -> Iterator[_Parts]:
 
 
 def _element(path: Path, file: BufferedReader, tag: bytes, order: str) -> bytes:
-    """What is in the next element of a file, decompressed."""
+    """Return the content of the next element of a file, decompressed."""
     kind, size = struct.unpack(f"{order}II", tag) if len(tag) == 8 else (MATRIX, MOST_BYTES)
     if kind not in (MATRIX, COMPRESSED):
         raise damaged(path, "a MATLAB 5.0 file of arrays", f"an element of kind {kind}")
@@ -125,7 +125,7 @@ def _element(path: Path, file: BufferedReader, tag: bytes, order: str) -> bytes:
 
 
 def _decompress(path: Path, content: bytes, order: str) -> bytes:
-    """Decompress an element, which begins with a tag that says its size, to exactly that."""
+    """Decompress an element to the exact size that the tag at its start gives."""
     engine = zlib.decompressobj()
     try:
         tag = engine.decompress(content, 8)

@@ -1,4 +1,4 @@
-"""Limits and errors that the readers of official files share."""
+"""Limits and errors shared by the readers of official files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def located(folder: Path, name: str) -> Path:
 
 
 def check_labels(path: Path, labels: Tensor, classes: int) -> None:
-    """Check that labels are from 0 to the number of classes."""
+    """Check that labels are at least 0 and less than the number of classes."""
     wrong = labels[(labels < 0) | (labels >= classes)]
     if len(wrong):
         got = f"{int(wrong[0])} ({len(wrong):,} of {len(labels):,} are out of range)"
@@ -41,7 +41,7 @@ def check_labels(path: Path, labels: Tensor, classes: int) -> None:
 
 
 def check_counts(images: Path, labels: Path, pair: Pair) -> None:
-    """Check that there are as many labels as images."""
+    """Check that there is one label per image."""
     counts = [len(part) for part in pair]
     if counts[0] != counts[1]:
         raise damaged(labels, f"a label for each of the {counts[0]:,} images in {images.name}", f"{counts[1]:,} labels")

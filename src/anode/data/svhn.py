@@ -1,4 +1,4 @@
-"""The files of SVHN, cropped digits: MATLAB 5.0, with the images X [32, 32, 3, n] and the labels y [n, 1]."""
+"""Read the files of SVHN (cropped digits): MATLAB 5.0, with images X [32, 32, 3, n] and labels y [n, 1]."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = {"train": ("train_32x32.mat",), "test": ("test_32x32.mat",)}
 
 
 def read(folder: Path, split: str) -> Pair:
-    """Read one split: 10 classes of colour images, 32 by 32."""
+    """Read one split: colour images of 32x32 pixels in 10 classes."""
     return read_mat(folder / NAMES[split][0])
 
 
@@ -37,5 +37,5 @@ def read_mat(path: Path) -> Pair:
 
 
 def _describe(values: Array) -> str:
-    """Shape and kind of an array."""
+    """Return shape and dtype of an array as text."""
     return f"{list(values.shape)} and {values.dtype.name}"

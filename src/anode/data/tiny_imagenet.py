@@ -1,4 +1,4 @@
-"""The files of Tiny ImageNet: a tree of JPEGs, 64 by 64, some of them grey."""
+"""Read the files of Tiny ImageNet: folders of JPEGs of 64x64 pixels, some of them greyscale."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ CHUNK = 256
 
 
 def read(folder: Path, split: str) -> Pair:
-    """Read one split: 200 classes, in the order of wnids.txt, of colour images, 64 by 64.
+    """Read one split: colour images of 64x64 pixels in 200 classes, in the order of wnids.txt.
 
-    The decoded images are kept beside the tree, where that can be written to, and read from there as long as the
-    tree does not change.
+    If the folder is writable, the decoded images are cached next to the JPEGs. The cache is used until the JPEGs
+    change.
     """
     tree = folder / FOLDER
     classes = read_classes(tree / "wnids.txt")
@@ -51,7 +51,7 @@ def read(folder: Path, split: str) -> Pair:
 
 
 def read_classes(path: Path) -> dict[str, int]:
-    """The number of each class by its name, such as n01443537."""
+    """Return the index of each class by its name, such as n01443537."""
     names = _lines(path)
     wrong = next((name for name in names if not re.fullmatch(r"n\d{8}", name)), None)
     if wrong is not None:  # the names become folders, so that nothing else must pass
@@ -62,7 +62,7 @@ def read_classes(path: Path) -> dict[str, int]:
 
 
 def list_train(tree: Path, classes: dict[str, int]) -> tuple[list[Path], list[int]]:
-    """The images for training and their labels: class by class, by name."""
+    """Return the training images and their labels, sorted by class and name."""
     folders = {entry.name for entry in os.scandir(tree / "train") if entry.is_dir() and entry.name[0] != "."}
     if unknown := sorted(folders - set(classes)):
         raise damaged(tree / "train", "the classes in wnids.txt", f"a folder {unknown[0]} besides")
@@ -78,7 +78,7 @@ def list_train(tree: Path, classes: dict[str, int]) -> tuple[list[Path], list[in
 
 
 def list_test(tree: Path, classes: dict[str, int]) -> tuple[list[Path], list[int]]:
-    """The images of the validation folder, which has the labels that the official test folder lacks."""
+    """Return the images and labels of the validation folder. The official test folder has no labels."""
     path, folder = tree / "val" / "val_annotations.txt", tree / "val" / "images"
     numbers: dict[str, int] = {}
     for line in _lines(path):
@@ -97,7 +97,7 @@ def list_test(tree: Path, classes: dict[str, int]) -> tuple[list[Path], list[int
 
 
 def decode(paths: Sequence[Path]) -> Tensor:
-    """Decode JPEGs, in several threads: Pillow lets others run while it works."""
+    """Decode JPEGs in several threads. Pillow releases the interpreter lock while it decodes."""
     needs("decoding tiny_imagenet", "paper", "pillow", "rich")
     images = np.empty((len(paths), 3, SIDE, SIDE), np.uint8)
 
@@ -136,7 +136,7 @@ def read_jpeg(path: Path) -> npt.NDArray[np.uint8]:
 
 
 def fingerprint(paths: Sequence[Path], numbers: Sequence[int]) -> Tensor:
-    """A checksum of which images there are, from when, how large and with which labels; not of what is in them."""
+    """Return a checksum of the names, dates, sizes and labels of the images, but not of their contents."""
     digest = hashlib.sha256()
     for path, number in zip(paths, numbers, strict=True):
         info = path.stat()
@@ -145,12 +145,12 @@ def fingerprint(paths: Sequence[Path], numbers: Sequence[int]) -> Tensor:
 
 
 def checksum(images: Tensor) -> Tensor:
-    """One of what decoded images hold."""
+    """Return a checksum of decoded images."""
     return torch.frombuffer(bytearray(hashlib.sha256(images.numpy().data).digest()), dtype=torch.uint8)
 
 
 def _recall(path: Path, key: Tensor, count: int) -> Tensor | None:
-    """Decoded images from before, unless there are none or they are of another tree."""
+    """Return the cached images; ``None`` if there are none or the JPEGs have changed."""
     try:
         content = read_tensors(path)
     except (OSError, DamagedFileError):
@@ -162,26 +162,26 @@ def _recall(path: Path, key: Tensor, count: int) -> Tensor | None:
 
 
 def _keep(path: Path, key: Tensor, images: Tensor) -> None:
-    """Keep decoded images for the next time."""
+    """Cache decoded images."""
     # Data may lie where nothing can be written, or on a full disk; then they are decoded every time.
     with suppress(OSError, SafetensorError):
         write_tensors(path, {"images": images, "key": torch.cat([key, checksum(images)])})
 
 
 def _images(folder: Path) -> list[Path]:
-    """The JPEGs in a folder, sorted by name; none if there is no such folder."""
+    """Return the JPEGs in a folder, sorted by name; none if the folder does not exist."""
     return sorted(path for path in folder.glob("*.JPEG") if not path.name.startswith("."))
 
 
 def _limited(folder: Path, paths: list[Path]) -> list[Path]:
-    """The same paths, unless there are too many to be read."""
+    """Return the same paths. Raise an error if there are too many."""
     if len(paths) > MOST_IMAGES:
         raise damaged(folder, f"at most {MOST_IMAGES:,} images", f"{len(paths):,}")
     return paths
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a text file that are not empty."""
+    """Return the non-empty lines of a text file."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

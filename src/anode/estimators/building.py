@@ -75,7 +75,7 @@ def _augment(augment: Any, shape: tuple[int, ...]) -> Augment:
     takes = '"auto", a whole number from 0, or an anode.Augment'
     require(not isinstance(augment, str) or augment == "auto", "augment", augment, takes)
     made = as_augment(AUGMENT if augment == "auto" else deepcopy(augment), dim)
-    fits = not isinstance(made, Zeros) or made.dim == dim
+    fits = type(made) is not Zeros or made.dim == dim
     require(fits, "augment", augment, f"zeros that are appended to dimension {dim}, as by Zeros(extra, dim={dim})")
     return made
 

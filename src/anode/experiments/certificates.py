@@ -68,42 +68,24 @@ def certificates(flows: Iterable[Flow], inputs: Iterable[Tensor], tightest: floa
     """Certify the flow of every repeat.
 
     Args:
-        flows: One per repeat.
-        inputs: A few dozen inputs for each, in the precision of the flows.
+        flows: One per repeat, or stacks of them.
+        inputs: A few dozen inputs for each, in the precision of the flows; [members, points, ...] for a stack.
         tightest: The tightest tolerance to try.
     """
     tolerances = tuple(t for t in TOLERANCES if t >= tightest)
     found = [_certified(flow, x, tolerances) for flow, x in zip(flows, inputs, strict=True)]
-    return Certificates(tolerances, np.array([loosest for loosest, _ in found]), np.array([nfe for _, nfe in found]).T)
+    return Certificates(tolerances, np.hstack([loosest for loosest, _ in found]), np.hstack([nfe for _, nfe in found]))
 
 
-def stacked_certificates(flow: Flow, x: Tensor, tightest: float) -> Certificates:
-    """Certify the flows of all repeats at once, which are quicker to solve together.
-
-    Args:
-        flow: The flows of all repeats, stacked.
-        x: The inputs of each, [repeats, points, ...].
-        tightest: The tightest tolerance to try.
-    """
-    tolerances = tuple(t for t in TOLERANCES if t >= tightest)
+def _certified(flow: Flow, x: Tensor, tolerances: Sequence[float]) -> tuple[Array, Array]:
+    """Return the loosest certified tolerance of each member, and its evaluations at every tolerance."""
     certificate = flow.certify(x, BOUND, tolerances)
     nfe = [check.nfe.where(check.overall.isfinite(), torch.nan) for check in certificate.checks]
-    for tolerance in tolerances[len(nfe) :]:
+    for tolerance in tolerances[len(nfe) :]:  # tighter than needed here, but a model to compare with may need it
         solution = flow.solve(x, rtol=tolerance, atol=tolerance)
-        nfe.append(torch.as_tensor(solution.stats.nfe).double().where(solution.status == Status.SUCCESS, torch.nan))
-    return Certificates(tolerances, certificate.tolerance.numpy(force=True), torch.stack(nfe).numpy(force=True))
-
-
-def _certified(flow: Flow, x: Tensor, tolerances: Sequence[float]) -> tuple[float, list[float]]:
-    """Return the loosest certified tolerance of a flow, and its evaluations at every tolerance."""
-    certificate = flow.certify(x, BOUND, tolerances)
-    nfe = [np.nan if check.failure else float(check.nfe) for check in certificate.checks]
-    for tolerance in tolerances[
-        len(nfe) :
-    ]:  # tighter than this model needs, but a model it is compared with may need it
-        solution = flow.solve(x, rtol=tolerance, atol=tolerance)
-        nfe.append(float(solution.stats.nfe) if solution.success else np.nan)
-    return float(certificate.tolerance), nfe
+        solved = torch.as_tensor(solution.status) == Status.SUCCESS
+        nfe.append(torch.as_tensor(solution.stats.nfe).double().where(solved, torch.nan))
+    return certificate.tolerance.numpy(force=True), torch.stack(nfe).reshape(len(nfe), -1).numpy(force=True)
 
 
 def shared(compared: Iterable[Certificates]) -> Array:

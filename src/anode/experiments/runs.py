@@ -49,6 +49,8 @@ class Run(ABC):
         name: The name of the run, also on disk.
         augment: Number of added dimensions or channels.
         epochs: Number of epochs.
+        batch_size: Batch size of each repeat.
+        lr: Learning rate of Adam.
         repeats: Number of repeats. Each has its own seed for data, weights and order of the data.
         seed: The first seed.
     """
@@ -56,6 +58,8 @@ class Run(ABC):
     name: str
     augment: int
     epochs: int
+    batch_size: int
+    lr: float
     repeats: int
     seed: int
 

@@ -1,10 +1,11 @@
-"""Training runs whose repeats are trained at once, as one stack of models."""
+"""Training runs whose repeats are trained together, as one stack of models."""
 
 from __future__ import annotations
 
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,34 +20,57 @@ from anode.train.history import History
 from anode.train.progress import Listener
 
 
+@dataclass(frozen=True)
 class StackedRun(Run):
     """A run whose repeats are one stack of models.
 
     Attributes:
-        batch_size: Points in an iteration.
-        lr: The learning rate of Adam.
+        data: Name of the dataset.
+        hidden: Width of the hidden layers.
     """
 
-    batch_size: int
-    lr: float
+    name: str
+    data: str
+    _: KW_ONLY
+    hidden: int = 32
+    batch_size: int = 64
+    repeats: int = 20
+    seed: int = 0
+
+    kept = True
+    """Whether results keep the trained models."""
+
+    @property
+    def evaluations(self) -> int:
+        return 0
+
+    def training(self) -> dict[str, Any]:
+        """Return how the run is trained, in words, for the report."""
+        return {
+            "optimiser": f"Adam, {self.lr:g}",
+            "batch size": self.batch_size,
+            "epochs": self.epochs,
+            "repeats": self.repeats,
+            "seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
+        }
 
     @abstractmethod
     def build(self) -> Model:
-        """One model before training, from torch's random numbers."""
+        """Return one untrained model, initialised from torch's global random numbers."""
 
     @abstractmethod
     def datasets(self) -> tuple[Sequence[Any], Sequence[Any] | None]:
-        """The training set of every repeat, and the validation set that is evaluated on the way, if there is one."""
+        """Return the training sets of all repeats, and their validation sets or ``None``."""
 
     def options(self) -> dict[str, Any]:
-        """Further arguments of :func:`anode.fit`, such as the loss."""
+        """Return further arguments of :func:`anode.fit`, such as the loss."""
         return {}
 
     def models(self) -> Model | None:
-        return self.stacked()
+        return self.stacked() if self.kept else None
 
     def stacked(self) -> Model:
-        """The models of all repeats before training."""
+        """Return the untrained models of all repeats."""
         return seeded(self.build, self.seeds)
 
     def train(self, tell: Listener | None, folder: Path, place: Place = HERE) -> Result:
@@ -58,10 +82,10 @@ class StackedRun(Run):
         return result
 
     def finish(self, result: Result) -> None:
-        """Add to a result what is measured of the trained models, or take away what is not kept."""
+        """Add measurements of the trained models to a result, or remove what is not kept."""
 
     def fitted(self, tell: Listener | None) -> tuple[Model, History]:
-        """The trained models, and what happened; ``KeyboardInterrupt`` if training was interrupted."""
+        """Return the trained models and the history. Raise ``KeyboardInterrupt`` if training was interrupted."""
         data, validation = self.datasets()
         model = self.stacked()
         with torch.random.fork_rng(devices=[]):

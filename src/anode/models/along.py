@@ -21,24 +21,24 @@ Pull = Callable[[Tensor], tuple[Tensor]]
 
 
 class Quantity(ABC):
-    """Something that is integrated along a trajectory: one number per sample."""
+    """A quantity to integrate along trajectories: one number per sample."""
 
     needs_pull = False
     """Whether it depends on derivatives of f."""
 
     def needs_probe(self, size: int) -> bool:
-        """Whether it is estimated with random numbers, for a state of so many features; they stay for a solve."""
+        """Whether it is estimated with random numbers, which are fixed during a solve, for this number of features."""
         return False
 
     @abstractmethod
     def rate(self, h: Tensor, slope: Tensor, pull: Pull | None, probe: Tensor | None) -> Tensor:
-        """How fast the integral grows, [batch].
+        """Return the derivative of the integral with respect to time, [batch].
 
         Args:
             h: The states, [batch, ...].
-            slope: f there.
-            pull: The product with its transposed Jacobian, if it is needed.
-            probe: Random numbers, if they are needed; shaped like h.
+            slope: The values of f at these states.
+            pull: Multiplies by the transposed Jacobian of f, if :attr:`needs_pull` is true.
+            probe: Random numbers in the shape of h, if :meth:`needs_probe` is true.
         """
 
 
@@ -47,8 +47,8 @@ class Extended(Field):
 
     Args:
         field: The field on h, of one model.
-        quantities: What is integrated.
-        probed: Whether there is a probe.
+        quantities: The quantities to integrate.
+        probed: Whether the state has a probe.
     """
 
     def __init__(self, field: nn.Module, quantities: Sequence[Quantity], probed: bool) -> None:
@@ -56,7 +56,7 @@ class Extended(Field):
         self.field, self.quantities, self.probed = field, tuple(quantities), probed
 
     def forward(self, t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The derivatives of all components."""
+        """Return the derivatives of all components."""
         h, probe = state[0], state[1] if self.probed else None
         t = t.reshape(-1, *[1] * (h.ndim - 1)) if t.ndim else t
 
@@ -71,7 +71,7 @@ class Extended(Field):
 
 
 class StackedExtended(StackedField):
-    """The same for a stack of fields, whose tensors it shares.
+    """An :class:`Extended` field for a stack of fields, whose tensors it shares.
 
     Args:
         field: The stack.
@@ -88,10 +88,10 @@ class StackedExtended(StackedField):
 
 
 class Along:
-    """What is integrated along the trajectories of a flow: pass it to ``Flow.run(x, along=...)``.
+    """Quantities to integrate along the trajectories of a flow. Pass it to ``Flow.run(x, along=...)``.
 
     Args:
-        quantities: What is integrated.
+        quantities: The quantities to integrate.
     """
 
     def __init__(self, quantities: Sequence[Quantity]) -> None:
@@ -100,7 +100,7 @@ class Along:
         self._of: tuple[Any, ...] = ()
 
     def problem(self, field: nn.Module, h: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
-        """The extended field and its initial state, from a field and its own initial state."""
+        """Return the extended field and its initial state."""
         require(isinstance(h, Tensor), "augment", describe(h), "a state that is one tensor beside regularisers")
         dims = 1 if members_of(field) is None else 2
         size = math.prod(h.shape[dims:])
@@ -113,5 +113,5 @@ class Along:
         return self._made, (h, *probe, *(zeros for _ in self.quantities))
 
     def read(self, state: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The state of the flow and the integrals, [batch] each, from the extended state."""
+        """Return the state of the flow and the integrals, [batch] each, from the extended state."""
         return state[0], state[len(state) - len(self.quantities) :]

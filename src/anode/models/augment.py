@@ -1,4 +1,4 @@
-"""Augmentation: how an input enters the larger space in which the ODE is solved."""
+"""Augmentation: map an input to the larger space in which the ODE is solved."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class Augment(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor) -> State:
-        """The initial state h(0) that an input starts from: a tensor, or a tuple of tensors."""
+        """Return the initial state h(0) of an input: a tensor, or a tuple of tensors."""
 
     def remove(self, h: Any) -> Tensor:
-        """The input that belongs to an initial state; needed only for ``Flow.inverse``."""
+        """Return the input of an initial state. Only ``Flow.inverse`` needs it."""
         raise NotImplementedError(
             f"inverse: {type(self).__name__} defines no remove(h), so inputs cannot be told from states; define it"
         )
 
     def shown(self, features: int, inputs: int) -> int:
-        """How many features of a state, from the first, a model's own head sees; all of them.
+        """Return how many of the first features of a state the default head of a model sees; by default, all.
 
         Args:
-            features: How many there are, or channels of images.
-            inputs: How many an input has.
+            features: Number of features of a state, or of channels for images.
+            inputs: Number of features or channels of an input.
         """
         return features
 
@@ -57,8 +57,8 @@ class Zeros(Augment, Stackable):
     """Append ``extra`` zeros to every input, as the paper does.
 
     Args:
-        extra: How many zeros; none leaves a plain neural ODE.
-        dim: The dimension they are appended to: the last for vectors, -3 (the channels) for images.
+        extra: Number of zeros; 0 for a plain neural ODE.
+        dim: The dimension to append to: the last for vectors, -3 (the channels) for images.
 
     Example:
         >>> import torch
@@ -83,7 +83,7 @@ class Zeros(Augment, Stackable):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that it is made with."""
+        """The arguments that build an augmentation like this one."""
         return {"extra": self.extra, "dim": self.dim}
 
     def extra_repr(self) -> str:
@@ -91,24 +91,24 @@ class Zeros(Augment, Stackable):
 
 
 def features_at(dim: Any) -> int:
-    """The dimension that holds a point's features, checked: the last for vectors, -3 (the channels) for images."""
+    """Check and return the dimension of the features: the last for vectors, -3 (the channels) for images."""
     require(isinstance(dim, int) and dim < 0, "dim", dim, "a dimension counted from the last, which is -1")
     return int(dim)
 
 
 def laid_out(h: Tensor, dim: int) -> Tensor:
-    """A state, in memory as fields compute fastest with it: of images, the channels of a pixel lie side by side."""
+    """Return a state in the fastest memory layout for fields: channels last for images."""
     if h.ndim != 4 or dim != -3:
         return h
     return h.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)  # as channels_last, which vmap cannot map over
 
 
 def as_augment(value: Any, dim: int = -1) -> Augment:
-    """An augmentation from what models take for ``augment``.
+    """Return the augmentation for the argument ``augment`` of a model.
 
     Args:
         value: The number of zeros to append, or an :class:`Augment`.
-        dim: The dimension that zeros are appended to, see :class:`Zeros`.
+        dim: The dimension to append zeros to, see :class:`Zeros`.
     """
     if isinstance(value, Augment):
         return value
@@ -119,11 +119,11 @@ def as_augment(value: Any, dim: int = -1) -> Augment:
 
 
 def augmented_size(augment: Augment, shape: Sequence[int], dim: int = -1) -> int:
-    """The size of a dimension of the state that an input becomes; the other dimensions have to stay as they are.
+    """Return the size of a dimension of the augmented state. The other dimensions must not change.
 
     Args:
-        augment: The augmentation. One that a user wrote is tried on an input of zeros.
-        shape: That of an input, without the batch.
+        augment: The augmentation. A user's augmentation is called on an input of zeros.
+        shape: Shape of an input, without the batch.
         dim: The dimension, counted from the last.
     """
     if type(augment) is Zeros:

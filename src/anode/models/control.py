@@ -1,4 +1,4 @@
-"""Data control: a field that is given the input at every time."""
+"""Data control: the field sees the input at all times."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from anode.models.wrapped import Wrapped
 
 @described
 class WithInput(Augment):
-    """Append the input itself to the state that it becomes: [h(0), x], as :class:`DataControl` takes it.
+    """Map an input to a state, and append the input itself: [h(0), x], for :class:`DataControl`.
 
     Args:
-        augment: How an input x becomes the state h(0): how many zeros to append to it, or an :class:`anode.Augment`.
+        augment: Maps an input x to the state h(0): the number of zeros to append, or an :class:`anode.Augment`.
         dim: The dimension that holds the features: the last for vectors, -3 (the channels) for images.
 
     Example:
@@ -44,26 +44,25 @@ class WithInput(Augment):
         )
 
     def shown(self, features: int, inputs: int) -> int:
-        """Those of the state: a head that sees the input could do without the flow."""
+        """Return the size of h: a head that sees x could do without the flow."""
         return self.augment.shown(features - inputs, inputs)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that it is made with."""
+        """The arguments that build an augmentation like this one."""
         return {"augment": self.augment, "dim": self.dim}
 
 
 @described
 class DataControl(Wrapped):
-    """Give the input x to f at every time: h' = f(t, [h, x]).
+    """Pass the input x to f at all times: h' = f(t, [h, x]).
 
-    Massaroli et al. (2020), "Dissecting Neural ODEs", call it data control. The state is [h, x], see
-    :class:`WithInput`, and x stays as it is: x' = 0. Inputs that meet in h may part again, so trajectories of h may
-    cross.
+    Massaroli et al. (2020), "Dissecting Neural ODEs", call this data control. The state is [h, x], see
+    :class:`WithInput`, with x' = 0. Trajectories of h may cross, because f also sees x.
 
     Args:
-        field: f: given state and input side by side, it returns the slope of the state, which is smaller by the size of
-            the input. The dimension it names as its ``features_dim`` holds the features; the last if it names none.
+        field: f, which maps [h, x] to the slope of h. Its attribute ``features_dim`` names the dimension of the
+            features; it defaults to the last.
 
     Example:
         >>> import torch, anode

@@ -1,4 +1,4 @@
-"""Densities: a flow that carries points to a normal distribution, and the log-probability that it gives them."""
+"""Densities: a flow that maps points to a normal distribution, and their log-probabilities."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ MOST_EXACT = 64
 
 @described
 class DensityStart(Augment, Stackable):
-    """Appends what a density flow solves for besides the point: normal coordinates, a zero, and Hutchinson's noise.
+    """Appends the rest of the state of a density flow: normal coordinates, a zero, and Hutchinson's noise.
 
     Args:
-        extra: How many normal coordinates.
-        trace: As for :class:`anode.DensityFlow`. The noise of ``"hutchinson"`` is -1 or 1 (Rademacher), which has the
-            smallest variance of all independent noise: the diagonal of the Jacobian adds nothing to it.
+        extra: Number of normal coordinates.
+        trace: As for :class:`anode.DensityFlow`. The noise of ``"hutchinson"`` is -1 or 1 (Rademacher). It has the
+            smallest variance of all independent noise, because the diagonal of the Jacobian does not contribute.
     """
 
     def __init__(self, extra: int, trace: str) -> None:
@@ -45,7 +45,7 @@ class DensityStart(Augment, Stackable):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that it is made with."""
+        """The arguments that build an augmentation like this one."""
         return {"extra": self.extra, "trace": self.trace}
 
     def forward(self, x: Tensor) -> Tensor:
@@ -59,45 +59,46 @@ class DensityStart(Augment, Stackable):
 
 
 def negative_log_likelihood(outcome: Outcome, targets: Tensor) -> Tensor:
-    """The loss of a density: minus the log-probability of each point. Targets are ignored."""
+    """Return the loss of a density: minus the log-probability of each point. Targets are ignored."""
     found: Tensor = -outcome.prediction
     return found
 
 
 @described
 class DensityFlow(Model):
-    """A density that is learned from points: a continuous normalizing flow, augmented if ``augment`` is above 0.
+    """A density learned from points: a continuous normalizing flow, augmented if ``augment`` is above 0.
 
-    A point x flows along dz/dt = f(t, z) from z(0) = x to z(t1), which is taken to be standard normal. The density of x
+    A point x flows along dz/dt = f(t, z) from z(0) = x to z(t1), which is standard normal. The density of x
     follows from how the flow changes volumes (Chen et al., 2018, "Neural Ordinary Differential Equations")::
 
         log p(x) = log N(z(t1); 0, I) + ∫ tr(∂f/∂z) dt
 
-    With ``augment=p``, p normal coordinates e are appended to x, and the flow has a density p(x, e) of both. That of x
-    is its integral over e, which is not computed. What is computed is, in the mean over e, a **lower bound**::
+    With ``augment=p``, p normal coordinates e are appended to x, and the flow has a joint density p(x, e). Its integral
+    over e is the density of x, which is not computed. Instead, the result is a **lower bound** in the mean over e::
 
         log p(x) >= E[log p(x, e) - log N(e; 0, I)],    e ~ N(0, I)
 
     (Huang, Dinh and Courville, 2020, "Augmented Normalizing Flows"; with a learned distribution of e: Chen et al.,
-    2020, "VFlow"). More draws of e make it tighter, see :meth:`log_prob`. Samples are of p(x) itself.
+    2020, "VFlow"). More draws of e make it tighter, see :meth:`log_prob`. Samples come from p(x) itself.
 
-    The trace is exact or an estimate (Grathwohl et al., 2019, "FFJORD"). Defaults are theirs for points in the plane.
+    The trace is exact or an estimate (Grathwohl et al., 2019, "FFJORD"). The defaults are theirs for points in the
+    plane.
 
-    :func:`anode.fit` trains it on points without targets, ``fit(model, x)``. Its loss is the mean of -log p(x). What is
-    random in it, e and the noise of the estimate, is drawn from torch's random numbers: call ``torch.manual_seed``.
+    :func:`anode.fit` trains it on points without targets, ``fit(model, x)``. Its loss is the mean of -log p(x). Both
+    e and the noise of the estimate are drawn from torch's global random numbers; call ``torch.manual_seed``.
 
     Args:
         dim: Size of a point.
-        hidden, layers, time, activation: Those of the :class:`anode.MLPField`, by default 3 layers of 64 with tanh.
-            Smooth activations suit densities, whose slope contains their derivative.
-        augment: How many normal coordinates to append; 0 is the plain flow.
-        field: f(t, z), any ``nn.Module``, in place of the perceptron. It is given points ``[batch, dim + augment]``,
+        hidden, layers, time, activation: Settings of the :class:`anode.MLPField`. Defaults to 3 layers of 64 with tanh.
+            Use smooth activations, because the slope contains their derivative.
+        augment: Number of normal coordinates to append; 0 is the plain flow.
+        field: f(t, z), any ``nn.Module``, in place of the perceptron. It takes points ``[batch, dim + augment]``
             and must not mix the points of a batch.
-        trace: ``"exact"`` takes ``dim + augment`` derivatives per evaluation. ``"hutchinson"`` takes one, and
-            log-probabilities are then estimates: their mean is right, up to the errors of the solver.
-        t1: The time at which points are normal.
-        solver: How to solve: an :class:`anode.Solver`. The default has tolerances of 1e-5.
-        **settings: Settings of the solver, such as ``rtol``, that take the place of its own.
+        trace: ``"exact"`` takes ``dim + augment`` derivatives per evaluation. ``"hutchinson"`` takes one;
+            log-probabilities are then unbiased estimates, up to solver errors.
+        t1: The end time, at which points are normal.
+        solver: An :class:`anode.Solver`. Defaults to one with tolerances of 1e-5.
+        **settings: Settings that override those of the solver, such as ``rtol``.
 
     Attributes:
         flow: The :class:`anode.Flow` of points together with the growth of volumes; ``flow.solver`` may be changed.
@@ -153,7 +154,7 @@ class DensityFlow(Model):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that build a model like this one, as its parts are now."""
+        """The arguments that build a model with the same parts."""
         field, flow = self.field, self.flow
         own = {"field": field}
         if type(field) is MLPField:
@@ -168,12 +169,12 @@ class DensityFlow(Model):
 
     @property
     def augment(self) -> int:
-        """How many normal coordinates are appended."""
+        """The number of normal coordinates that are appended."""
         return self._start.extra
 
     @property
     def trace(self) -> str:
-        """How the trace is computed; assign another to change it, such as ``"exact"`` after training."""
+        """How the trace is computed. Assign another value to change it, such as ``"exact"`` after training."""
         return self._start.trace
 
     @trace.setter
@@ -193,21 +194,21 @@ class DensityFlow(Model):
 
     @property
     def _like(self) -> Tensor:
-        """A tensor of the dtype and on the device of the model."""
+        """A tensor with the dtype and device of the model."""
         return next(self.parameters(), torch.empty(()))
 
     def check(self, x: Tensor) -> None:
-        """Raise ``ValueError`` or ``TypeError`` unless x is points of this model."""
+        """Raise ``ValueError`` or ``TypeError`` unless x holds points for this model."""
         check_input(x, self._like)
         check_state(x, self.dim, self.members, "x")
         require(x.ndim > 1, "x", tuple(x.shape), f"points of shape [batch, {self.dim}]")
 
     def run(self, x: Tensor, **options: Any) -> Outcome:
-        """The log-probabilities of points, which may be bounds or estimates, and the normal points that they flow to.
+        """Return the log-probabilities of points, which may be bounds or estimates, and the points that they flow to.
 
         Args:
             x: Points, [batch, dim].
-            **options: Options of :func:`anode.solve` for this time only.
+            **options: Options of :func:`anode.solve` for this call only.
 
         Returns:
             ``prediction`` has the log-probabilities, [batch], and ``features`` the points, [batch, dim + augment].
@@ -221,22 +222,22 @@ class DensityFlow(Model):
         return Outcome(log_normal(z) + growth[..., 0] - log_normal(drawn), z, solution)
 
     def log_prob(self, x: Tensor, samples: int = 1, **options: Any) -> Tensor:
-        """The log-probability of each point; with ``augment`` above 0 a lower bound on it.
+        """Return the log-probability of each point; with ``augment`` above 0, a lower bound on it.
 
         Args:
             x: Points, [batch, dim].
-            samples: How many draws of the added coordinates, and of Hutchinson's noise, to take per point. With an
-                exact trace the result is the logarithm of the mean of p(x, e) / N(e) over the draws. It is a lower
-                bound in the mean, and tends to log p(x) with their number (Burda et al., 2016, "Importance Weighted
-                Autoencoders"). With an estimated trace it is the mean of the logarithms, the lower bound above.
+            samples: Number of draws of the added coordinates and of Hutchinson's noise per point. With an exact trace,
+                the result is the logarithm of the mean of p(x, e) / N(e) over the draws. Its mean is a lower bound,
+                which tends to log p(x) for many draws (Burda et al., 2016, "Importance Weighted Autoencoders"). With
+                an estimated trace, the result is the mean of the logarithms, the lower bound above.
             **options: Options of :func:`anode.solve`, such as tighter tolerances.
 
         Returns:
             [batch], one number per point.
 
         Raises:
-            SolveError: The solve failed.
-            FloatingPointError: A log-probability is not finite.
+            SolveError: If the solve fails.
+            FloatingPointError: If a log-probability is not finite.
         """
         samples = number("samples", samples, whole=True)
         self.check(x)
@@ -254,24 +255,24 @@ class DensityFlow(Model):
 
     @torch.no_grad()
     def sample(self, n: int, **options: Any) -> Tensor:
-        """Draw points from the density: normal ones, carried back by the flow.
+        """Draw points from the density: normal points, mapped back by the flow.
 
         Args:
-            n: How many.
+            n: Number of points.
             **options: Options of :func:`anode.solve`, such as tighter tolerances.
 
         Returns:
-            [n, dim]; of a stack [members, n, dim].
+            [n, dim]; for a stack [members, n, dim].
         """
         front = () if self.members is None else (self.members,)
         shape = (*front, number("n", n, whole=True), self.dim + self.augment)
         return self.inverse(self._like.new_empty(shape).normal_(), **options)
 
     def inverse(self, z: Tensor, **options: Any) -> Tensor:
-        """The points that flow to given ones, by solving backwards in time; added coordinates are removed.
+        """Return the points that flow to given points, by solving backwards in time. Added coordinates are removed.
 
         Args:
-            z: Points at the end of the flow, [batch, dim + augment], such as the ``features`` of other points.
+            z: Points at the end of the flow, [batch, dim + augment], such as the ``features`` of :meth:`run`.
             **options: Options of :func:`anode.solve`, such as tighter tolerances.
         """
         check_input(z, self._like, "z")
@@ -281,23 +282,23 @@ class DensityFlow(Model):
         return x[..., : self.dim]
 
     def joint(self) -> DensityFlow:
-        """The density of points and added coordinates together: a plain flow of both, which shares the field.
+        """Return the joint density of points and added coordinates: a plain flow of both, which shares the field.
 
-        Its log-probabilities are no bounds.
+        Its log-probabilities are not bounds.
         """
         flow = self.flow
         return DensityFlow(self.dim + self.augment, field=self.field, trace=self.trace, t1=flow.t1, solver=flow.solver)
 
 
 def check_trace(trace: Any, size: int) -> None:
-    """Raise ``ValueError`` unless the trace of a state of so many numbers can be computed like this."""
+    """Raise ``ValueError`` unless the trace of a state with this many features can be computed this way."""
     lookup("trace", trace, TRACES)
     takes = f'"hutchinson" for a state of {size} numbers, as "exact" takes a derivative for each of up to {MOST_EXACT}'
     require(trace != "exact" or size <= MOST_EXACT, "trace", trace, takes)
 
 
 def _check_size(field: Any, size: int) -> None:
-    """Raise ``ValueError`` about a field that knows that it is of another size."""
+    """Raise ``ValueError`` if a field has a known size that does not fit."""
     require(isinstance(field, nn.Module), "field", field, "a torch.nn.Module f(t, z)")
     if isinstance(field, Field):
         try:
@@ -309,5 +310,5 @@ def _check_size(field: Any, size: int) -> None:
 
 
 def log_normal(z: Tensor) -> Tensor:
-    """The logarithm of the standard normal density, over the last dimension."""
+    """Return the logarithm of the standard normal density over the last dimension."""
     return -0.5 * (z.square().sum(-1) + z.shape[-1] * math.log(2 * math.pi))

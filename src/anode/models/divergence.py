@@ -1,4 +1,4 @@
-"""The divergence of a field, which says how a flow changes volumes."""
+"""The divergence of a field, which is the rate at which a flow changes volumes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ TRACES = {
 
 @described
 class Divergence(Field, Mapped):
-    """A field with its divergence as one more number of the state.
+    """A field that also integrates its divergence, as one more number of the state.
 
     Along a solution of dz/dt = f(t, z), volumes grow at the rate tr(∂f/∂z), the divergence of f. The state is [z, v]
-    and its derivative [f(t, z), tr(∂f/∂z)], so v collects the logarithm of the growth.
+    and its derivative [f(t, z), tr(∂f/∂z)], so v is the logarithm of the growth.
 
     Hutchinson's estimate takes εᵀ(∂f/∂z)ε in place of the trace, where E[εεᵀ] = I. The state is then [z, v, ε], with
-    dε/dt = 0. Every point has an ε of its own, which stays the same for the whole solve, so that the solver sees a
-    smooth function.
+    dε/dt = 0. Every point has its own ε, which is constant during a solve, so the solver sees a smooth function.
 
-    The derivatives are autograd's, taken for all points at once. They are those of single points only if f does not mix
-    the points of a batch.
+    Autograd computes the derivatives for all points at once. This is correct only if f does not mix the points of a
+    batch.
 
     Args:
         field: f, as ``f(t, z)``.
@@ -54,7 +53,7 @@ class Divergence(Field, Mapped):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that build one like this."""
+        """The arguments that build a field like this one."""
         return {"field": self.field, "trace": self.trace}
 
     @property
@@ -66,11 +65,11 @@ class Divergence(Field, Mapped):
             self.field.check(parts(y, self.trace)[0])
 
     def forward(self, t: Tensor, h: Tensor) -> Tensor:
-        """The derivative of the state at time t."""
+        """Return the derivative of the state at time t."""
         return self._rate(self._field, t, h)
 
     def member(self) -> Member:
-        """The first field and its divergence."""
+        """Return the first field of a stack with its divergence."""
         inner = self.field.member() if is_mapped(self.field) else first_of(self.field)  # type: ignore[operator]
         return Member(lambda t, h: self._rate(inner.f, t, h), inner.pairs)
 
@@ -93,7 +92,7 @@ class Divergence(Field, Mapped):
 
 
 def _trace(slope: Tensor, z: Tensor) -> Tensor:
-    """The trace of the Jacobian of each point, [..., 1]."""
+    """Return the trace of the Jacobian of each point, [..., 1]."""
     total = torch.zeros_like(z[..., :1])
     for i in range(z.shape[-1]):
         (row,) = torch.autograd.grad(slope[..., i].sum(), z, create_graph=True, materialize_grads=True)
@@ -102,7 +101,7 @@ def _trace(slope: Tensor, z: Tensor) -> Tensor:
 
 
 def parts(h: Tensor, trace: str) -> tuple[Tensor, Tensor, Tensor]:
-    """The point, the logarithm of its growth [..., 1], and Hutchinson's noise, which is empty for an exact trace."""
+    """Return the point, the logarithm of the growth [..., 1], and Hutchinson's noise; empty for an exact trace."""
     size = h.shape[-1] - 1
     size = size if trace == "exact" else size // 2
     return h[..., :size], h[..., size : size + 1], h[..., size + 1 :]

@@ -1,4 +1,4 @@
-"""The family by name: augmented neural ODEs and their successors, built alike for points and for images."""
+"""Build augmented neural ODEs and their successors by name, for points and for images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HIDDEN = 16
 
 
 class Shape:
-    """What networks for points or for images are made of.
+    """Builds networks for points or for images.
 
     Args:
         inputs: Size of a point, or channels, height and width of an image.
@@ -36,15 +36,15 @@ class Shape:
         self.network = network
 
     def layer(self, inputs: int, outputs: int) -> nn.Module:
-        """A linear map, of images a 3x3 convolution."""
+        """Return a linear map, or a 3x3 convolution for images."""
         return nn.Conv2d(inputs, outputs, 3, padding=1) if self.is_image else nn.Linear(inputs, outputs)
 
     def layers(self, inputs: int, outputs: int) -> nn.Module:
-        """The same with a hidden layer."""
+        """Return a network with one hidden layer."""
         return nn.Sequential(self.layer(inputs, HIDDEN), nn.ReLU(), self.layer(HIDDEN, outputs))
 
     def field(self, outputs: int, inputs: int) -> MLPField | ConvField:
-        """A field's network, given more than it returns slopes of."""
+        """Return the network of a field, which may take more features than it returns."""
         return (ConvField if self.is_image else MLPField)(outputs, inputs=inputs, **self.network)
 
 
@@ -125,15 +125,15 @@ def build(
     """Build a model of the family.
 
     Args:
-        name: One of ``anode.family.FAMILY``: ``"zeros"`` (the paper's, a plain neural ODE if ``augment`` is 0),
+        name: One of ``anode.family.FAMILY``: ``"zeros"`` (the paper's; a plain neural ODE if ``augment`` is 0),
             ``"constant"`` (a learned constant), ``"linear"`` and ``"hidden"`` (learned, without and with a hidden
-            layer), ``"control"`` (data control), ``"second-order"`` (at rest at the start),
-            ``"second-order-learned"`` (its velocity at the start is learned), ``"heavy-ball"`` or
+            layer), ``"control"`` (data control), ``"second-order"`` (initially at rest),
+            ``"second-order-learned"`` (with a learned initial velocity), ``"heavy-ball"`` or
             ``"heavy-ball-generalised"``.
         inputs: Size of a point, or channels, height and width of an image.
         outputs: Size of a prediction.
-        augment: How many features, or channels, are added. With data control and second-order flows these are zeros,
-            added to the state or position.
+        augment: Number of features, or channels, to add. With data control and second-order flows they are zeros,
+            which are added to the state or position.
         head_channels: As for :class:`anode.ImageNeuralODE`; only for images.
         t1, solver: As for :class:`anode.Flow`.
         **network: Settings of the field's network: ``hidden``, ``layers``, ``time`` and ``activation`` of an

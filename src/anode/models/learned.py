@@ -1,4 +1,4 @@
-"""Augmentations that are learned."""
+"""Learned augmentations."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import torch
 from torch import Tensor, nn
 
 from anode.checks import flag, number, require
-from anode.models.augment import Augment, features_at, laid_out
+from anode.models.augment import Augment, Zeros, features_at, laid_out
 from anode.models.description import described
-from anode.models.layers import Stackable, members_of
+from anode.models.layers import members_of
 
 
 @described
 class Learned(Augment):
-    """Append what a network makes of the input: h(0) = [x, g(x)].
+    """Append the output of a network to the input: h(0) = [x, g(x)].
 
     Massaroli et al. (2020), "Dissecting Neural ODEs", call this input-layer augmentation. The network g is trained with
-    the model. The paper on augmented neural ODEs, which appends zeros, leaves it for future work. With ``keep=False``
-    the whole initial state is learned, h(0) = g(x), which is the more general form of the same authors.
+    the model. The paper on augmented neural ODEs appends zeros, and leaves this for future work. With ``keep=False``,
+    the network computes the whole initial state, h(0) = g(x), the more general form of the same authors.
 
     Args:
-        network: g: a linear map, a perceptron, convolutions; any module from inputs to what is appended.
-        keep: Whether the input itself is the first part of the state.
-        dim: The dimension it is appended to: the last for vectors, -3 (the channels) for images.
+        network: g, any module that maps inputs to the features to append, such as a linear map or convolutions.
+        keep: Whether the state begins with the input itself.
+        dim: The dimension to append to: the last for vectors, -3 (the channels) for images.
 
     Example:
         >>> import torch, anode
@@ -49,7 +49,7 @@ class Learned(Augment):
         return laid_out(torch.cat([x, made], self.dim) if self.keep else made, self.dim)
 
     def remove(self, h: Any) -> Tensor:
-        """Raise: a state is that of an input only if its second part is what the network makes of its first."""
+        """Raise ``NotImplementedError``: most states do not have the form [x, g(x)]."""
         raise NotImplementedError(
             "inverse: Learned appends what a network makes of the input, and few states are of that form; use zeros or "
             "Constant, or solve back with flow.solve_from(features, (flow.t1, 0.0)) and read the input off the state"
@@ -57,19 +57,19 @@ class Learned(Augment):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that it is made with."""
+        """The arguments that build an augmentation like this one."""
         return {"network": self.network, "keep": self.keep, "dim": self.dim}
 
 
 @described
-class Constant(Augment, Stackable):
-    """Append constants that are learned: h(0) = [x, c], the same c for every input.
+class Constant(Zeros):
+    """Append learned constants: h(0) = [x, c], with the same c for every input.
 
-    It has as many parameters as there are added dimensions, and begins with the zeros of the paper.
+    It has one parameter per added dimension, initialised to 0 as in the paper.
 
     Args:
-        extra: How many constants; of images, one per channel that is appended.
-        dim: The dimension they are appended to: the last for vectors, -3 (the channels) for images.
+        extra: Number of constants; for images, one per added channel.
+        dim: The dimension to append to: the last for vectors, -3 (the channels) for images.
 
     Example:
         >>> import torch, anode
@@ -81,8 +81,7 @@ class Constant(Augment, Stackable):
     """
 
     def __init__(self, extra: int, dim: int = -1) -> None:
-        super().__init__()
-        self.extra, self.dim = number("extra", extra, whole=True), features_at(dim)
+        super().__init__(number("extra", extra, whole=True), dim)
         self.value = nn.Parameter(torch.zeros(self.extra))
 
     @property
@@ -96,15 +95,3 @@ class Constant(Augment, Stackable):
         sizes = list(x.shape)
         sizes[self.dim] = self.extra
         return laid_out(torch.cat([x, self.value.reshape(shape).expand(sizes)], self.dim), self.dim)
-
-    def remove(self, h: Any) -> Tensor:
-        found: Tensor = h.narrow(self.dim, 0, h.shape[self.dim] - self.extra)
-        return found
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The arguments that it is made with."""
-        return {"extra": self.extra, "dim": self.dim}
-
-    def extra_repr(self) -> str:
-        return f"{self.extra}, dim={self.dim}"

@@ -16,14 +16,13 @@ from anode.models.wrapped import Wrapped
 
 @described
 class WithVelocity(Augment):
-    """Append a velocity to the position that an input becomes: h(0) = [q, v(q)].
+    """Map an input to a position, and append a velocity of the same size: h(0) = [q, v(q)].
 
-    It makes the initial state of a :class:`SecondOrder` or :class:`HeavyBall` field. The velocity has the size of the
-    position.
+    This is the initial state of a :class:`SecondOrder` or :class:`HeavyBall` field.
 
     Args:
-        position: How an input x becomes a position q: how many zeros to append to it, or an :class:`anode.Augment`.
-        start: The velocity at the start: a module that maps a position to a velocity, or ``None`` for zero.
+        position: Maps an input x to a position q: the number of zeros to append, or an :class:`anode.Augment`.
+        start: The initial velocity: a module that maps a position to a velocity. Defaults to zero.
         dim: The dimension that holds the features: the last for vectors, -3 (the channels) for images.
 
     Example:
@@ -59,17 +58,17 @@ class WithVelocity(Augment):
         return self.position.remove(h.narrow(self.dim, 0, h.shape[self.dim] // 2))
 
     def shown(self, features: int, inputs: int) -> int:
-        """Those of the position, as in the papers on second-order and heavy ball flows."""
+        """Return the size of the position: the head sees only that, as in the papers on these flows."""
         return self.position.shown(features // 2, inputs)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that it is made with."""
+        """The arguments that build an augmentation like this one."""
         return {"position": self.position, "start": self.start, "dim": self.dim}
 
 
 class Moving(Wrapped):
-    """A field on positions and velocities, which lie side by side in the state."""
+    """A field on states [position, velocity]."""
 
     def check(self, y: Tensor) -> None:
         size = y.shape[self.features_dim] if y.ndim >= -self.features_dim else 0
@@ -80,7 +79,7 @@ class Moving(Wrapped):
             )
 
     def parts(self, h: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """Position and velocity, of which each has so many features; others may follow them."""
+        """Return position and velocity, each with this many features. The state may have more after them."""
         dim = self.features_dim
         takes = f"positions and velocities of size {size}, as the field returns, side by side in dimension {dim}"
         require(h.shape[dim] >= 2 * size, "h", h, takes)
@@ -96,8 +95,8 @@ class SecondOrder(Moving):
     maps, such as x -> -x, that a neural ODE of the same size cannot.
 
     Args:
-        field: f: given a position and its velocity side by side, it returns an acceleration, of half that size. The
-            dimension it names as its ``features_dim`` holds the features; the last if it names none.
+        field: f, which maps [position, velocity] to an acceleration of half that size. Its attribute ``features_dim``
+            names the dimension of the features; it defaults to the last.
 
     Example:
         >>> import torch, anode
@@ -120,14 +119,14 @@ class HeavyBall(Moving):
     """The heavy ball ODE q'' + c q' = f(t, q), as one of first order: q' = m, m' = f(t, q) - c m.
 
     Xia et al. (2021), "Heavy Ball Neural Ordinary Differential Equations" (HBNODE): the continuous limit of gradient
-    descent with momentum. The damping is c = sigmoid(w) with a parameter w, which begins at -3 as in their code.
+    descent with momentum. The damping is c = sigmoid(w) with a parameter w, initialised to -3 as in their code.
 
     The generalised form (GHBNODE) keeps states from blowing up: q' = tanh(m), m' = f(t, q) - c m - k q, where
-    k = softplus(u) with a parameter u, which begins at 2 as in their experiments with images.
+    k = softplus(u) with a parameter u, initialised to 2 as in their experiments with images.
 
     Args:
-        field: f: given a position, it returns a force of the same size. The dimension it names as its ``features_dim``
-            holds the features; the last if it names none.
+        field: f, which maps a position to a force of the same size. Its attribute ``features_dim`` names the dimension
+            of the features; it defaults to the last.
         generalised: Whether to use the generalised form.
 
     Example:

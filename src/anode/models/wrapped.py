@@ -1,4 +1,4 @@
-"""Fields that are made of another field."""
+"""Fields made of another field."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anode.ode.field import Field
 
 
 class Wrapped(Field):
-    """A field whose slope is put together from a state and from what another field makes of it.
+    """A field that computes its slope from a state and from the slope of another field.
 
     Args:
         field: The other field, f(t, h).
@@ -31,14 +31,14 @@ class Wrapped(Field):
         return {"field": self.field}
 
     def given(self, h: Tensor) -> Tensor:
-        """The part of a state that the other field is given; all of it."""
+        """Return the part of a state that the other field takes; by default, all of it."""
         return h
 
     @abstractmethod
     def combine(self, h: Tensor, slope: Tensor) -> Tensor:
-        """The slope of a state h, from what the other field has made of it."""
+        """Return the slope of a state h, given the slope of the other field."""
 
     def forward(self, t: Tensor, h: Tensor) -> Tensor:
-        """The derivative of h at time t, which is a scalar or broadcasts against h."""
+        """Return the derivative of h at time t. t is a scalar or broadcasts against h."""
         given = self.given(h)
         return self.combine(h, self.field(given) if knows_no_time(self.field) else self.field(t, given))

@@ -1,4 +1,4 @@
-"""The libraries that are measured, each used as in its own documentation.
+"""The libraries to measure, each used as its own documentation shows.
 
 Each module here has a function ``work(task)`` that prepares a task. It is imported in its own process.
 """
@@ -17,10 +17,10 @@ class Work:
     """A prepared task, which can be run repeatedly from the same start.
 
     Attributes:
-        run: Runs it once. Returns the losses of training, or the final states.
-        nfe: Runs it once more and counts. Returns the network evaluations of each solve, [solves] or
+        run: Runs the task once, and returns the training losses or the final states.
+        nfe: Runs the task again, and returns the number of network evaluations per solve, [solves] or
             [solves, members]; 0 if this is unknown.
-        engine: Runs it once more and returns the engine of anode that was used; empty for other libraries.
+        engine: Runs the task again, and returns which engine of anode was used; empty for other libraries.
     """
 
     run: Callable[[], Array]

@@ -13,7 +13,7 @@ LAYERS = {"relu": nn.ReLU, "softplus": nn.Softplus, "tanh": nn.Tanh, "gelu": nn.
 
 
 def linear(matrix: Array, bias: Array) -> nn.Linear:
-    """A layer with given weights."""
+    """Return a linear layer with given weights."""
     layer = nn.Linear(*reversed(matrix.shape))
     layer.weight, layer.bias = (nn.Parameter(torch.tensor(values)) for values in (matrix, bias))
     return layer
@@ -32,12 +32,12 @@ class Network(nn.Module):
         self.net, self.time = nn.Sequential(*layers), task.time
 
     def forward(self, t: Tensor, y: Tensor, args: object = None) -> Tensor:
-        """Time is appended to the state as one more column; ``args`` is what torchdyn passes."""
+        """Return the slope. Time is appended to the state as a column; torchdyn passes ``args``, which are ignored."""
         return self.net(torch.cat([y, t.expand(len(y)).unsqueeze(1)], dim=1) if self.time else y)
 
 
 class Opaque(Network):
-    """A perceptron that also keeps a list, which would be lost if it were not called as it is."""
+    """A perceptron that also appends to a list, so that every evaluation has to call it."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(task)
@@ -59,7 +59,7 @@ class SquashLayer(nn.Module):
         self.shift.weight = nn.Parameter(torch.tensor(gates[2][:, None]))
 
     def forward(self, t: Tensor, y: Tensor) -> Tensor:
-        """Time is a tensor of one number."""
+        """Return the output of the layer at time t, a tensor with one number."""
         t = t.reshape(1, 1)
         return self.linear(y) * torch.sigmoid(self.gate(t)) + self.shift(t)
 
@@ -76,21 +76,21 @@ class Squash(nn.Module):
         )
 
     def forward(self, t: Tensor, y: Tensor) -> Tensor:
-        """Each layer is given the time."""
+        """Return the slope. Every layer takes the time."""
         for layer, activation in zip(self.layers, self.activations, strict=True):
             y = activation(layer(t, y))
         return y
 
 
 class Cubic(nn.Module):
-    """A spiral with a learned matrix."""
+    """``y**3 @ A`` with a learned matrix A: a spiral."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
         self.matrix = nn.Parameter(torch.tensor(SPIRAL, dtype=getattr(torch, task.dtype)))
 
     def forward(self, t: Tensor, y: Tensor) -> Tensor:
-        """Time does not matter."""
+        """Return the slope, which does not depend on time."""
         return y**3 @ self.matrix
 
 
@@ -102,21 +102,21 @@ class CubicNetwork(Network):
 
 
 class LotkaVolterra(nn.Module):
-    """Predators and prey, with learned rates."""
+    """The Lotka-Volterra equations of predators and prey, with learned rates."""
 
     def __init__(self, task: Task) -> None:
         super().__init__()
         self.rates = nn.Parameter(torch.tensor(RATES, dtype=getattr(torch, task.dtype)))
 
     def forward(self, t: Tensor, y: Tensor) -> Tensor:
-        """The state has a column of prey and one of predators."""
+        """Return the slope of a state with one column of prey and one of predators."""
         prey, predators = y.unbind(-1)
         births, eaten, deaths, fed = self.rates
         return torch.stack([births * prey - eaten * prey * predators, fed * prey * predators - deaths * predators], -1)
 
 
 class SecondOrder(Network):
-    """A perceptron that gives the acceleration."""
+    """A second-order ODE, whose acceleration is a perceptron."""
 
     def forward(self, t: Tensor, y: Tensor, args: object = None) -> Tensor:
         _, velocity = y.chunk(2, dim=1)
@@ -124,10 +124,10 @@ class SecondOrder(Network):
 
 
 class Density(Network):
-    """A perceptron that moves points, and what their log-density loses on the way."""
+    """A perceptron that moves points, with minus its divergence for the log-density."""
 
     def forward(self, t: Tensor, y: Any, args: object = None) -> Any:
-        """The state is a tuple: points, and one number for each."""
+        """Return the slope of a tuple of points and one number per point."""
         with torch.enable_grad():
             points = y[0].requires_grad_(True)
             slopes = super().forward(t, points)
@@ -151,16 +151,16 @@ MODULES: dict[str, type[nn.Module]] = {
 
 
 def module(task: Task) -> nn.Module:
-    """The right-hand side of a task."""
+    """Return the right-hand side of a task."""
     return MODULES[task.field](task)
 
 
 def start(task: Task) -> Any:
-    """The state to start from: a tensor or, of ``density``, a tuple."""
+    """Return the initial state: a tensor or, for ``density``, a tuple."""
     y0 = torch.tensor(task.state())
     return (y0, torch.zeros(len(y0), 1, dtype=y0.dtype)) if task.field == "density" else y0
 
 
 def flat(state: Any) -> Tensor:
-    """A state as one tensor, with a line for each point."""
+    """Return a state as one tensor, with one row per point."""
     return torch.cat(state, 1) if isinstance(state, tuple) else state

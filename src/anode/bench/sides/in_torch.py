@@ -1,4 +1,4 @@
-"""Tasks as they are written in torch, for any solver."""
+"""Tasks written in torch, for any solver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Count = Callable[[Solve, list[int]], Solve]
 
 
 def by_hook(solve: Solve, counts: list[int]) -> Solve:
-    """Count the calls of the module."""
+    """Count the calls of a module with a hook."""
 
     def counted(net: nn.Module, y0: Any) -> Any:
         calls: list[None] = []
@@ -34,7 +34,7 @@ def by_hook(solve: Solve, counts: list[int]) -> Solve:
 
 
 def work(task: Task, solve: Solve, count: Count = by_hook, engine: Callable[[], str] = str) -> Work:
-    """Any task of one model, given how to get from y(0) to y(t1)."""
+    """Prepare any task of one model, given a function that solves from y(0) to y(t1)."""
     assert task.members == 1
     net, head = module(task), linear(*task.head())
     run = {"train": by_hand, "gradient": differentiating, "solve": forward, "predict": predicting}[task.kind]
@@ -49,7 +49,7 @@ def work(task: Task, solve: Solve, count: Count = by_hook, engine: Callable[[], 
 
 
 def by_hand(task: Task, net: nn.Module, head: nn.Module) -> Callable[[Solve], Array]:
-    """Training of a right-hand side and a head, or of a member of the family."""
+    """Prepare training of a right-hand side and a head, or of a member of the family."""
     if task.family:
         model = ours.model(task, 0)
         flow, train = model.flow, loop(task, model)
@@ -67,7 +67,7 @@ def by_hand(task: Task, net: nn.Module, head: nn.Module) -> Callable[[Solve], Ar
 
 
 def loop(task: Task, model: nn.Module) -> Callable[[Callable[[Tensor], Tensor]], Array]:
-    """Training of a model from the weights that it has now, by a loop as users write it; returns the losses."""
+    """Return a function that trains a model from its present weights in a training loop, and returns the losses."""
     before = deepcopy(model.state_dict())
 
     def train(predict: Callable[[Tensor], Tensor]) -> Array:
@@ -88,7 +88,7 @@ def loop(task: Task, model: nn.Module) -> Callable[[Callable[[Tensor], Tensor]],
 
 
 def differentiating(task: Task, net: nn.Module, head: nn.Module) -> Callable[[Solve], Array]:
-    """A solve, and the gradient of the sum of its final state."""
+    """Prepare a solve with the gradient of the sum of its final state."""
     y0 = start(task)
 
     def run(solve: Solve) -> Array:
@@ -101,7 +101,7 @@ def differentiating(task: Task, net: nn.Module, head: nn.Module) -> Callable[[So
 
 
 def forward(task: Task, net: nn.Module, head: nn.Module) -> Callable[[Solve], Array]:
-    """A solve alone."""
+    """Prepare a solve without gradient."""
     y0 = start(task)
 
     @torch.no_grad()
@@ -112,7 +112,7 @@ def forward(task: Task, net: nn.Module, head: nn.Module) -> Callable[[Solve], Ar
 
 
 def predicting(task: Task, net: nn.Module, head: nn.Module) -> Callable[[Solve], Array]:
-    """The classes of many rows."""
+    """Prepare the prediction of the classes of many rows."""
 
     @torch.no_grad()
     def run(solve: Solve) -> Array:
@@ -125,12 +125,12 @@ def predicting(task: Task, net: nn.Module, head: nn.Module) -> Callable[[Solve],
 
 
 def classes(scores: Tensor) -> Tensor:
-    """What is predicted, given one score of the second class or scores of all."""
+    """Return the predicted classes, from one score for the second class or one score per class."""
     return (scores[:, 0] > 0).long() if scores.shape[1] == 1 else scores.argmax(1)
 
 
 def by_odeint(task: Task, odeint: Callable[..., Any]) -> Solve:
-    """How to solve with torchdiffeq's function, or one that has its arguments."""
+    """Return a function that solves with torchdiffeq's ``odeint``, or one with the same arguments."""
     span = torch.tensor([0.0, task.t1])
     options = {"options": {"step_size": task.step}} if task.step else {}
 

@@ -1,4 +1,4 @@
-"""The peak of the machine, measured with a product of large matrices."""
+"""Measure the peak performance of the machine with a product of large matrices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPERATIONS = 2 * SIZE**3
 
 
 def work(task: Task) -> Work:
-    """A product of the same precision."""
+    """Prepare a matrix product in the precision of the task."""
     x = torch.rand(SIZE, SIZE, dtype=getattr(torch, task.dtype))
     out = torch.empty_like(x)
 

@@ -1,4 +1,4 @@
-"""anode, used as in its documentation."""
+"""anode, used as its documentation shows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def work(task: Task) -> Work:
 
 
 def solving(task: Task) -> Work:
-    """``anode.solve`` of an ``nn.Sequential``."""
+    """Prepare ``anode.solve`` of an ``nn.Sequential``."""
     net, y0 = Network(task).net, torch.tensor(task.state())
 
     def solution() -> anode.Solution:
@@ -40,7 +40,7 @@ def solving(task: Task) -> Work:
 
 
 def training(task: Task) -> Work:
-    """``anode.fit``, of one model or of a stack of them."""
+    """Prepare ``anode.fit`` of one model, or of a stack."""
     data = [task.data(member) for member in range(task.members)]
 
     def fresh() -> anode.NeuralODE:
@@ -59,7 +59,7 @@ def training(task: Task) -> Work:
 
 
 def model(task: Task, member: int) -> anode.NeuralODE:
-    """The paper's model with given weights, or a member of the family with those of a seed."""
+    """Return the paper's model with given weights, or a member of the family with those of a seed."""
     hidden = task.sizes[1]
     if task.family:
         torch.manual_seed(member)
@@ -81,7 +81,7 @@ def model(task: Task, member: int) -> anode.NeuralODE:
 
 
 def predicting(task: Task) -> Work:
-    """Predict classes with a fitted estimator."""
+    """Prepare the prediction of classes by a fitted estimator."""
     estimator = task.estimator
 
     @torch.no_grad()

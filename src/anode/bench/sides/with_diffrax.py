@@ -1,8 +1,8 @@
 """diffrax, compiled by XLA, with equinox for the network and optax for Adam.
 
-The whole batch is one state with one step size, as in torchdiffeq. Several models are one by ``vmap``.
-The adjoint is the default, ``RecursiveCheckpointAdjoint``. Measured, ``DirectAdjoint`` takes at least twice as long for
-training and many times as long for density flows.
+The whole batch is one state with one step size, as in torchdiffeq. ``vmap`` combines
+several models. The adjoint is the default, ``RecursiveCheckpointAdjoint``. ``DirectAdjoint`` takes at least twice as
+long for training, and many times as long for density flows (measured).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STAGES = {"dopri5": 6, "euler": 1, "midpoint": 2}
 
 
 def work(task: Task) -> Work:
-    """A task."""
+    """Prepare a task."""
     jax.config.update("jax_enable_x64", task.double)
 
     def network(member: int) -> Model:

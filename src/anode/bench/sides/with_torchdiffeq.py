@@ -1,4 +1,4 @@
-"""torchdiffeq's ``odeint``, backpropagated through, as the paper's authors use it."""
+"""torchdiffeq's ``odeint`` with backpropagation through the solver, as the paper's authors use it."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from anode.bench.tasks import Task
 
 
 def work(task: Task) -> Work:
-    """A task."""
+    """Prepare a task."""
     return in_torch.work(task, in_torch.by_odeint(task, torchdiffeq.odeint))

@@ -13,7 +13,7 @@ from anode.bench.tasks import Task
 
 
 def work(task: Task) -> Work:
-    """A task."""
+    """Prepare a task."""
     span = torch.tensor([0.0, task.t1])
 
     @cache

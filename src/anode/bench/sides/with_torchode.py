@@ -1,4 +1,4 @@
-"""torchode's ``AutoDiffAdjoint``, in which every point of a batch has a step size of its own."""
+"""torchode's ``AutoDiffAdjoint``, where every sample of a batch has its own step size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anode.bench.tasks import Task
 
 
 def work(task: Task, compiled: bool = False) -> Work:
-    """A task."""
+    """Prepare a task."""
 
     @cache
     def solver(net: nn.Module) -> Callable[[torchode.InitialValueProblem], torchode.Solution]:

@@ -1,7 +1,7 @@
 """torchode with its loop compiled by torch.
 
-Its documentation has ``torch.compile(solver).solve``, which compiles nothing, as torch compiles a module's ``forward``
-alone; here its ``solve`` is.
+Its documentation shows ``torch.compile(solver).solve``. This compiles nothing, because torch compiles only the
+``forward`` of a module. Here ``solve`` itself is compiled.
 """
 
 from __future__ import annotations
@@ -11,5 +11,5 @@ from anode.bench.tasks import Task
 
 
 def work(task: Task) -> Work:
-    """A task."""
+    """Prepare a task."""
     return with_torchode.work(task, compiled=True)

@@ -1,4 +1,4 @@
-"""anode's ``NeuralODE`` in a training loop of the user's."""
+"""anode's ``NeuralODE`` in a user's training loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anode.bench.tasks import Array, Task
 
 
 def work(task: Task) -> Work:
-    """Training."""
+    """Prepare training."""
     assert task.kind == "train"
     net = model(task, 0)
     train = loop(task, net)

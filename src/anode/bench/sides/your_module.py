@@ -1,4 +1,4 @@
-"""anode's ``odeint`` on a module of the user's."""
+"""anode's ``odeint`` on a user's module."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from anode.bench.tasks import Task
 
 
 class Counter(nn.Module):
-    """A right-hand side that counts its evaluations the way published ones do: whoever computes it has to advance it.
+    """A right-hand side that counts its evaluations in an attribute, as published ones do.
 
-    A hook would not do. The compiled engine leaves modules with hooks to Python, so that it would not be counted.
+    A hook is no alternative: Python evaluates modules with hooks, so the compiled engine would not be measured.
     """
 
     def __init__(self, net: nn.Module) -> None:
@@ -24,13 +24,13 @@ class Counter(nn.Module):
         self.net, self.nfe = net, 0
 
     def forward(self, t: Tensor, y: Any) -> Any:
-        """Count, and compute."""
+        """Count the evaluation and return the slope."""
         self.nfe += 1
         return self.net(t, y)
 
 
 def by_counter(solve: Solve, counts: list[int]) -> Solve:
-    """Count what the module's own counter says."""
+    """Count the evaluations with the counter of the module."""
 
     def counted(net: nn.Module, y0: Any) -> Any:
         counter = Counter(net)
@@ -42,5 +42,5 @@ def by_counter(solve: Solve, counts: list[int]) -> Solve:
 
 
 def work(task: Task) -> Work:
-    """A task."""
+    """Prepare a task."""
     return in_torch.work(task, in_torch.by_odeint(task, anode.odeint), by_counter, lambda: engine_of(task))

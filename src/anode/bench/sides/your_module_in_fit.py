@@ -1,4 +1,4 @@
-"""``anode.fit`` of a ``NeuralODE`` around a module and a head of the user's."""
+"""``anode.fit`` of a ``NeuralODE`` with a user's field and head."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anode.bench.tasks import Task
 
 
 def work(task: Task) -> Work:
-    """Training."""
+    """Prepare training."""
     assert task.kind == "train"
     data = task.data()
 

@@ -1,4 +1,4 @@
-"""``anode.solve`` on a module of the user's."""
+"""``anode.solve`` on a user's module."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from anode.bench.tasks import Task
 
 
 def solution(task: Task, net: nn.Module, y0: Any) -> anode.Solution:
-    """A solve, as a user writes it."""
+    """Solve a task, as a user would write it."""
     steps: dict[str, Any] = {"step_size": task.step} if task.step else {"rtol": task.tol, "atol": task.tol}
     return anode.solve(net, y0, (0.0, task.t1), method=task.method, **steps).check()
 
 
 def engine_of(task: Task) -> str:
-    """Which engine solves a task, with a gradient if it asks for one."""
+    """Return which engine solves a task, with a gradient if the task has one."""
     with torch.set_grad_enabled(task.kind in ("train", "gradient")):
         return str(solution(task, module(task), start(task)).engine)
 
 
 def work(task: Task) -> Work:
-    """A task."""
+    """Prepare a task."""
 
     def solve(net: nn.Module, y0: Any) -> Any:
         return solution(task, net, y0).y1

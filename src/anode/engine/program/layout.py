@@ -1,4 +1,4 @@
-"""Where the rows of a program lie, and the program in the form that the compiled engine reads."""
+"""The memory layout of a program, and its encoding for the compiled engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACTIVATIONS = ("none", "relu", "tanh", "softplus", "silu", "gelu")
 
 
 class Space(IntEnum):
-    """Pieces of memory, in the engine's order."""
+    """Memory spaces, in the engine's order."""
 
     STATE = 0
     """The state, and the time in front of it."""
@@ -65,7 +65,7 @@ class Code:
 
 
 class Layout:
-    """Assigns every row of a program and of its pullback a place, and writes both down.
+    """Assigns a place to every row of a program and of its pullback, and encodes both.
 
     Args:
         program: The program.
@@ -140,7 +140,7 @@ class Layout:
         self._share(Space.LOOSE, loose, back.operations, {})
 
     def _share(self, space: Space, blocks: list[list[int]], order: list[Operation], until: dict[int, int]) -> None:
-        """Assign blocks of rows to places in a space; blocks that are not needed at the same time share a place."""
+        """Assign blocks of rows to places in a space. Blocks that are not needed at the same time share a place."""
         begin: dict[int, int] = {}
         end = dict(until)
         for i, operation in enumerate(order):
@@ -164,7 +164,7 @@ class Layout:
             self.sizes[space] = max(self.sizes[space], at + len(rows))
 
     def code(self) -> Code:
-        """The program as the engine reads it."""
+        """Return the program in the encoding of the engine."""
         program, back = self.program, self.back
         forward = [*program.operations, *self._slope_copies()]
         affine = [op for op in program.operations if op.kind == "affine"]
@@ -195,7 +195,7 @@ class Layout:
         return copies
 
     def _layer(self, operation: Operation) -> list[int]:
-        """Outputs, inputs, inputs without a cotangent, place of the cotangent (-1 for none), place of the input."""
+        """Return outputs, inputs, inputs without a cotangent, and the places of cotangent (-1 for none) and input."""
         outputs, inputs = operation.weight.shape
         run = operation.inputs[0]
         row = self.back.cotangent(operation.out)
@@ -214,7 +214,7 @@ class Layout:
         return [*written, *map(int, self.place[op.seen] if op.seen >= 0 else (-1, 0))]
 
     def _operand(self, run: Run | None) -> list[int]:
-        """Space, place and distance of what an operation reads."""
+        """Return space, place and stride of an operand."""
         if run is None:
             return [-1, 0, 0]
         if run.is_scalar:

@@ -1,4 +1,4 @@
-"""Programs as lines to read."""
+"""Programs as readable text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def listing(
     tensors: Sequence[tuple[str, tuple[int, ...]]] | None = None,
     state: Sequence[tuple[str, int]] | None = None,
 ) -> list[str]:
-    """A program as lines to read.
+    """Return a program as readable lines.
 
     ``t`` is the time, ``y`` the state, ``dy`` its derivative and ``v1 (32)`` an intermediate value of 32 numbers per
     point.
@@ -57,7 +57,7 @@ def listing(
 
 
 class _Listing:
-    """Finds words for names of numbers. A *source* is what has a name of its own: a tensor, a value, the time."""
+    """Finds words for numbers. A *source* is anything with its own name: a tensor, a value, the time."""
 
     def __init__(
         self, program: Program, tensors: Sequence[tuple[str, tuple[int, ...]]], state: Sequence[tuple[str, int]]
@@ -78,7 +78,7 @@ class _Listing:
                 self.values[owner] = "dy" if self.rows[owner] == slope else f"v{numbered + 1}"
 
     def lines(self) -> list[str]:
-        """All operations, and the slope if it is not the last value."""
+        """Return the lines of all operations, and of the slope if it is not the last value."""
         lines = [f"{self.left(each)} = {self.right(each)}" for each in self.program.operations]
         if "dy" not in self.values.values():
             slope = self.program.slope
@@ -109,7 +109,7 @@ class _Listing:
         return f"{operation.name}({', '.join([*inputs, *map(_number, shown)])})"
 
     def reduced(self, operation: Operation) -> str:
-        """A sum, or a maximum, of each of some groups."""
+        """Return text for the sum or maximum of each group."""
         name = "max" if operation.kind == "largest" else "sum"
         outer, length, inner = operation.groups
         names = list(operation.reads())
@@ -120,7 +120,7 @@ class _Listing:
         return f"{name}({self.text(names)}.view({operation.rows}, {length}), 1)"
 
     def affine(self, operation: Operation) -> str:
-        """A linear map, its columns in the order that the tensors have."""
+        """Return text for a linear map, with its columns in the order of the tensors."""
         order = np.argsort(operation.weight[0], kind="stable")
         weight, names = operation.weight[:, order], np.array(operation.inputs[0].names(operation.width))[order]
         terms, at = [], 0
@@ -135,7 +135,7 @@ class _Listing:
         return total if operation.activation == "none" else f"{operation.activation}({total})"
 
     def matrix(self, weight: Rows) -> str:
-        """A matrix of scalars."""
+        """Return text for a matrix of scalars."""
         sources = {self.source(name)[0] for name in weight.reshape(-1).tolist()}
         shape = f"[{weight.shape[0]} x {weight.shape[1]}"
         if len(sources) > 1 or min(sources) < 0:
@@ -149,7 +149,7 @@ class _Listing:
         return f"{name}{shape} of it]"
 
     def source(self, name: int) -> tuple[int, int]:
-        """A scalar's tensor, or -1 for literals, and its place there."""
+        """Return the tensor of a scalar, or -1 for a literal, and its place there."""
         place = name - SCALAR
         if place >= self.starts[-1]:
             return -1, place - self.starts[-1]
@@ -157,12 +157,12 @@ class _Listing:
         return index, place - self.starts[index]
 
     def literal(self, name: int) -> float | None:
-        """The number that a name stands for, if it is a literal."""
+        """Return the number of a name, if it is a literal."""
         index, place = self.source(name) if name >= SCALAR else (0, 0)
         return self.program.literals[place] if index < 0 else None
 
     def located(self, name: int) -> tuple[str, int, tuple[int, ...]]:
-        """What a name is part of, its place there, and the shape of the whole."""
+        """Return the source of a name, its place there, and the shape of the source."""
         if name >= SCALAR:
             index, place = self.source(name)
             return ("", place, ()) if index < 0 else (self.tensors[index][0], place, self.tensors[index][1])
@@ -174,7 +174,7 @@ class _Listing:
         return self.values[owner], name - self.rows[owner][0], (len(self.rows[owner]),)
 
     def text(self, names: list[int]) -> str:
-        """Some numbers: what they are part of, and where in it."""
+        """Return text for some numbers: their source, and where they are in it."""
         parts = []
         for title, group in groupby(map(self.located, names), key=lambda each: each[0]):
             members = list(group)
@@ -186,7 +186,7 @@ class _Listing:
         return parts[0] if len(parts) == 1 else f"cat({', '.join(parts)})"
 
     def numbers(self, places: list[int]) -> str:
-        """Literal numbers."""
+        """Return text for literal numbers."""
         values = [_number(self.program.literals[place]) for place in places]
         if len(set(values)) == 1:
             return values[0]
@@ -194,7 +194,7 @@ class _Listing:
 
 
 def _indexed(title: str, places: list[int], shape: tuple[int, ...]) -> str:
-    """Some places of what has a title and a shape, which they count through."""
+    """Return text for some places of a source with a title and a shape. Places are flat indices."""
     size = math.prod(shape)
     if places == list(range(size)) or size == 1:
         return title

@@ -1,4 +1,4 @@
-"""Operations on the features of a point: what programs are made of."""
+"""Operations on the features of a point, of which programs consist."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LITERAL = 1 << 50
 
 @dataclass(frozen=True)
 class Run:
-    """Rows or scalars at equal distances: what an operation can read.
+    """Rows or scalars at equal distances, which an operation can read.
 
     Attributes:
         first: The name of the first.
-        step: The distance between the names of two that follow each other; 0 if it is the same one each time.
+        step: The distance between consecutive names; 0 if they are all the same.
     """
 
     first: int
@@ -36,11 +36,11 @@ class Run:
         return self.first >= SCALAR
 
     def after(self, count: int) -> Run:
-        """The run without its first few."""
+        """Return the run without its first ``count`` names."""
         return Run(self.first + count * self.step, self.step)
 
     def names(self, count: int) -> list[int]:
-        """The names of the first few."""
+        """Return the first ``count`` names."""
         return [self.first + i * self.step for i in range(count)]
 
 
@@ -52,19 +52,19 @@ class Operation:
         kind: ``"unary"``, ``"binary"``, ``"select"``, ``"sum"``, ``"largest"`` or ``"affine"``; in pullbacks also
             ``"pull"``, an affine map transposed, ``"points"``, a sum over all points, and ``"fold"``, the product of
             its inputs (one or two), summed over points into the cotangent of a uniform value.
-        out: The first of the rows that it makes, which follow each other.
-        rows: How many they are.
-        inputs: What it reads.
-        name: Which function, for unary and binary ones.
-        numbers: Further numbers of the function.
-        groups: Of a sum: distance of the groups, length of a group, distance within a group.
-        weight: Of an affine map: the scalars, [outputs, inputs].
-        bias: Of an affine map: the scalars, [outputs].
-        activation: Of an affine map: the function applied to its result.
-        add: Whether the result is added to what is there.
+        out: The first of the consecutive rows that it writes.
+        rows: The number of these rows.
+        inputs: The rows and scalars that it reads.
+        name: The function, for unary and binary operations.
+        numbers: Further arguments of the function.
+        groups: For a sum: distance of the groups, length of a group, distance within a group.
+        weight: For an affine map: the scalars, [outputs, inputs].
+        bias: For an affine map: the scalars, [outputs].
+        activation: For an affine map: the function applied to its result.
+        add: Whether the result is added to the existing values.
         derivative: The first of the rows that receive the derivative of the function; -1 for none.
-        layer: Of an affine map, and of its pullback: which of the program's maps it is.
-        seen: Of a pullback: the rows that tell the derivative of the activation before it.
+        layer: For an affine map and its pullback: the index of the map in the program.
+        seen: For a pullback: the rows from which the derivative of the activation before it is computed.
     """
 
     kind: str
@@ -97,26 +97,26 @@ class Operation:
 
     @property
     def width(self) -> int:
-        """How many rows or scalars each of its inputs has."""
+        """The number of rows or scalars of each input."""
         if self.kind in ("affine", "pull"):
             return self.weight.shape[1 if self.kind == "affine" else 0]
         return self.rows
 
     @property
     def made(self) -> range:
-        """The rows that it makes."""
+        """The rows that it writes."""
         return range(self.out, self.out + self.rows)
 
 
 def runs(columns: list[Rows], owner: list[int]) -> Iterator[tuple[int, int, list[Run]]]:
-    """Cut some lists of names, all of one length, where one of them stops to advance evenly.
+    """Cut lists of names, all of the same length, into pieces with equal steps.
 
     Args:
         columns: The lists.
-        owner: Of each row, a number that tells which others lie in the same piece of memory.
+        owner: One number per row. Rows with the same number lie in the same piece of memory.
 
     Yields:
-        Beginning and length of each piece, and what each list has there.
+        Start and length of each piece, and the run of each list there.
     """
     count = len(columns[0])
     lists = [column.tolist() for column in columns]

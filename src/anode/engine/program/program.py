@@ -42,12 +42,12 @@ class Program:
     """A field f(t, y), where y has ``dim`` features, as operations on the features of one point.
 
     Attributes:
-        dim: How many features the state has. Row 0 is the time, rows 1 to ``dim`` are the state.
-        operations: What is done, in order.
+        dim: Number of features of the state. Row 0 is the time, rows 1 to ``dim`` are the state.
+        operations: The operations, in order.
         slope: The rows or scalars that are the derivative of the state.
-        sizes: How many elements each tensor has that the program uses.
-        literals: Numbers that stand behind the tensors' elements.
-        owner: Of each row, the number of the value that it belongs to; 0 for time and state.
+        sizes: Number of elements of each tensor that the program uses.
+        literals: Constants, which follow the elements of the tensors.
+        owner: For each row, the index of the value that it belongs to; 0 for time and state.
     """
 
     dim: int
@@ -59,12 +59,12 @@ class Program:
 
     @property
     def uses_time(self) -> bool:
-        """Whether the slope depends on time, other than through the state."""
+        """Whether the slope depends on time directly, not only through the state."""
         return 0 in self.slope or any(0 in operation.reads() for operation in self.operations)
 
     @cached_property
     def uniform(self) -> frozenset[int]:
-        """The rows that depend on time and tensors only: the same for all points that share a time.
+        """The rows that depend on time and tensors only, and are the same for all points with the same time.
 
         Values are uniform as a whole or not at all, so that only elementwise operations read both kinds.
         """
@@ -84,7 +84,7 @@ class Builder:
     """Builds a program. Methods take and return names, see :data:`Rows`, in arrays of any shape.
 
     Args:
-        dim: How many features the state has.
+        dim: Number of features of the state.
     """
 
     def __init__(self, dim: int) -> None:
@@ -96,21 +96,21 @@ class Builder:
         self._known: dict[tuple[object, ...], Rows] = {}
 
     def state(self, count: int) -> Rows:
-        """The features of the state."""
+        """Return the features of the state."""
         return np.arange(1, count + 1)
 
     def time(self) -> Rows:
-        """The time."""
+        """Return the time."""
         return np.array(0)
 
     def tensor(self, shape: tuple[int, ...]) -> Rows:
-        """The elements of another tensor."""
+        """Add a tensor and return its elements."""
         count, first = math.prod(shape), sum(self.sizes)
         self.sizes.append(count)
         return (SCALAR + np.arange(first, first + count)).reshape(shape)
 
     def numbers(self, values: NDArray[np.float64] | float) -> Rows:
-        """Literal numbers."""
+        """Return literal numbers."""
         array = np.asarray(values, dtype=np.float64)
         names = [self._literal(value) for value in array.reshape(-1).tolist()]
         return np.array(names, dtype=np.int64).reshape(array.shape)
@@ -123,18 +123,18 @@ class Builder:
         return bool((names < SCALAR).any())
 
     def value(self, names: Rows) -> NDArray[np.float64] | None:
-        """The literal numbers that these are; ``None`` if some are something else."""
+        """Return the numbers if all of these are literals; otherwise ``None``."""
         if not (names >= LITERAL).all():
             return None
         known = list(map(float, self._literals))
         return np.array([known[name - LITERAL] for name in names.reshape(-1).tolist()]).reshape(names.shape)
 
     def unary(self, name: str, x: Rows, p: float = 0.0, q: float = 0.0) -> Rows:
-        """A function of one number, elementwise."""
+        """Apply a function of one number elementwise."""
         return self._elementwise("unary", name, (p, q), [x])
 
     def binary(self, name: str, a: Rows, b: Rows) -> Rows:
-        """A function of two numbers, elementwise; the arrays are broadcast against each other."""
+        """Apply a function of two numbers elementwise. The arrays broadcast against each other."""
         left, right = self.value(a), self.value(b)
         if left is not None and right is not None:
             with np.errstate(all="ignore"):
@@ -146,11 +146,11 @@ class Builder:
         return self._elementwise("binary", name, (0.0, 0.0), [a, b])
 
     def where(self, c: Rows, a: Rows, b: Rows) -> Rows:
-        """``a`` where c is not zero, else ``b``."""
+        """Return ``a`` where c is not zero, and ``b`` elsewhere."""
         return self._elementwise("select", "", (0.0, 0.0), [c, a, b])
 
     def linear(self, x: Rows, weight: Rows, bias: Rows | None = None) -> Rows:
-        """A linear map [outputs, inputs] of the last dimension of x, and a bias [outputs]."""
+        """Apply a linear map [outputs, inputs] to the last dimension of x, and add a bias [outputs]."""
         outputs, inputs = weight.shape
         if bias is None:
             bias = np.broadcast_to(self.numbers(0.0), (outputs,))
@@ -173,7 +173,7 @@ class Builder:
         return self._known[key]
 
     def together(self, x: Rows) -> Rows:
-        """The same numbers, in rows that follow each other in some order."""
+        """Return the same numbers in consecutive rows, in some order."""
         ordered = np.sort(x)
         pieces = list(runs([ordered], self.owner))
         if len(pieces) == 1 and pieces[0][2][0].step == 1 and ordered[0] < SCALAR:
@@ -183,7 +183,7 @@ class Builder:
         return self.copied(x)
 
     def copied(self, x: Rows) -> Rows:
-        """The same numbers in new rows that follow each other."""
+        """Return the same numbers in new, consecutive rows."""
         key = ("copy", x.tobytes())
         if key not in self._known:
             made = self._made(len(x))
@@ -193,7 +193,7 @@ class Builder:
         return self._known[key]
 
     def sum(self, x: Rows, axes: tuple[int, ...]) -> Rows:
-        """The sum over some axes."""
+        """Return the sum over some axes."""
         groups, shape = self._grouped(x, axes)
         if groups.shape[1] == 0:
             return np.broadcast_to(self.numbers(0.0), shape)
@@ -205,19 +205,19 @@ class Builder:
         return self._reduced("sum", groups).reshape(shape)
 
     def largest(self, x: Rows, axes: tuple[int, ...]) -> Rows:
-        """The largest over some axes."""
+        """Return the maximum over some axes."""
         groups, shape = self._grouped(x, axes)
         return self._reduced("largest", groups).reshape(shape)
 
     def _grouped(self, x: Rows, axes: tuple[int, ...]) -> tuple[Rows, tuple[int, ...]]:
-        """What is reduced, [groups, length], and the shape of the result."""
+        """Return the numbers to reduce, [groups, length], and the shape of the result."""
         kept = [axis for axis in range(x.ndim) if axis not in {a % x.ndim for a in axes}]
         shape = tuple(x.shape[axis] for axis in kept)
         order = [*kept, *(axis for axis in range(x.ndim) if axis not in kept)]
         return x.transpose(order).reshape(math.prod(shape), -1), shape
 
     def _reduced(self, kind: str, groups: Rows) -> Rows:
-        """One number per group."""
+        """Reduce each group to one number."""
         key = (kind, groups.tobytes(), groups.shape)
         if key in self._known:
             return self._known[key]
@@ -236,7 +236,7 @@ class Builder:
         return made
 
     def _elementwise(self, kind: str, name: str, numbers: tuple[float, float], inputs: list[Rows]) -> Rows:
-        """An operation on single numbers; what occurs several times is computed once."""
+        """Add an operation on single numbers. Repeated ones are computed once."""
         shape = np.broadcast_shapes(*(x.shape for x in inputs))
         columns = np.stack([np.broadcast_to(x, shape).reshape(-1) for x in inputs])
         if not columns.shape[1]:
@@ -255,18 +255,18 @@ class Builder:
         return self._known[key][rank[back.reshape(-1)]].reshape(shape)
 
     def _made(self, count: int) -> Rows:
-        """New rows that lie side by side."""
+        """Return new, consecutive rows."""
         first, owner = len(self.owner), self.owner[-1] + 1
         self.owner.extend([owner] * count)
         return np.arange(first, first + count)
 
     def finish(self, slope: Rows) -> Program:
-        """Return the program with this result, without unused operations."""
+        """Return the program with this slope, without unused operations."""
         operations = _needed(self.operations, slope)
         base = sum(self.sizes)
 
         def placed(names: Rows) -> Rows:
-            """Names with literals behind the elements of all tensors."""
+            """Return names in which literals follow the elements of all tensors."""
             return np.where(names >= LITERAL, names - LITERAL + SCALAR + base, names)
 
         for each in operations:
@@ -282,7 +282,7 @@ class Builder:
 
 
 def _needed(operations: list[Operation], slope: Rows) -> list[Operation]:
-    """The operations that the slope depends on."""
+    """Return the operations that the slope depends on."""
     wanted = set(slope.reshape(-1).tolist())
     kept: list[Operation] = []
     for operation in reversed(operations):

@@ -1,4 +1,4 @@
-"""The derivative of a program: operations that pull a cotangent of the slope back to the state and the tensors."""
+"""Derive the pullback of a program: operations that pull a cotangent of the slope back to state and tensors."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ FLAT = {"sign", "less", "less_equal", "greater", "greater_equal", "equal", "not_
 
 @dataclass
 class Pullback:
-    """What is done to pull a cotangent back.
+    """The operations that pull a cotangent back.
 
     Attributes:
         program: The program, whose operations now write the derivatives that are needed.
-        operations: What is done, in order, after the program.
+        operations: The operations after the program, in order.
         cotangents: For each value of the program, the first row of its cotangent.
-        slope: The first row of the slope's cotangent, which is given.
-        state: The first row of the state's cotangent, which is wanted.
-        first: The first row that is no row of the program.
-        derivatives: The rows that hold derivatives, and how many.
+        slope: The first row of the slope's cotangent, the input.
+        state: The first row of the state's cotangent, the result.
+        first: The first row that does not belong to the program.
+        derivatives: The rows that hold derivatives, and their number.
         uniform: The rows, of the program and of these operations, that belong to uniform values. The cotangent of such
             a value is only complete when summed over its entries.
     """
@@ -79,14 +79,14 @@ class Pullback:
         return self.next - count
 
     def cotangent(self, row: int) -> int:
-        """The row of a row's cotangent."""
+        """Return the row of the cotangent of a row."""
         owner = self.program.owner[row]
         if owner not in self.cotangents:
             self.cotangents[owner] = self.rows(self.program.owner.count(owner), row in self.uniform)
         return self.cotangents[owner] + row - self.begin[owner]
 
     def _take_slope(self) -> None:
-        """Start with the cotangent of the slope, in place if the slope is a value that has no other use."""
+        """Start with the cotangent of the slope, in place if the slope is a value without other uses."""
         program, names = self.program, self.program.slope.tolist()
         owner = program.owner[names[0]] if names[0] < SCALAR else 0
         value = [row for row, each in enumerate(program.owner) if each == owner]
@@ -147,7 +147,7 @@ class Pullback:
         return operation
 
     def _seen(self, operation: Operation, activation: str) -> tuple[Operation, Run]:
-        """Return an operation that keeps what its derivative is computed from, and where."""
+        """Return an operation that keeps the rows from which its derivative is computed, and these rows."""
         if activation in FROM_VALUE:
             return operation, Run(operation.out, 1)
         if operation.derivative < 0:
@@ -231,7 +231,7 @@ class Pullback:
             self._send(members, length, "binary", "multiply", [largest, Run(share.first, 0)])
 
     def _wants(self, run: Run) -> bool:
-        """Whether the cotangent of these is needed."""
+        """Whether the cotangents of these are needed."""
         return self._is_tensor(run) if run.is_scalar else (run.first, run.step) != (0, 0)
 
     def _is_tensor(self, run: Run) -> bool:
@@ -296,7 +296,7 @@ class Pullback:
         self.defined.add(place)
 
     def _fill(self, rows: Iterable[int]) -> None:
-        """Put zeros where nothing was contributed."""
+        """Write zeros to cotangents without contributions."""
         for row in rows:
             if row not in self.defined:
                 self.operations.append(Operation("unary", row, 1, [self._literal(0.0)], "copy"))

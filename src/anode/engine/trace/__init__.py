@@ -1,1 +1,1 @@
-"""From a function to a program: its operations on tensors are recorded once and translated."""
+"""Translate a function to a program: record its tensor operations once, and translate them."""

@@ -1,7 +1,7 @@
-"""Which functions of torch's a right-hand side calls, and what it asks of tensors.
+"""Record which torch functions a right-hand side calls, and what it asks of tensors.
 
-A recording of ATen operations does not tell. f may ask how many points there are, or whether a tensor is contiguous,
-and compute something else if the answer is another one.
+A recording of ATen operations does not show this. f may ask for the number of points, or whether a tensor is
+contiguous, and compute something else if the answer differs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SWITCHES = frozenset(["requires_grad_", "_set_grad_enabled"])
 
 
 class Calls(TorchFunctionMode):
-    """Notes which functions are called while it is active.
+    """Records which functions are called while it is active.
 
     Attributes:
         made: The functions, each with the numbers and words that it was given. Questions are not among them.
@@ -58,7 +58,7 @@ class Calls(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def repeated_by(self, other: Calls, points: tuple[int, int]) -> bool:
-        """Whether the same was called with another number of points; only numbers that count points may differ."""
+        """Whether a call with another number of points called the same; only numbers of points may differ."""
         m, n = points
         pairs = zip(self.made, other.made, strict=False)
         return len(self.made) == len(other.made) and all(
@@ -94,7 +94,7 @@ def _same(p: Any, q: Any, m: int, n: int) -> bool:
 
 
 def elsewhere(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, t: Tensor) -> Iterator[Calls]:
-    """Call f with the same numbers in tensors that answer differently if they are asked."""
+    """Call f with the same values in tensors of another layout, and in tensors that require gradients."""
 
     def stored(x: Tensor) -> Tensor:
         turned = x.transpose(0, -1) if x.ndim else x
@@ -112,7 +112,7 @@ def elsewhere(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, t
 
 
 def calls_of(f: Callable[..., Any], t: Tensor, y: Any, recording: bool = False) -> Calls:
-    """Call f, with autograd or without, and note what it calls."""
+    """Call f, with autograd or without, and record what it calls."""
     calls = Calls()
 
     def call() -> None:

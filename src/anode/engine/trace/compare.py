@@ -1,4 +1,4 @@
-"""Whether two calls of a right-hand side did the same, except for the number of points."""
+"""Check whether two calls of a right-hand side did the same, except for the number of points."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHANGES = "f does not do the same each time"
 
 
 class Collision(Exception):  # noqa: N818  (an answer, not a mistake)
-    """A dimension is as long as the batch and is not the batch: record again with another number of points."""
+    """A dimension has the size of the batch but is not the batch. Record again with another batch size."""
 
 
 def compare(first: Recording, second: Recording) -> None:
@@ -39,7 +39,7 @@ def compare(first: Recording, second: Recording) -> None:
 
 
 class _Pair:
-    """Compares what was recorded with `m` points to what was recorded with `n`."""
+    """Compares a recording with `m` points to one with `n` points."""
 
     def __init__(self, m: int, n: int) -> None:
         self.m, self.n = m, n
@@ -85,7 +85,7 @@ class _Pair:
     def size(self, p: int, q: int, exact: bool) -> None:
         """Check that two sizes are equal, or the same multiple of the numbers of points.
 
-        Of a tensor's size (not `exact`) it has to be clear which of both it is.
+        For a tensor's size (not `exact`), it must be clear which of the two it is.
         """
         if self.m and p > 0 and p % self.m == 0 and p * self.n == q * self.m:
             return
@@ -96,7 +96,7 @@ class _Pair:
             raise Collision
 
     def value(self, u: Tensor, v: Tensor) -> None:
-        """Check that two constants are equal, of one point where there are several."""
+        """Check that two constants are equal. If they have a batch dimension, compare one point."""
         for dim, size in enumerate(u.shape):
             if self.m and size and size % self.m == 0:
                 u, v = u.narrow(dim, 0, size // self.m), v.narrow(dim, 0, v.shape[dim] // self.n)
@@ -104,7 +104,7 @@ class _Pair:
             raise Untraceable(CHANGES)
 
     def literals(self, old: Storage, new: Storage) -> None:
-        """Check tensors that f makes on each call without torch's operations."""
+        """Check tensors that f makes on every call without torch operations."""
         for x, y in zip(old.seen.values(), new.seen.values(), strict=True):
             if x.requires_grad or y.requires_grad:
                 raise Untraceable("f makes a new parameter on each call")

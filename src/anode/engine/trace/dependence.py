@@ -1,4 +1,4 @@
-"""What the tensors of a recording depend on: nothing, parameters, or the state and time."""
+"""Find what the tensors of a recording depend on: nothing, parameters, or state and time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LITERAL, PARAMETRIC, MOVING = 0, 1, 2
 class Dependence:
     """Finds what events depend on.
 
-    A storage's level rises as it is written to, so levels are a list that follows the events.
+    Writing to a storage may raise its level, so visit the events in order.
 
     Args:
         recording: What f did.
@@ -22,25 +22,25 @@ class Dependence:
         self.recording, self.literal = recording, literal
 
     def at_first(self) -> list[int]:
-        """The levels of storages before f ran."""
+        """Return the levels of the storages before f ran."""
         outside = [LITERAL if i in self.literal else PARAMETRIC for i in range(len(self.recording.storages))]
         origins = [storage.origin for storage in self.recording.storages]
         return [{"input": MOVING, "made": LITERAL}.get(o, level) for o, level in zip(origins, outside, strict=True)]
 
     def level(self, event: Event, levels: list[int]) -> int:
-        """What an event depends on."""
+        """Return what an event depends on."""
         level = max((levels[x.storage] for x in event.reads), default=LITERAL)
         if level == PARAMETRIC and any(self._has_batch(x) for x in event.writes):
             return MOVING  # parameters that are repeated for each point: as rows, they are the same for all
         return level
 
     def mark(self, event: Event, level: int, levels: list[int]) -> None:
-        """Raise the levels of what an event writes to."""
+        """Raise the levels of the storages that an event writes to."""
         for x in event.writes:
             levels[x.storage] = max(levels[x.storage], level)
 
     def recipe(self, results: tuple[Ref, ...]) -> Recipe:
-        """How to compute tensors that depend on parameters."""
+        """Return how to compute tensors that depend on parameters."""
         levels = self.at_first()
         found = {}
         for event in self.recording.events:

@@ -13,7 +13,7 @@ _LN2, _LN10 = math.log(2.0), math.log(10.0)
 
 
 def logaddexp(a: Quantity, b: Quantity) -> Quantity:
-    """The logarithm of the sum of two exponentials."""
+    """Return the logarithm of the sum of two exponentials."""
     return a.binary("maximum", b) + (-(a - b).unary("absolute")).unary("exp").unary("log1p")
 
 
@@ -43,7 +43,7 @@ def _area_tangent(op: Operation, x: Quantity) -> Quantity:
 
 
 def _is_negative(op: Operation, x: Quantity) -> Quantity:
-    """Whether the sign is a minus, that of -0.0 too."""
+    """Return 1 for negative numbers and -0.0, and 0 elsewhere."""
     return x.binary("less", 0.0).binary("maximum", x.unary("reciprocal").binary("less", 0.0))
 
 
@@ -53,7 +53,7 @@ def _copysign(op: Operation, x: Number, sign: Number) -> Quantity:
 
 
 def _angle(op: Operation, y: Quantity, x: Quantity) -> Quantity:
-    """`torch.atan2`. The quotient has the smaller of both above, and is 0 / 1 at the origin."""
+    """Compute `torch.atan2`. The quotient divides the smaller value by the larger; at the origin it is 0 / 1."""
     steep = y.unary("absolute").binary("greater", x.unary("absolute"))
     origin = x.binary("equal", 0.0) * y.binary("equal", 0.0)
     above, below = steep.choose(-x, y), steep.choose(y, x)
@@ -74,7 +74,7 @@ def _sinc(op: Operation, x: Quantity) -> Quantity:
 
 
 def _times_log(op: Operation, x: Number, y: Number) -> Quantity:
-    """`torch.xlogy`: 0 where x is 0, though the logarithm may be infinite."""
+    """Compute `torch.xlogy`: 0 where x is 0, even if the logarithm is infinite."""
     x, y = op.lift(x), op.lift(y)
     return x * (x.binary("equal", 0.0) * y.binary("less_equal", 0.0)).choose(1.0, y).unary("log")
 

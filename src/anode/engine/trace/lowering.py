@@ -1,4 +1,4 @@
-"""From a recording of f to a program."""
+"""Translate a recording of f to a program."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Lowering:
 
     Args:
         recording: What f did.
-        literal: Numbers of the storages that hold the same numbers on each call, though f makes them anew.
+        literal: Indices of the storages that f makes anew on every call with the same values.
         builder: Where the program goes.
     """
 
@@ -55,7 +55,7 @@ class Lowering:
         self._levels = self.dependence.at_first()
 
     def _keep_literals(self, literal: set[int]) -> set[int]:
-        """Keep the values of tensors that are part of the program: the storages that hold them."""
+        """Store the values that are part of the program, and return their storages."""
         kept = set()
         for i, known in enumerate(self.recording.storages):
             integers = any(not ref.dtype.is_floating_point for ref in known.seen)
@@ -67,7 +67,7 @@ class Lowering:
         return kept
 
     def run(self) -> Rows:
-        """Translate, and return the ids of what f returns."""
+        """Translate the recording and return the ids of the values that f returns."""
         self._place_inputs()
         events = needed(self.recording.events, {x.storage for x in self.recording.results})
         for event in events:
@@ -75,7 +75,7 @@ class Lowering:
         return np.concatenate([rows.reshape(-1) for rows in self._results()])
 
     def captured(self) -> Captured:
-        """What the program's tensors are."""
+        """Return the tensors of the program."""
         tensors = tuple(x for x in self.program if isinstance(x, Tensor))
         places = tuple(i for i, x in enumerate(self.program) if not isinstance(x, Tensor))
         outside = (storage for storage in self.recording.storages if storage.origin == "outside")
@@ -115,7 +115,7 @@ class Lowering:
             self._translate(event)
 
     def _own(self, ref: Ref) -> None:
-        """Let a storage have codes of its own from now on."""
+        """Give a storage its own codes from now on."""
         if ref.storage in self.shadow:
             return
         if self._levels[ref.storage] == PARAMETRIC:
@@ -170,7 +170,7 @@ class Lowering:
                 self._write(ref, x.rows, layout, per_point, op.label)
 
     def _layout(self, event: Event, op: Operation) -> tuple[Layout, bool]:
-        """How the points lie in what an operation reads, and whether any of it depends on the point."""
+        """Return the layout of the points in what an operation reads, and whether any of it depends on the point."""
         parts = [self.shadow.decode(self._readable(x)) for x in event.reads]
         per_point = any((points >= 0).any() for _, points in parts)
         try:
@@ -213,7 +213,7 @@ class Lowering:
         return codes
 
     def codes(self, ref: Ref) -> Tensor:
-        """The codes of a tensor that is read."""
+        """Return the codes of a tensor that is read."""
         if ref.storage in self._values and self._levels[ref.storage] == LITERAL:
             values = self._values[ref.storage].as_strided(ref.size, ref.stride, ref.offset)
             return self.shadow.encode(self._number_rows(values))
@@ -226,7 +226,7 @@ class Lowering:
         return self.shadow.view(ref)
 
     def _capture(self, wanted: Ref) -> None:
-        """Give ids to an existing tensor, or to those that it shares memory with."""
+        """Give ids to an existing tensor, or to the tensors that it shares memory with."""
         seen = self.recording.storages[wanted.storage].seen
         for ref in (wanted, *seen):
             view = self.shadow.view(ref)
@@ -268,7 +268,7 @@ class Lowering:
         return ids[places].reshape(tuple(values.shape))
 
     def _indices(self, ref: Ref) -> Tensor:
-        """The values of a tensor that holds indices."""
+        """Return the values of a tensor of indices."""
         ids = self._with_zeros(self.shadow.decode(self._readable(ref))[0])
         values: npt.NDArray[np.float64] | None = self.builder.value(ids)
         if values is None:

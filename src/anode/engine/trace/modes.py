@@ -1,4 +1,4 @@
-"""Calling f under torch's modes, so that none of them stays behind."""
+"""Call f under torch's modes, and leave all of them afterwards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 def under(modes: tuple[TorchDispatchMode | TorchFunctionMode, ...], call: Callable[[], T]) -> T:
     """Call a function under some modes, with autograd switched on.
 
-    Ctrl-C may come while torch enters or leaves a mode. A ``with`` statement would then leave it active.
+    If Ctrl-C arrives while torch enters or leaves a mode, a ``with`` statement would leave the mode active.
     """
     recording = torch.is_grad_enabled()
     try:

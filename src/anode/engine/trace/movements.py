@@ -1,4 +1,4 @@
-"""ATen's operations that move elements without computing: torch moves their codes."""
+"""ATen's operations that move elements without computing. Torch moves their codes."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ def move(
     view: Callable[[Ref], Tensor],
     op: Operation,
 ) -> None:
-    """Let torch do to the codes what it did to the elements.
+    """Apply to the codes what the operation did to the elements.
 
     Args:
         event: The operation.
-        codes: Gives the codes of a tensor to read.
-        indices: Gives the values of a tensor of indices.
-        view: Gives the codes of a tensor to write.
+        codes: Returns the codes of a tensor to read.
+        indices: Returns the values of a tensor of indices.
+        view: Returns the codes of a tensor to write.
         op: The operation, for messages.
     """
     _check(event, op)
@@ -113,7 +113,7 @@ def move(
 
 
 def _check(event: Event, op: Operation) -> None:
-    """Refuse what is more than moving: adding to what is there, filling up with another number than 0."""
+    """Refuse operations that also compute: they accumulate, or pad with a number other than 0."""
     given = [*event.args, *event.kwargs.values()]
     overload = event.function._overloadname
     if event.name == "constant_pad_nd" and len(given) > 2 and given[2] != 0:
@@ -123,7 +123,7 @@ def _check(event: Event, op: Operation) -> None:
 
 
 def _check_distinct(args: list[Any], op: Operation) -> None:
-    """Refuse to add to what is there, unless that is 0 and every element is added to once."""
+    """Refuse to accumulate, unless the target is 0 and every element is added to once."""
     target, places, added = args[:3]
     times = torch.zeros_like(target).index_put(places, torch.ones_like(added), accumulate=True)
     if (times > 1).any() or (target[times > 0] != ZERO).any():

@@ -27,7 +27,7 @@ class Operation:
     """The operation that is being translated.
 
     Attributes:
-        builder: Where its formula goes.
+        builder: The builder that receives its formula.
         label: Its name, for messages.
     """
 
@@ -35,19 +35,19 @@ class Operation:
     label: str
 
     def mixes(self) -> Untraceable:
-        """The error if an operation computes across points."""
+        """Return the error for an operation that computes across points."""
         return Untraceable(f"f mixes the points of a batch ({self.label})")
 
     def missing(self) -> Untraceable:
-        """The error if an operation cannot be translated."""
+        """Return the error for an operation that cannot be translated."""
         return Untraceable(f"{self.label} is not among the operations that the engine has")
 
     def lift(self, x: Number) -> Quantity:
-        """A number as a quantity."""
+        """Return a number as a quantity."""
         return x if isinstance(x, Quantity) else Quantity(self.builder, self.builder.numbers(float(x)), fixed=True)
 
     def axes(self, x: Quantity, dim: int | Sequence[int] | None) -> tuple[int, ...]:
-        """Dimensions to compute over, counted from 0; all if there are none. The batch must not be among them."""
+        """Return the dimensions to reduce over, counted from 0; all if none are given. Refuse the batch dimension."""
         dims = (dim,) if isinstance(dim, int) else tuple(dim or ()) or tuple(range(len(x.shape)))
         axes = tuple(d % max(1, len(x.shape)) for d in dims) if x.shape else ()
         if x.batch is not None and x.batch in axes:
@@ -56,7 +56,7 @@ class Operation:
 
 
 def unary(name: str) -> Handler:
-    """A function that the engine has."""
+    """Return the formula of a function that the engine has."""
     return lambda op, x: x.unary(name)
 
 
@@ -107,7 +107,7 @@ def _pow(op: Operation, x: Number, exponent: Number) -> Quantity:
 
 
 def _fixed_power(x: Quantity, exponent: float) -> Quantity:
-    """Small powers by multiplication, the others by the general function."""
+    """Compute small powers by multiplication, and others by the general function."""
     if exponent in (0.5, -0.5):
         return x.unary("sqrt" if exponent > 0 else "rsqrt")
     if exponent != int(exponent) or abs(exponent) > 16:
@@ -121,19 +121,19 @@ def _fixed_power(x: Quantity, exponent: float) -> Quantity:
 
 
 def clamp(op: Operation, x: Quantity, low: Number | None = None, high: Number | None = None, **names: Any) -> Quantity:
-    """Keep numbers within bounds, which may be missing."""
+    """Clamp numbers to bounds, either of which may be missing."""
     low, high = names.get("min", low), names.get("max", high)
     x = x if low is None else x.binary("maximum", low)
     return x if high is None else x.binary("minimum", high)
 
 
 def _chosen(a: Quantity, b: Quantity, order: str) -> Quantity:
-    """The one that comes first, and the other one where one is NaN. Gradients reach only the one that is chosen."""
+    """Return the value that comes first, or the other one where one is NaN. Gradients reach only the chosen value."""
     return a.binary(order, b).binary("maximum", b.binary("not_equal", b)).choose(a, b)
 
 
 def truth(x: Number, op: Operation) -> Quantity:
-    """What counts as true, as 1 and 0."""
+    """Return 1 for what counts as true, and 0 elsewhere."""
     x = op.lift(x)
     return x if x.dtype == torch.bool else x.binary("not_equal", 0.0)
 

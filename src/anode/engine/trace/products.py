@@ -15,7 +15,7 @@ from anode.engine.trace.reductions import safe_softmax
 
 
 def _turned(x: Quantity) -> Quantity:
-    """The transposed matrices."""
+    """Return the transposed matrices."""
     batch = x.batch
     if batch is not None and batch >= len(x.shape) - 2:
         batch = 2 * len(x.shape) - 3 - batch
@@ -36,7 +36,7 @@ def _multiplied(op: Operation, a: Quantity, b: Quantity, bias: Quantity | None =
 
 
 def _by_fixed(a: Quantity, b: Quantity, bias: Quantity | None) -> Quantity:
-    """Multiply by matrices of numbers and elements of captured tensors."""
+    """Multiply by matrices of constants and elements of captured tensors."""
     extra = None if bias is None else bias.rows
     if b.rows.ndim == 2:
         return a.like(a.builder.linear(a.rows, b.rows.T, extra))
@@ -60,7 +60,7 @@ def _add_product(op: Operation, x: Quantity, a: Quantity, b: Quantity, beta: flo
 
 
 def _vector(x: Quantity) -> Quantity:
-    """A vector as a matrix of one column."""
+    """Return a vector as a matrix with one column."""
     return Quantity(x.builder, x.rows[:, None], x.batch, x.fixed, x.dtype)
 
 
@@ -88,7 +88,7 @@ def _add_outer(op: Operation, x: Quantity, a: Quantity, b: Quantity, **scales: A
 def _bilinear(
     op: Operation, a: Quantity, weight: Quantity, b: Quantity, one: Any, two: Any, three: Any, over: Any, *rest: Any
 ) -> Quantity:
-    """What `nn.Bilinear` calls: a [n, i], weight [o, i, j] and b [n, j] give [n, o]."""
+    """Compute `nn.Bilinear`: a [n, i], weight [o, i, j] and b [n, j] give [n, o]."""
     if (list(one), list(two), list(three), list(over)) != ([1, 3], [0], [1, 2], [2, 3]) or not weight.fixed:
         raise op.missing()
     outputs, width, _ = weight.shape
@@ -108,7 +108,7 @@ def _attention(
     attn_mask: Quantity | None = None,
     scale: float | None = None,
 ) -> tuple[Quantity, None]:
-    """The attention of tokens [..., tokens, features] to those of the same point."""
+    """Compute the attention between the tokens [..., tokens, features] of each point."""
     op.axes(query, (-2, -1))
     op.axes(key, (-2, -1))
     scores = _multiplied(op, query, _turned(key)) * (query.shape[-1] ** -0.5 if scale is None else scale)

@@ -1,4 +1,4 @@
-"""ATen's backward operations over a program's rows: what a right-hand side runs that differentiates inside."""
+"""ATen's backward operations over a program's rows, for right-hand sides that differentiate inside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a program as numbers to compute with, so that operations can be written as formulas."""
+"""Rows of a program with operators, so that operations can be written as formulas."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Quantity:
     """A tensor of one point.
 
     Attributes:
-        builder: Where operations are added.
+        builder: The builder that receives the operations.
         rows: Ids, one per element.
-        batch: The dimension along which the points lie, if the tensor has one. It is lost in computations.
+        batch: The dimension along which the points lie, if the tensor has one. Computations drop it.
         fixed: Whether every element is a number or an element of a captured tensor.
         dtype: The tensor's dtype; `None` for intermediate results.
     """
@@ -36,11 +36,11 @@ class Quantity:
         return self.rows.shape
 
     def like(self, rows: Any) -> Quantity:
-        """The same builder's quantity with other rows."""
+        """Return a quantity of the same builder with other rows."""
         return Quantity(self.builder, np.asarray(rows))
 
     def lift(self, other: Quantity | float) -> Quantity:
-        """A number as a quantity."""
+        """Return a number as a quantity."""
         return other if isinstance(other, Quantity) else self.like(self.builder.numbers(float(other)))
 
     def unary(self, name: str, p: float = 0.0, q: float = 0.0) -> Quantity:
@@ -48,7 +48,7 @@ class Quantity:
         return self.like(self.builder.unary(name, self.rows, p, q))
 
     def binary(self, name: str, other: Quantity | float) -> Quantity:
-        """Combine elements with those of another, which broadcasts."""
+        """Combine elements with those of another quantity, which broadcasts."""
         return self.like(self.builder.binary(name, self.rows, self.lift(other).rows))
 
     def choose(self, yes: Quantity | float, no: Quantity | float) -> Quantity:
@@ -56,19 +56,19 @@ class Quantity:
         return self.like(self.builder.where(self.rows, self.lift(yes).rows, self.lift(no).rows))
 
     def sum(self, axes: Sequence[int], keepdim: bool = False) -> Quantity:
-        """Sum over some dimensions."""
+        """Return the sum over some dimensions."""
         return self._kept(self.builder.sum(self.rows, tuple(axes)) if axes else self.rows, axes, keepdim)
 
     def mean(self, axes: Sequence[int], keepdim: bool = False) -> Quantity:
-        """Mean over some dimensions."""
+        """Return the mean over some dimensions."""
         return self.sum(axes, keepdim) * (1.0 / max(1, self.count(axes)))
 
     def largest(self, axes: Sequence[int], keepdim: bool = False) -> Quantity:
-        """Maximum over some dimensions."""
+        """Return the maximum over some dimensions."""
         return self._kept(self.builder.largest(self.rows, tuple(axes)) if axes else self.rows, axes, keepdim)
 
     def count(self, axes: Sequence[int]) -> int:
-        """How many elements some dimensions have."""
+        """Return the number of elements in some dimensions."""
         return int(np.prod([self.shape[axis] for axis in axes], dtype=np.int64))
 
     def _kept(self, rows: Rows, axes: Sequence[int], keepdim: bool) -> Quantity:

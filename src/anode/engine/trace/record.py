@@ -1,4 +1,4 @@
-"""Recording a right-hand side: which ATen operations it runs, on which pieces of memory.
+"""Record which ATen operations a right-hand side runs, and on which memory.
 
 Tensors are named by the memory that they occupy, not by Python objects: autograd makes new objects for the same memory,
 and a write into a view changes every tensor that shares it.
@@ -85,7 +85,7 @@ class Event:
 
 
 def operation_name(function: Any) -> str:
-    """Name of an ATen operation, without its overload."""
+    """Return the name of an ATen operation, without its overload."""
     return function.overloadpacket.__name__
 
 
@@ -99,7 +99,7 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 
 def mapped(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
-    """Change what is of some type in nested lists and tuples."""
+    """Apply a function to everything of a type in nested lists and tuples."""
     if isinstance(tree, kind):
         return change(tree)
     if isinstance(tree, (list, tuple)):
@@ -114,7 +114,7 @@ class Storage:
     Attributes:
         origin: "input" (the state or time), "outside" (a tensor that f did not make with an operation) or "made".
         identity: Address of torch's storage object.
-        length: How many elements it has.
+        length: Number of elements.
         moves: Whether its values depend on the state or time.
         follows: Whether its values depend on existing tensors of floating point numbers, such as parameters.
         seen: The tensors in it that were handed to operations before f wrote them, in the order in which they came.
@@ -153,7 +153,7 @@ class Recorder(TorchDispatchMode):
         return False  # otherwise torch imports its compiler, which takes seconds
 
     def ref(self, x: Tensor, origin: str = "outside") -> Ref:
-        """Name a tensor, and its memory if that is new."""
+        """Return the name of a tensor. Register its memory if it is new."""
         if x.layout != torch.strided or x.device.type != "cpu" or x.is_complex() or x.is_quantized:
             self.refuse(f"f uses a tensor that is not a plain one on the CPU ({x.layout}, {x.device}, {x.dtype})")
         storage = x.untyped_storage()
@@ -173,7 +173,7 @@ class Recorder(TorchDispatchMode):
         return ref
 
     def refuse(self, why: str) -> None:
-        """Give up. The reason is kept too: f might catch the exception."""
+        """Raise ``Untraceable``, and keep the reason, because f might catch the exception."""
         self.obstacle = self.obstacle or why
         raise Untraceable(why)
 
@@ -216,12 +216,12 @@ class Recorder(TorchDispatchMode):
         return self.storages[x.storage].moves
 
     def _changes(self, x: Ref) -> bool:
-        """Whether a tensor may have other values in another call, or in another solve."""
+        """Whether a tensor may have other values in another call or solve."""
         storage = self.storages[x.storage]
         return storage.origin != "made" or storage.moves or storage.follows
 
     def _targets(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Ref, ...]:
-        """Which existing tensors an operation writes to; refuse if f does not own them."""
+        """Return the existing tensors that an operation writes to. Refuse if f does not own them."""
         statistics = ("running_mean", "running_var") if operation_name(func) == "native_batch_norm" and args[5] else ()
         if not func._schema.is_mutable and not statistics:
             return ()
@@ -261,7 +261,7 @@ def _label(func: Any) -> str:
 
 @dataclass(frozen=True)
 class Recording:
-    """What a call of f did.
+    """The recording of one call of f.
 
     Attributes:
         batch: Number of points that f was given; 0 without a batch dimension.

@@ -1,6 +1,6 @@
 """ATen's operations over dimensions: sums, norms, softmax, normalisation.
 
-None of them may go over the points of a batch, which `Operation.axes` checks.
+None of them may reduce over the points of a batch. `Operation.axes` checks this.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def _smallest(op: Operation, x: Quantity, dim: Any = None, keepdim: bool = False
 
 
 def _extreme(pairwise: str, reduce: Handler, order: str) -> Handler:
-    """`torch.max` and `torch.min`, which are three operations each."""
+    """Translate `torch.max` and `torch.min`, which are three operations each."""
 
     def first(best: Quantity, x: Quantity) -> Quantity:
-        """The better one, the first of equals: only that receives gradients. NaN is better than anything."""
+        """Return the better value, or the first of equals, which alone receives gradients. NaN beats everything."""
         keep = best.binary("not_equal", best).binary("maximum", x.binary(order, best))
         return keep.choose(best, x)
 
@@ -74,7 +74,7 @@ def _variance(op: Operation, x: Quantity, dim: Any = None, correction: float | N
 
 
 def _root(x: Quantity) -> Quantity:
-    """The square root, with the derivative 0 at 0, as torch has it in norms and standard deviations."""
+    """Return the square root with derivative 0 at 0, as in torch's norms and standard deviations."""
     zero = x.binary("equal", 0.0)
     return zero.choose(0.0, zero.choose(1.0, x).unary("sqrt"))
 
@@ -125,7 +125,7 @@ def _softmax(op: Operation, x: Quantity, dim: int, half: bool = False) -> Quanti
 
 
 def safe_softmax(op: Operation, x: Quantity, dim: int, dtype: Any = None) -> Quantity:
-    """Softmax that is 0 where everything is masked by -inf."""
+    """Return the softmax, or 0 where -inf masks everything."""
     axes = op.axes(x, dim)
     largest = x.largest(axes, keepdim=True)
     e = (x - largest.binary("equal", -math.inf).choose(0.0, largest)).unary("exp")
@@ -178,7 +178,7 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> Any:
-    """With given statistics, or with those of each channel: instance norm has a channel for each point."""
+    """Normalise with given statistics, or per channel. Instance norm has one channel per point."""
 
     def spread(y: Quantity) -> Quantity:
         return x.like(y.rows.reshape(-1, *[1] * (len(x.shape) - 2)))

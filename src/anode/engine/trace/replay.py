@@ -1,4 +1,4 @@
-"""Tensors that f computes from parameters alone, computed again by torch so that gradients reach the parameters."""
+"""Recompute tensors that f computes from parameters alone with torch, so that gradients reach the parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anode.engine.trace.record import Event, Ref, leaves, mapped
 
 
 def needed(events: Sequence[Event], storages: set[int]) -> list[Event]:
-    """Which events the contents of some storages depend on, in their order."""
+    """Return the events that some storages depend on, in order."""
     wanted = set(storages)
     kept = []
     for event in reversed(events):
@@ -25,13 +25,13 @@ def needed(events: Sequence[Event], storages: set[int]) -> list[Event]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to compute tensors from others that exist.
+    """How to compute tensors from existing ones.
 
     Attributes:
         sources: Existing tensors, and the memory that they had when f was recorded.
-        literals: Tensors that f makes anew with the same values on each call.
+        literals: Tensors that f makes anew on every call with the same values.
         events: The operations, each with whether its result is the same each time.
-        results: What is computed.
+        results: The tensors to compute.
     """
 
     sources: tuple[tuple[Ref, Tensor], ...]
@@ -40,7 +40,7 @@ class Recipe:
     results: tuple[Ref, ...]
 
     def compute(self) -> list[Tensor]:
-        """Compute the results from what the sources hold now."""
+        """Compute the results from the present values of the sources."""
         memory = _Memory()
         for ref, tensor in (*self.sources, *self.literals):
             memory.put(ref, tensor)
@@ -66,7 +66,7 @@ class _Memory:
         return base.as_strided(ref.size, ref.stride, base.storage_offset() + ref.offset - base_ref.offset)
 
     def set(self, ref: Ref, value: Tensor) -> None:
-        """Write to a tensor: its memory is replaced, because autograd may need what was there."""
+        """Write to a tensor. This replaces its memory, because autograd may need the old values."""
         ((base_ref, base),) = self._tensors[ref.storage].items()
         whole = base.clone()
         whole.as_strided(ref.size, ref.stride, ref.offset - base_ref.offset).copy_(value)
@@ -103,7 +103,7 @@ class Derived:
     places: tuple[int, ...]
 
     def filled(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-        """All tensors of a program: the existing ones, with the computed ones in their places."""
+        """Return all tensors of a program: the existing ones, with the computed ones in their places."""
         result: list[Any] = list(tensors)
         for place, tensor in zip(self.places, self.recipe.compute(), strict=True):
             result.insert(place, tensor)
@@ -113,14 +113,14 @@ class Derived:
 class Shared:
     """Tensors that share memory, so that a program may read one of them where f reads another.
 
-    What f makes of them in its call is gone after it. If more than one is left, none may go elsewhere.
+    Tensors that f makes during its call no longer exist afterwards. If several remain, they must keep sharing memory.
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._tensors = [(weakref.ref(x), _place(x)) for x in tensors]
 
     def alive(self) -> list[tuple[Tensor, Any]]:
-        """Those that are left, if there are several, and where in memory they were."""
+        """Return the remaining tensors, if there are several, and where in memory they were."""
         left = [(x, place) for each, place in self._tensors if (x := each()) is not None]
         return left if len({id(x) for x, _ in left}) > 1 else []
 

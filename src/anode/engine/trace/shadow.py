@@ -1,4 +1,4 @@
-"""What every element of a recorded tensor is in a program: a shadow of f's memory.
+"""A shadow of f's memory: what every element of a recorded tensor is in the program.
 
 An element has a code, which holds the id of a row or scalar and the point to which it belongs. Codes move as the
 elements do: torch's own operations copy and write them, through views as well. If an operation mixes points, an element
@@ -32,7 +32,7 @@ class Order(Enum):
 
 @dataclass(frozen=True)
 class Layout:
-    """How the points of a batch lie in tensors that are read or written together.
+    """The layout of the points of a batch in tensors that are read or written together.
 
     Attributes:
         points: Number of points; 0 without a batch dimension.
@@ -43,7 +43,7 @@ class Layout:
     order: Order = Order.OUTER
 
     def axis(self, size: tuple[int, ...]) -> int | None:
-        """Which dimension the points are in.
+        """Return the dimension of the points.
 
         Raises:
             ValueError: If there are two.
@@ -54,7 +54,7 @@ class Layout:
         return axes[0] if axes else None
 
     def folded(self, size: tuple[int, ...]) -> tuple[int, ...]:
-        """The size of a single point's tensor."""
+        """Return the size of the tensor of a single point."""
         axis = self.axis(size)
         if axis is None:
             return size
@@ -62,7 +62,7 @@ class Layout:
         return apart[:along] + apart[along + 1 :]
 
     def _split(self, size: tuple[int, ...], axis: int) -> tuple[tuple[int, ...], int]:
-        """The size with points and what they are merged with apart, and the dimension of the points."""
+        """Return the size with the points split from the dimension they are merged with, and their dimension."""
         if self.order is Order.SAME:
             return (*size[: axis + 1], 1, *size[axis + 1 :]), axis
         rest = size[axis] // self.points
@@ -82,7 +82,7 @@ class Layout:
         return ids[0] if (ids == ids[:1]).all() and own.all() else None
 
     def unfold(self, ids: Rows, size: tuple[int, ...], per_point: bool) -> tuple[Rows, Rows] | None:
-        """Spread a single point's tensor; ``None`` if there is no place for what differs between points."""
+        """Expand the tensor of a single point; ``None`` if values differ between points without a dimension for it."""
         axis = self.axis(size)
         if axis is None:
             return None if per_point else (ids, np.full(size, -1))
@@ -113,14 +113,14 @@ class Shadow:
         self._codes[storage] = torch.full((length,), UNSET)
 
     def view(self, ref: Ref) -> Tensor:
-        """The codes of a tensor, to read and to write."""
+        """Return the codes of a tensor, to read and to write."""
         return self._codes[ref.storage].as_strided(ref.size, ref.stride, ref.offset)
 
     def encode(self, ids: Rows, points: Rows | int = -1) -> Tensor:
-        """Codes from ids and points; -1 is what belongs to no point."""
+        """Return codes from ids and points; point -1 means no point."""
         return torch.from_numpy(np.array((ids + 1) * self._base + points + 1, dtype=np.int64, order="C"))
 
     def decode(self, codes: Tensor) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Ids and points from codes. The id of `ZERO` is -1."""
+        """Return ids and points from codes. The id of `ZERO` is -1."""
         array = codes.numpy()
         return array // self._base - 1, array % self._base - 1

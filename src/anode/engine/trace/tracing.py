@@ -26,12 +26,12 @@ TIMES = (0.37, 0.61)
 
 @dataclass(frozen=True)
 class Numbers:
-    """What f does with other numbers of points than it was traced with.
+    """Whether f does the same with other numbers of points than in the trace.
 
     Attributes:
-        calls: What it called when it was traced.
-        points: With how many points it was traced.
-        known: With how many others it was compared, and whether it did the same.
+        calls: The calls of f in the trace.
+        points: The number of points in the trace.
+        known: The other numbers that were tried, and whether f did the same.
     """
 
     calls: Calls
@@ -43,7 +43,7 @@ class Numbers:
 
         Args:
             points: The number of points.
-            call: Calls f with so many; it is used once for each number.
+            call: Calls f with this many points. It is called once per number.
         """
         if points not in self.known:
             self.known[points] = self.calls.repeated_by(call(), (self.points, points))
@@ -81,13 +81,13 @@ class Traced:
         return self.tensors if self.derived is None else self.derived.filled(self.tensors)
 
     def fixed(self) -> Iterator[Tensor]:
-        """The tensors whose place no other can take."""
+        """Yield the tensors that no other tensor can replace."""
         yield from self.sources
         yield from (x for x, _ in self.baked)
         yield from (x for group in self.shared for x, _ in group.alive())
 
     def is_current(self) -> bool:
-        """Whether no tensor has changed whose values are part of the program, or moved away from one that it shows."""
+        """Whether the tensors whose values are part of the program are unchanged, and shared memory is still shared."""
         if not all(group.holds() for group in self.shared):
             return False
         return all(torch.equal(x, values) for x, values in self.baked)  # versions do not tell of x.data or x.numpy()
@@ -98,15 +98,15 @@ def trace(
 ) -> Traced:
     """Trace a right-hand side and build its program.
 
-    f is called twice, on a few points each time, and has to do the same both times.
+    This calls f twice, on a few points each time. f must do the same both times.
 
     Args:
         f: The right-hand side, called as ``f(t, y)``.
         states: Examples of the state's components, on the CPU, all of one dtype.
         is_tuple: Whether f takes and returns a tuple of them.
-        batch_dims: How many leading dimensions are a batch: 0 or 1.
+        batch_dims: Number of leading batch dimensions: 0 or 1.
         t: An example of the time; of one dimension for each of the state's if every point has its own.
-        builder: Where the program goes.
+        builder: The builder that receives the program.
 
     Returns:
         What the program needs to be run.
@@ -150,7 +150,7 @@ def _check_surroundings() -> None:
 def _recorded(
     f: Callable[..., Any], states: tuple[Tensor, ...], is_tuple: bool, batch_dims: int, t: Tensor
 ) -> tuple[Recording, set[int]]:
-    """Record f twice: the first recording, and the storages that f makes anew on each call."""
+    """Record f twice. Return the first recording, and the storages that f makes anew on every call."""
     for batches in _batch_sizes(f, states, batch_dims):
         # Recordings keep their memory alive: otherwise the second call may use the first one's addresses again.
         first, second = [
@@ -167,7 +167,7 @@ def _recorded(
 
 
 def _batch_sizes(f: Callable[..., Any], states: tuple[Tensor, ...], batch_dims: int) -> Iterator[tuple[int, int]]:
-    """Pairs of batch sizes that differ from the sizes around."""
+    """Yield pairs of batch sizes that divide no size of the state or of a parameter."""
     if batch_dims == 0:
         yield 0, 0
         return
@@ -179,7 +179,7 @@ def _batch_sizes(f: Callable[..., Any], states: tuple[Tensor, ...], batch_dims: 
 
 
 def _examples(states: tuple[Tensor, ...], batch: int, seed: int) -> tuple[Tensor, ...]:
-    """Small states near the given ones. torch's random numbers are left alone."""
+    """Return small states near the given ones, without using torch's global random numbers."""
     draw = np.random.default_rng(seed)
     result = []
     for x in states:
@@ -192,6 +192,6 @@ def _examples(states: tuple[Tensor, ...], batch: int, seed: int) -> tuple[Tensor
 
 
 def _time(t: Tensor, batch: int, later: float) -> Tensor:
-    """A time near the given one; one for each point if every point has its own."""
+    """Return a time near the given one; one per point if every point has its own."""
     t = t.detach() + later
     return (t.expand(batch, *t.shape[1:]) if t.ndim else t).clone().requires_grad_()

@@ -1,4 +1,4 @@
-"""Whether a recording holds all that f did: its values and its gradients, when torch runs it again."""
+"""Check whether a recording reproduces the values and gradients of f."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def passes_gradients(recording: Recording) -> bool:
     """Run a recording again and compare with what f returned.
 
     A recording does not show where f stops gradients (`detach`, ``no_grad``, ``autograd.grad`` without a graph). Its
-    program has the derivatives of the values, which are others.
+    program then has other gradients than f.
 
     Returns:
         Whether the gradients of f are those of its values.
 
     Raises:
-        Untraceable: If the values differ: f computes with other means than torch's operations.
+        Untraceable: If the values differ, because f does not compute with torch operations alone.
     """
     events = needed(recording.events, {x.storage for x in recording.results})
     given = tuple(zip(recording.inputs, recording.given, strict=True))
@@ -46,7 +46,7 @@ def passes_gradients(recording: Recording) -> bool:
 
 
 def _close(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
-    """Whether tensors are equal up to the rounding of sums in another order."""
+    """Whether tensors are equal up to rounding, because sums may have another order."""
     for x, y in zip(ours, theirs, strict=True):
         scale = float(torch.nan_to_num(y.detach(), 0.0, 0.0, 0.0).abs().max()) if y.numel() else 0.0
         if not torch.allclose(x, y, rtol=1e-4, atol=1e-6 * scale, equal_nan=True):
@@ -55,7 +55,7 @@ def _close(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
 
 
 def _pulled_back(results: Sequence[Tensor], leaves: list[Tensor]) -> list[Tensor]:
-    """The gradients of a weighted sum; the weights differ so that nothing cancels."""
+    """Return the gradients of a weighted sum. The weights differ, so that nothing cancels."""
     followed = [x for x in results if x.requires_grad]
     zeros = [torch.zeros_like(x) for x in leaves]
     if not followed or not leaves:

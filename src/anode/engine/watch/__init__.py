@@ -1,1 +1,1 @@
-"""Whether a function only computes, and whether anything that it reads has changed."""
+"""Check whether a function has side effects, and whether anything that it reads has changed."""

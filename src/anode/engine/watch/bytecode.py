@@ -1,4 +1,4 @@
-"""What a code object may change and read, from its bytecode."""
+"""Find what a code object may change and read, from its bytecode."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Summary:
 
     Attributes:
         stores: Assignments to attributes, and deletions of them.
-        loads: How often each attribute is read other than to count.
+        loads: How often each attribute is read, except to count.
         outer: Variables of enclosing functions that it assigns.
         globals: Global variables that it reads, each with the attributes that follow.
         changes: Global variables that it assigns or deletes.
@@ -87,12 +87,12 @@ def summarize(code: CodeType) -> Summary:
 
 
 def nested(code: CodeType) -> Iterator[CodeType]:
-    """The functions, comprehensions and classes that a code object itself defines."""
+    """Return the functions, comprehensions and classes that a code object itself defines."""
     return (constant for constant in code.co_consts if isinstance(constant, CodeType))
 
 
 def strings(code: CodeType) -> Iterator[str]:
-    """The strings among a code object's constants, as which it may name attributes."""
+    """Return the strings among the constants of a code object, which may be names of attributes."""
     for constant in code.co_consts:
         if isinstance(constant, str):
             yield constant
@@ -101,12 +101,12 @@ def strings(code: CodeType) -> Iterator[str]:
 
 
 def _names(step: dis.Instruction) -> tuple[str, ...]:
-    """The variables of an instruction; some of Python 3.13's have two."""
+    """Return the variables of an instruction. Some instructions of Python 3.13 have two."""
     return step.argval if isinstance(step.argval, tuple) else (step.argval,)
 
 
 def _path(steps: list[dis.Instruction], end: int) -> Path:
-    """The chain of names that the instructions up to ``end`` load; empty if they do something else."""
+    """Return the chain of names that the instructions up to ``end`` load; empty if they do something else."""
     attributes: list[str] = []
     while end >= 0 and steps[end].opname == "LOAD_ATTR":
         attributes.insert(0, steps[end].argval)
@@ -145,7 +145,7 @@ def _adds(steps: list[dis.Instruction], load: int, name: str) -> bool:
 
 
 def _before_copy(steps: list[dis.Instruction], end: int) -> int:
-    """The last instruction before the ``COPY`` of an augmented assignment."""
+    """Return the last instruction before the ``COPY`` of an augmented assignment."""
     return next((i - 1 for i in range(end, 0, -1) if steps[i].opname == "COPY"), -1)
 
 

@@ -1,4 +1,4 @@
-"""Noticing that something a recorded right-hand side reads has changed."""
+"""Detect changes of anything that a recorded right-hand side reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCALARS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, typ
 
 
 def same(before: Any, after: Any) -> bool:
-    """Whether f could not tell two values apart: one object, or exactly equal scalars or tuples of such."""
+    """Whether two values are the same for f: one object, or exactly equal scalars or tuples of them."""
     if before is after:
         return True
     if type(before) is not type(after):
@@ -45,7 +45,7 @@ def can_swap(old: Tensor, new: Tensor, swaps: dict[int, Tensor]) -> bool:
 
 @dataclass(frozen=True)
 class Change:
-    """A value that is no longer what it was.
+    """A value that has changed.
 
     Attributes:
         owner: The object it belongs to.
@@ -61,7 +61,7 @@ class Change:
 
 @dataclass(slots=True)
 class _Table:
-    """Values read in one pass that runs in C, and what they should be."""
+    """Expected values, and a fast way to read the present ones, in one pass that runs in C."""
 
     read: Callable[[], Iterator[Any]]
     expected: list[Any] = field(default_factory=list)
@@ -90,13 +90,13 @@ class _Slot:
 
 
 class Guard:
-    """Watches values, and tells whether all of them are still what they were.
+    """Watches values, and reports whether any of them has changed.
 
-    Every method that adds something to watch takes its present value as the expected one. The guard keeps what it
-    watches alive, so that no other object can take its place unnoticed.
+    Methods that add something to watch expect its present value. The guard keeps what it watches alive, so that no
+    other object can take its place unnoticed.
 
     Attributes:
-        tensors: All tensors found. Their values may change, and so may their shapes, which the guard does not notice.
+        tensors: All tensors found. The guard ignores changes of their values and shapes.
     """
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class Guard:
             self._arranged = False
 
     def watch_class_slot(self, owner: type, name: str) -> None:
-        """Watch a name that a class itself defines, or does not."""
+        """Watch whether a class itself defines a name, and its value."""
         space = owner.__dict__
         self._class_slots[0].append(space)
         self._class_slots[1].append(name)
@@ -172,12 +172,12 @@ class Guard:
                 self._add(self._values, value, container, key)
 
     def watch_size(self, container: Collection[Any]) -> None:
-        """Watch only how many elements a container has."""
+        """Watch only the number of elements of a container."""
         self._sized.append(container)
         self._add(self._lengths, len(container), container, None)
 
     def fix(self, owner: Any, value: Any) -> None:
-        """Take note of a value that is no attribute or variable, where a tensor cannot take another's place."""
+        """Note a value that is not an attribute or variable, so that no other tensor can replace it."""
         if isinstance(value, Tensor):
             self._fixed.append((owner, value))
 
@@ -196,11 +196,11 @@ class Guard:
         self._arranged = False
 
     def give_up(self) -> None:
-        """Never hold again."""
+        """Make :meth:`holds` always return ``False``."""
         self._never = True
 
     def changes(self) -> list[Change]:
-        """List what changed since it was first watched."""
+        """Return what has changed since it was first watched."""
         found = []
         for slot in self._slots.values():
             after = slot.space.get(slot.key, ABSENT)
@@ -214,9 +214,9 @@ class Guard:
         return [*found, *(change for table in self._tables for change in table.changes()), *filled, *arrays]
 
     def swaps(self) -> dict[int, Tensor] | None:
-        """Return the tensors that replace others now, by the ids of the others; ``None`` if more has changed.
+        """Return the tensors that have replaced others, by the ids of the others; ``None`` if more has changed.
 
-        They become what is expected. Models that are given a context set such a tensor before every solve.
+        They become the expected ones. Models with a context set such a tensor before every solve.
         """
         found: dict[int, Tensor] = {}
         slots = [(slot, slot.expected, slot.space.get(slot.key, ABSENT)) for slot in self._slots.values()]
@@ -235,7 +235,7 @@ class Guard:
         return ((x, x) for _, x in self._fixed)
 
     def has_elsewhere(self, tensors: Collection[int], places: Collection[int]) -> bool:
-        """Whether any of these tensors is also in places other than these variables and containers.
+        """Whether any of these tensors is also stored outside these variables and containers.
 
         Args:
             tensors: The ids of the tensors.
@@ -247,7 +247,7 @@ class Guard:
         return any(id(x) in tensors and id(owner) not in places for owner, x in held)
 
     def _expect(self, slots: list[tuple[_Slot, Any]], cells: list[tuple[int, Any]]) -> None:
-        """Expect other tensors where tensors were at first."""
+        """Expect other tensors in place of the first ones."""
         for slot, value in slots:
             if isinstance(slot.first, Tensor) and isinstance(value, Tensor):
                 slot.expected = value
@@ -257,10 +257,10 @@ class Guard:
         self._arranged = False
 
     def holds(self) -> bool:
-        """Whether everything is as it was.
+        """Whether nothing has changed.
 
-        It runs before every solve, so the loops are those of ``map`` and compare identities. Only if one differs are
-        values compared.
+        It runs before every solve, so ``map`` runs the loops and compares identities. Values are compared only if an
+        identity differs.
         """
         if self._never:
             return False

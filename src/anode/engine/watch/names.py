@@ -21,15 +21,15 @@ READS_ANY_NAME = frozenset({"getattr", "hasattr", "attrgetter", "methodcaller", 
 
 
 class UnwatchableError(Exception):
-    """f reaches something whose changes cannot be noticed, or uses something with side effects."""
+    """Raised if f reaches something whose changes cannot be detected, or uses something with side effects."""
 
 
 class Names:
-    """Watches those names of objects and classes that code mentions which runs.
+    """Watches the names of objects and classes that the running code mentions.
 
     Attributes:
         guard: Watches everything found.
-        any_name: Whether code that ran may read attributes by names that it computes.
+        any_name: Whether code that ran may read attributes by computed names.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Names:
             self._look_up_class(owner, new)
 
     def _notices_misses(self, code: CodeType) -> bool:
-        """Whether this is the first code that goes on if an attribute is missing, or that computes its name."""
+        """Whether this is the first code that handles missing attributes, or computes names of attributes."""
         before = self._misses, self.any_name
         self.any_name = self.any_name or not READS_ANY_NAME.isdisjoint({*code.co_names, *summarize(code).loads})
         self._misses = self._misses or self.any_name or bool(code.co_exceptiontable) or code.co_name == "__getattr__"
@@ -67,7 +67,7 @@ class Names:
         self._look_up(space, owner, everything, self._names)
 
     def _look_up(self, space: dict[str, Any], owner: Any, everything: bool, names: set[str]) -> None:
-        """Watch those of the names that an object has, and those whose absence matters."""
+        """Watch the names that an object has, and the names whose absence matters."""
         if self.any_name and id(space) not in self._seen:
             self._seen[id(space)] = space
             self.guard.watch_size(space)
@@ -119,7 +119,7 @@ class Names:
         self._waiting.append(owner.__dict__.get(name))
 
     def _global(self, path: Path, variables: dict[str, Any]) -> None:
-        """Watch a global variable, and what is read of it if it is a module."""
+        """Watch a global variable and, if it is a module, what code reads from it."""
         name, *attributes = path
         value = variables.get(name, ABSENT)
         self._seen.setdefault(id(variables), variables)

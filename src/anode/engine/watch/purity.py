@@ -1,4 +1,4 @@
-"""Whether a right-hand side does anything besides computing."""
+"""Check whether a right-hand side has side effects."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Counter:
     Attributes:
         owner: The object.
         name: The attribute.
-        step: How much one call of f adds.
+        step: The number that one call of f adds.
     """
 
     owner: Any
@@ -62,7 +62,7 @@ class Counter:
 
 @dataclass(frozen=True)
 class Observation(Generic[T]):
-    """What was seen of one call of f.
+    """What was observed in one call of f.
 
     Attributes:
         result: What the call returned.
@@ -79,9 +79,9 @@ class Observation(Generic[T]):
 
 
 def observe(f: Callable[..., Any], call: Callable[[], T]) -> Observation[T]:
-    """Run a call of f and report what it does besides computing.
+    """Run a call of f and report its side effects.
 
-    Tensor operations, in-place changes of tensors included, are not looked at.
+    Tensor operations are ignored, including in-place changes of tensors.
 
     Args:
         f: The right-hand side.
@@ -104,7 +104,7 @@ def observe(f: Callable[..., Any], call: Callable[[], T]) -> Observation[T]:
 
 
 def _profile(previous: Any) -> None:
-    """Go on with a profile function; cProfile has none that Python could call."""
+    """Restore a profile function. cProfile has none that Python can call."""
     if isinstance(previous, Profile):
         previous.enable()
     else:
@@ -112,7 +112,7 @@ def _profile(previous: Any) -> None:
 
 
 class _Watcher:
-    """A profile function that looks at every function that runs, before it runs."""
+    """A profile function that inspects every function before it runs."""
 
     def __init__(self, f: Callable[..., Any], call: Callable[[], Any]) -> None:
         self.guard = Guard()
@@ -167,7 +167,7 @@ class _Watcher:
             self._store(store, frame)
 
     def _inspect(self, code: CodeType) -> None:
-        """Refuse code that changes what outlives the call."""
+        """Refuse code that changes anything that outlives the call."""
         summary = summarize(code)
         for name in summary.changes:
             self._refuse(f"f changes the global {name}")
@@ -186,7 +186,7 @@ class _Watcher:
         return name not in parent.co_cellvars and self._outlives(parent, name)
 
     def _store(self, store: Store, frame: FrameType) -> None:
-        """Refuse an assignment to an attribute, unless it counts or its object is new."""
+        """Refuse an assignment to an attribute, unless it is a counter or the object is new."""
         owner = _resolve(store.path, frame)
         outside = owner is ABSENT or isinstance(owner, Tensor | type | ModuleType | FunctionType)
         if not outside and owner not in self._reach:
@@ -198,7 +198,7 @@ class _Watcher:
         raise UnwatchableError(f"f sets the attribute {store.name!r}{whose}")
 
     def conclude(self) -> tuple[str, tuple[Counter, ...]]:
-        """Compare everything with what it was before; return the obstacle and the counters."""
+        """Compare everything with its value before the call, and return the obstacle and the counters."""
         if self._obstacle:
             self.guard.give_up()
             return self._obstacle, ()
@@ -216,12 +216,12 @@ class _Watcher:
         return obstacle, () if obstacle else tuple(counters)
 
     def _unknown(self) -> str:
-        """Say that a function ran whose changes would go unnoticed, if there is one."""
+        """Return the obstacle if a function ran whose changes would go unnoticed; empty if none did."""
         unknown = self._entered - self._standard - self._reach.codes - self._parents.keys()
         return next((f"f calls {code.co_qualname}, which cannot be found from f" for code in unknown), "")
 
     def _reads(self, counters: list[Counter]) -> str:
-        """Say that f computes with one of its counters, if it may."""
+        """Return the obstacle if f may compute with one of its counters; empty if not."""
         for counter in counters:
             read = any(counter.name in summarize(code).loads.union(strings(code)) for code in self._entered)
             if read or self._reach.any_name:
@@ -230,7 +230,7 @@ class _Watcher:
 
 
 def _home(frame: FrameType) -> str | None:
-    """The module on whose behalf a frame runs: its own, or the one that called into the standard library."""
+    """Return the module on whose behalf a frame runs: its own, or the one that called the standard library."""
     current: FrameType | None = frame
     while current is not None and is_standard(current.f_globals.get("__name__")):
         current = current.f_back
@@ -238,7 +238,7 @@ def _home(frame: FrameType) -> str | None:
 
 
 def _resolve(path: Path, frame: FrameType) -> Any:
-    """The object that a chain of names stands for at the start of a call; ``ABSENT`` if that is not certain."""
+    """Return the object that a chain of names refers to at the start of a call; ``ABSENT`` if this is uncertain."""
     if not path:
         return ABSENT
     value = frame.f_locals.get(path[0], frame.f_globals.get(path[0], ABSENT))

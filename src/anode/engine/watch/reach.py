@@ -1,4 +1,4 @@
-"""What a right-hand side can reach from Python, found while it runs."""
+"""Find what a right-hand side can reach from Python, while it runs."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class _Plain:
 
 
 class Reach(Names):
-    """Everything that f can reach, each thing watched by a guard from the moment it is found.
+    """Everything that f can reach. A guard watches each object from the moment it is found.
 
-    Attributes and global variables count only if code that runs names them. Such code is announced with :meth:`enter`
-    before it runs, so that what it changes has been seen before.
+    Attributes and global variables count only if running code names them. Call :meth:`enter` before code runs, so that
+    the guard sees values before the code changes them.
 
     Attributes:
         codes: The code of every function found.
@@ -80,7 +80,7 @@ class Reach(Names):
             self.guard.watch_contents(getattr(nn.modules.module, name))
 
     def __contains__(self, value: Any) -> bool:
-        """Whether a value was found, and hence existed before."""
+        """Whether a value was found, and so existed before."""
         return id(value) in self._seen
 
     def add(self, value: Any) -> None:
@@ -90,7 +90,7 @@ class Reach(Names):
             self._visit(self._waiting.pop())
 
     def enter(self, code: CodeType, variables: dict[str, Any]) -> None:
-        """Find what a code object can reach that is about to run for the first time.
+        """Find what a code object can reach, before it runs for the first time.
 
         Args:
             code: The code.
@@ -235,7 +235,7 @@ class Reach(Names):
             self._closure(function)
 
     def _closure(self, function: FunctionType) -> None:
-        """Watch what only a call of the function reads."""
+        """Watch what a function reads only when it is called."""
         self._waiting += [function.__defaults__, function.__kwdefaults__]
         for cell in function.__closure__ or ():
             try:
@@ -245,7 +245,7 @@ class Reach(Names):
             self.guard.watch_attribute(cell, "cell_contents")
 
     def _module(self, module: ModuleType) -> None:
-        """Watch a Python module that is used other than by its attributes."""
+        """Watch a Python module that is not used only through its attributes."""
         if obstacle := use_obstacle(module.__name__):
             raise UnwatchableError(obstacle)
         if not is_clean(module.__name__):

@@ -1,4 +1,4 @@
-"""Which functions and modules compute only, by name."""
+"""Functions and modules without side effects, by name."""
 
 from __future__ import annotations
 
@@ -143,9 +143,9 @@ HIDDEN_WRITES = frozenset({"__delattr__", "__dict__", "__setattr__", "__setstate
 
 
 def is_clean(module: str | None) -> bool:
-    """Whether a module of this name belongs to torch or to anode, whose functions only compute unless named here.
+    """Whether a module belongs to torch or anode, whose functions have no side effects unless listed here.
 
-    So does ``opt_einsum``, which `torch.einsum` asks for an order if it is installed.
+    This includes ``opt_einsum``, which `torch.einsum` uses if it is installed.
     """
     return (module or "").partition(".")[0] in ("torch", "anode", "opt_einsum")
 
@@ -156,11 +156,11 @@ def is_standard(module: str | None) -> bool:
 
 
 def use_obstacle(module: str | None, name: str = "") -> str:
-    """Say why f may not use something of a Python module; empty if it may.
+    """Return why f may not use something from a Python module; empty if it may.
 
     Args:
         module: The name of the module.
-        name: What is used of it; the module as a whole by default.
+        name: The name that is used. Defaults to the module as a whole.
     """
     module = module or ""
     full = f"{module}.{name}".strip(".")
@@ -173,12 +173,12 @@ def use_obstacle(module: str | None, name: str = "") -> str:
 
 
 def numpy_obstacle(module: str | None, name: str) -> str:
-    """Say that f computes with NumPy, if the function of this module and name does."""
+    """Return that f computes with NumPy if this function does; otherwise empty."""
     return f"f leaves torch for NumPy ({module}.{name})" if (module or "").partition(".")[0] == "numpy" else ""
 
 
 def builtin_obstacle(function: Any) -> str:
-    """Say why f may not call a function written in C that belongs to no object; empty if it may."""
+    """Return why f may not call a function written in C that belongs to no object; empty if it may."""
     if not isinstance(function, BuiltinFunctionType):
         return ""
     name, module = function.__name__, function.__module__ or ""
@@ -190,7 +190,7 @@ def builtin_obstacle(function: Any) -> str:
 
 
 def method_obstacle(function: BuiltinFunctionType, existed: bool) -> str:
-    """Say why f may not call a function or method written in C; empty if it may.
+    """Return why f may not call a function or method written in C; empty if it may.
 
     Args:
         function: The function, bound to its object if it is a method.

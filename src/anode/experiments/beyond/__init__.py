@@ -1,1 +1,1 @@
-"""Beyond the paper: what it leaves open, carried out and judged as its own claims are."""
+"""Beyond the paper: studies of what it leaves open, judged like its own claims."""

@@ -1,4 +1,4 @@
-"""How what is measured of flows goes together with the evaluations that their solves take."""
+"""Correlate measurements of flows with the number of evaluations of their solves."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ EXAMINED = (
 
 
 def correlation(results: Results, measure: str) -> Array:
-    """Spearman's rank correlation of a measure with the evaluations at 1e-3, over all models of each repeat."""
+    """Return Spearman's rank correlation of a measure with the NFE at 1e-3, over all models of each repeat."""
     values = np.array([results[name].measured[measure] for name in EXAMINED])
     costs = np.array([cost_of(results[name]) for name in EXAMINED])
     return np.array([spearman(a, b) for a, b in zip(values.T, costs.T, strict=True)])
 
 
 def spearman(a: Array, b: Array) -> float:
-    """The correlation of the ranks of two series, without what is not finite; NaN if too little is left."""
+    """Return the rank correlation of the finite entries of two series; NaN if there are too few."""
     known = np.isfinite(a) & np.isfinite(b)
     a, b = a[known], b[known]
     if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
@@ -34,7 +34,7 @@ def spearman(a: Array, b: Array) -> float:
 
 
 def ranks(values: Array) -> Array:
-    """The places of values in their order; of equal values, the mean of theirs."""
+    """Return the ranks of values; equal values get the mean of their ranks."""
     _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
     found: Array = (counts.cumsum() - (counts - 1) / 2)[which]
     return found

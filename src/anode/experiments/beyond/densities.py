@@ -1,4 +1,4 @@
-"""Runs of density flows, plain and augmented, on points in the plane and on tables: all repeats at once."""
+"""Runs of density flows, plain and augmented, on points in the plane and on tables, as one stack."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from torch import Tensor
 from anode.data import densities
 from anode.experiments.beyond.points import APART
 from anode.experiments.beyond.runs import CERTIFIED_POINTS, TIGHTEST, condense
-from anode.experiments.certificates import PAPER, Certificates, stacked_certificates
+from anode.experiments.certificates import PAPER, Certificates, certificates
 from anode.experiments.runs import HERE, Place, Result
 from anode.experiments.stacked import StackedRun
 from anode.models.density import DensityFlow
-from anode.models.model import Model
 from anode.ode.solution import SolveError
 
 TABLES = {"iris": 4, "wine": 13}
-"""Tables of scikit-learn, and how many numbers a row has."""
+"""Tables of scikit-learn, and the size of their rows."""
 
 POINTS, OTHERS = 1000, 500
-"""Points of the plane to train on, and to judge by."""
+"""Number of training points in the plane, and of test points."""
 
 DRAWS = 20
-"""Draws of the added coordinates in the bound on a log-probability."""
+"""Number of draws of the added coordinates for the bound on a log-probability."""
 
 ACCURATE = {"rtol": 1e-5, "atol": 1e-5}
 """The tolerance at which log-probabilities are computed."""
@@ -40,20 +39,13 @@ class DensityRun(StackedRun):
 
     Attributes:
         data: One of ``anode.densities.DENSITIES``, or of :data:`TABLES`.
-        augment: How many normal coordinates are added; 0 for a plain continuous normalizing flow.
-        hidden: Width of both hidden layers.
+        augment: Number of normal coordinates to add; 0 for a plain continuous normalizing flow.
     """
 
-    name: str
-    data: str
     augment: int = 0
-    hidden: int = 32
     epochs: int = 25
-    batch_size: int = 64
     lr: float = 3e-3
     kept: bool = True
-    repeats: int = 20
-    seed: int = 0
 
     @property
     def label(self) -> str:
@@ -61,21 +53,17 @@ class DensityRun(StackedRun):
 
     @property
     def dim(self) -> int:
-        """Numbers of a point."""
+        """Size of a point."""
         return TABLES.get(self.data, 2)
 
     @property
     def cost(self) -> float:
-        """They take longest: the trace needs derivatives, and their tolerances are tight."""
+        """These runs take longest, because the trace needs derivatives and the tolerances are tight."""
         return 1e9 * self.dim
 
     @property
-    def evaluations(self) -> int:
-        return 0
-
-    @property
     def trace(self) -> str:
-        """How the trace is computed in training: of many dimensions it is estimated."""
+        """How the trace is computed in training; it is estimated in many dimensions."""
         return "exact" if self.dim <= 4 else "hutchinson"
 
     def described(self) -> dict[str, Any]:
@@ -86,25 +74,18 @@ class DensityRun(StackedRun):
             "network": f"2 x {self.hidden} hidden units, tanh",
             "trace in training": self.trace,
             "solver": "dopri5, rtol = atol = 1e-3",
-            "optimiser": f"Adam, {self.lr:g}",
-            "batch size": self.batch_size,
-            "epochs": self.epochs,
-            "repeats": self.repeats,
-            "seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
+            **self.training(),
         }
 
     def build(self) -> DensityFlow:
         accuracy: dict[str, Any] = {"rtol": PAPER, "atol": PAPER}
         return DensityFlow(self.dim, self.hidden, layers=2, augment=self.augment, trace=self.trace, **accuracy)
 
-    def models(self) -> Model | None:
-        return self.stacked() if self.kept else None
-
     def datasets(self) -> tuple[list[Tensor], None]:
         return [drawn(self.data, seed)[0] for seed in self.seeds], None
 
     def others(self) -> Tensor:
-        """Points of each repeat that it was not trained on, [repeats, points, dim]."""
+        """Return the test points of each repeat, [repeats, points, dim]."""
         return torch.stack([drawn(self.data, seed)[1] for seed in self.seeds])
 
     def certify(self, result: Result, place: Place = HERE) -> dict[str, Certificates]:
@@ -112,11 +93,12 @@ class DensityRun(StackedRun):
         model.trace = "exact"
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            return {"last": stacked_certificates(model.flow, self.others()[:, :CERTIFIED_POINTS].double(), TIGHTEST)}
+            points = self.others()[:, :CERTIFIED_POINTS].double()
+            return {"last": certificates([model.flow], [points], TIGHTEST)}
 
     @torch.no_grad()
     def finish(self, result: Result) -> None:
-        """Compute the log-likelihoods of other points."""
+        """Measure the log-likelihood of the test points."""
         model = deepcopy(result.model)
         model.trace = "exact"
         draws = DRAWS if self.augment else 1
@@ -131,7 +113,7 @@ class DensityRun(StackedRun):
 
 
 def drawn(data: str, seed: int) -> tuple[Tensor, Tensor]:
-    """Points to train on and others to judge by: new ones for every seed, or another half of a table."""
+    """Return training and test points. Each seed has new points, or another split of a table."""
     if data not in TABLES:
         return densities.load(data, points=POINTS, seed=seed), densities.load(data, points=OTHERS, seed=seed + APART)
     rows = _table(data)
@@ -143,7 +125,7 @@ def drawn(data: str, seed: int) -> tuple[Tensor, Tensor]:
 
 @cache
 def _table(name: str) -> Tensor:
-    """The rows of a table."""
+    """Return the rows of a table."""
     from sklearn import datasets
 
     return torch.from_numpy({"iris": datasets.load_iris, "wine": datasets.load_wine}[name]().data)

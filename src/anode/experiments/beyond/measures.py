@@ -1,4 +1,4 @@
-"""What is measured of trained flows, to see what augmentation changes: a number for each model of a stack."""
+"""Measure trained flows, to see what augmentation changes: one number per model of a stack."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ STEP, APART = 1e-3, 2e-2
 
 @torch.no_grad()
 def of_flows(flow: Flow, x: Tensor) -> dict[str, Tensor]:
-    """Measures of the flows of a stack, along the trajectories of some inputs [members, points, dim]; see the code.
+    """Return measures of the flows of a stack, along the trajectories of some inputs [members, points, dim].
 
-    - ``length``: how long the trajectories h(t) are, and ``straightness``: how far apart their ends are, over that;
+    - ``length``: the length of the trajectories h(t);
+    - ``straightness``: the distance of their ends, divided by the length;
     - ``energy``: the integral of |dh/dt|² over time;
-    - ``lipschitz``: the largest spectral norm of ∂f/∂h along them;
-    - ``condition``: the condition number of ∂h(1)/∂h(0), which says how errors grow on the way back.
+    - ``lipschitz``: the largest spectral norm of ∂f/∂h along the trajectories;
+    - ``condition``: the condition number of ∂h(1)/∂h(0), which is how much errors grow when solving back.
 
-    Means over the points; of condition numbers, the geometric mean.
+    All are means over the points; for condition numbers, the geometric mean.
     """
     times = torch.linspace(0, flow.t1, TIMES, dtype=torch.float64)
     paths = flow.solve(x[:, :POINTS], save_at=times, **SOLVER).ys  # NaN where that fails, and so is what comes of it
@@ -66,7 +67,7 @@ def of_flows(flow: Flow, x: Tensor) -> dict[str, Tensor]:
 
 
 def jacobian(f: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
-    """The derivatives of f at each point, [..., points, outputs, inputs], from differences of neighbours."""
+    """Return the Jacobian of f at each point, [..., points, outputs, inputs], by finite differences."""
     size = h.shape[-1]
     offsets = STEP * torch.eye(size, dtype=h.dtype)
     near = torch.cat([h.unsqueeze(-2) + offsets, h.unsqueeze(-2) - offsets], -2)
@@ -75,30 +76,29 @@ def jacobian(f: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
 
 
 def _features(flow: Flow, h: Tensor) -> Tensor:
-    """Where states end; NaN for members whose solve fails."""
+    """Return the final states; NaN for members whose solve fails."""
     solution = flow.solve_from(h, (0.0, flow.t1), **SOLVER)
     assert isinstance(solution.y1, Tensor)
     return solution.y1.masked_fill((solution.status != Status.SUCCESS)[:, None, None], torch.nan)
 
 
 def _spectral(matrices: Tensor) -> Tensor:
-    """Largest singular values, NaN where an entry is."""
+    """Return the largest singular values; NaN where an entry is NaN."""
     known = matrices.isfinite().all(-1).all(-1)
     return torch.linalg.matrix_norm(matrices.nan_to_num(), 2).where(known, torch.nan)
 
 
 def _condition(matrices: Tensor) -> Tensor:
-    """The largest singular values over the smallest, NaN where an entry is."""
+    """Return the largest singular values divided by the smallest; NaN where an entry is NaN."""
     known = matrices.isfinite().all(-1).all(-1)
     values = torch.linalg.svdvals(matrices.nan_to_num())
     return (values[..., 0] / values[..., -1].clamp(min=1e-12)).where(known, torch.nan)
 
 
 def of_surfaces(model: NeuralODE, x: Tensor, y: Tensor) -> Tensor:
-    """The curvature of the surface between the classes in the space of inputs: the mean over its directions.
+    """Return the mean curvature of the decision boundary in the space of inputs, as the median over some points.
 
-    It is the median over some of its points. A sphere of radius r has 1/r. NaN in one dimension, where the surface is
-    points.
+    A sphere of radius r has 1/r. The result is NaN in one dimension, where the boundary consists of points.
 
     Args:
         model: The models of a stack.
@@ -117,13 +117,13 @@ def of_surfaces(model: NeuralODE, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _first(x: Tensor, y: Tensor, sign: int) -> Tensor:
-    """The first points of one class; points of a class are in random order."""
+    """Return the first points of one class. The points of a class are in random order."""
     return x[y[:, 0] == sign][:PAIRS]
 
 
 @torch.no_grad()
 def _between(model: NeuralODE, low: Tensor, high: Tensor) -> Tensor:
-    """Points between two others where the prediction changes its sign, if it is negative at the first of both."""
+    """Return points between two others where the prediction changes its sign. It must be negative at the first."""
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         above = model.run(middle, **SOLVER).prediction > 0
@@ -132,7 +132,7 @@ def _between(model: NeuralODE, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _normals(model: NeuralODE, x: Tensor) -> Tensor:
-    """The directions in which predictions grow fastest."""
+    """Return the directions in which predictions grow fastest."""
     x = x.clone().requires_grad_()
     (slope,) = torch.autograd.grad(model.run(x, **SOLVER).prediction.sum(), x)
     found: Tensor = slope / slope.norm(dim=-1, keepdim=True).clamp(min=1e-12)
@@ -140,7 +140,7 @@ def _normals(model: NeuralODE, x: Tensor) -> Tensor:
 
 
 def measures(model: NeuralODE, x: Tensor, y: Tensor) -> dict[str, Array]:
-    """All of :data:`MEASURES` of the models of a stack, in double precision.
+    """Return all :data:`MEASURES` of the models of a stack, in double precision.
 
     Args:
         model: The models.

@@ -1,4 +1,4 @@
-"""The points that the models of the family are trained on, and others to judge them by."""
+"""Training and test points for the models of the family."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ APART = 100_000
 
 
 def g(dim: int, seed: int) -> Points:
-    """The paper's data, half as many points: a ball labelled -1 within a shell labelled +1."""
+    """Return half as many points of the paper's data: a ball labelled -1 within a shell labelled +1."""
     data = toy.g(dim, inner=500, outer=1000, seed=seed)
     return data.x, data.y
 
 
 def nested(dim: int, seed: int) -> Points:
-    """Nested spheres, labelled in turns: a ball of radius 0.5, and shells from 0.75 to 1 and from 1.25 to 1.5."""
+    """Return nested spheres with alternating labels: radii up to 0.5, from 0.75 to 1, and from 1.25 to 1.5."""
     within = toy.g(dim, inner=500, outer=500, radii=(0.5, 0.75, 1.0), seed=seed)
     around = toy.g(dim, inner=1, outer=500, radii=(0.5, 1.25, 1.5), seed=seed + 1_000_000)
     return torch.cat([within.x, around.x[1:]]), torch.cat([within.y, -around.y[1:]])
 
 
 def swap(dim: int, seed: int) -> Points:
-    """The paper's g in one dimension: -1 to 1 and 1 to -1."""
+    """Return the paper's g in one dimension: -1 maps to 1 and 1 to -1."""
     data = toy.g_1d()
     return data.x, data.y
 
 
 def parity(dim: int, seed: int) -> Points:
-    """The map of x to -x, on 50 points of the cube [-1, 1]^d (Norcliffe et al., 2020)."""
+    """Return the map from x to -x on 50 points of the cube [-1, 1]^d (Norcliffe et al., 2020)."""
     generator = torch.Generator().manual_seed(seed)
     x = 2 * torch.rand(50, dim, generator=generator) - 1
     return x, -x

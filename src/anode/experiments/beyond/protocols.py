@@ -150,4 +150,4 @@ def all_runs() -> dict[str, StackedRun]:
 
 def protocol(name: str, repeats: int, seed: int) -> StackedRun:
     """A run with so many repeats, from this seed on."""
-    return replace(all_runs()[name], repeats=repeats, seed=seed)  # type: ignore[type-var]
+    return replace(all_runs()[name], repeats=repeats, seed=seed)

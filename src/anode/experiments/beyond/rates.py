@@ -1,4 +1,4 @@
-"""The learning rates of the runs beyond the paper, as ``python -m anode.experiments.beyond.search`` has found them."""
+"""Learning rates of the runs beyond the paper, found by ``python -m anode.experiments.beyond.search``."""
 
 RATES = {
     "g-node": 3e-3,

@@ -1,4 +1,4 @@
-"""Runs of the family on points: all repeats at once, measured and certified when they are trained."""
+"""Runs of the family on points, as one stack, with measurements and certificates."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor
 
 from anode.experiments.beyond.measures import measures
 from anode.experiments.beyond.points import APART, MAPS, POINTS, Points
-from anode.experiments.certificates import PAPER, Certificates, stacked_certificates
+from anode.experiments.certificates import PAPER, Certificates, certificates
 from anode.experiments.runs import HERE, Place, Result
 from anode.experiments.stacked import StackedRun
 from anode.models import family
 from anode.models.layers import First
-from anode.models.model import Model, Outcome
+from anode.models.model import Outcome
 from anode.models.nets import NeuralODE
 from anode.ode.solution import Status
 from anode.train.history import History
@@ -39,10 +39,10 @@ LABELS = {
 """The family in words; ``"node"`` is the plain neural ODE."""
 
 ADDING = ("zeros", "constant", "linear", "hidden")
-"""Those to which dimensions are added. The others double the state by themselves."""
+"""The kinds that take added dimensions. The others double the state by themselves."""
 
 CERTIFIED_POINTS, TIGHTEST = 50, 1e-7
-"""So many points tell the tolerance that a model needs; the tightest that is tried."""
+"""Number of points to certify a tolerance with, and the tightest tolerance to try."""
 
 
 @dataclass(frozen=True)
@@ -53,25 +53,16 @@ class FamilyRun(StackedRun):
         data: One of :data:`anode.experiments.beyond.points.POINTS`.
         dim: Its dimension.
         kind: One of :data:`LABELS`.
-        augment: How many dimensions are added.
-        hidden: Width of both hidden layers.
-        examined: Whether the trained flows are measured, see :mod:`anode.experiments.beyond.measures`.
-        kept: Whether the trained models are kept with the results, to be drawn.
+        examined: Whether to measure the trained flows, see :mod:`anode.experiments.beyond.measures`.
     """
 
-    name: str
-    data: str
     dim: int
     kind: str
     augment: int = 0
-    hidden: int = 32
     epochs: int = 30
-    batch_size: int = 64
     lr: float = 3e-3
     examined: bool = False
     kept: bool = False
-    repeats: int = 20
-    seed: int = 0
 
     @property
     def label(self) -> str:
@@ -79,21 +70,17 @@ class FamilyRun(StackedRun):
 
     @property
     def cost(self) -> float:
-        """Iterations, and how many numbers a state has."""
+        """The number of iterations times the size of a state, roughly."""
         return self.repeats * self.epochs * self.iterations * (self.dim + 10) * (1 if self.kind == "zeros" else 3)
 
     @property
     def iterations(self) -> int:
-        """How many make an epoch."""
+        """Number of iterations per epoch."""
         return -(-len(self.points(self.seed)[0]) // self.batch_size)
 
     @property
-    def evaluations(self) -> int:
-        return 0
-
-    @property
     def loss(self) -> str:
-        """The paper's loss for classes; mean squares for maps."""
+        """The paper's loss for classes; the mean squared error for maps."""
         return "mse" if self.data in MAPS else "huber"
 
     def described(self) -> dict[str, Any]:
@@ -104,11 +91,7 @@ class FamilyRun(StackedRun):
             "network": f"2 x {self.hidden} hidden units",
             "solver": "dopri5, rtol = atol = 1e-3",
             "loss": self.loss,
-            "optimiser": f"Adam, {self.lr:g}",
-            "batch size": self.batch_size,
-            "epochs": self.epochs,
-            "repeats": self.repeats,
-            "seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
+            **self.training(),
         }
 
     def build(self) -> NeuralODE:
@@ -118,11 +101,8 @@ class FamilyRun(StackedRun):
             return model
         return NeuralODE(field=model.flow.field, augment=model.flow.augment, head=First(self.dim))
 
-    def models(self) -> Model | None:
-        return self.stacked() if self.kept else None
-
     def points(self, seed: int) -> Points:
-        """The points that are drawn from a seed."""
+        """Return the points of a seed."""
         return POINTS[self.data](self.dim, seed)
 
     def datasets(self) -> tuple[list[Points], None]:
@@ -132,17 +112,17 @@ class FamilyRun(StackedRun):
         return {"loss": self.loss}
 
     def others(self) -> tuple[Tensor, Tensor]:
-        """As many points again for each repeat, which it was not trained on: [repeats, points, ...]."""
+        """Return as many test points as training points for each repeat, [repeats, points, ...]."""
         drawn = [self.points(seed + APART) for seed in self.seeds]
         return torch.stack([x for x, _ in drawn]), torch.stack([y for _, y in drawn])
 
     def certify(self, result: Result, place: Place = HERE) -> dict[str, Certificates]:
         x, _ = self.others()
         points = x[:, :: max(1, x.shape[1] // CERTIFIED_POINTS)].double()
-        return {"last": stacked_certificates(deepcopy(result.model).double().flow, points, TIGHTEST)}
+        return {"last": certificates([deepcopy(result.model).double().flow], [points], TIGHTEST)}
 
     def finish(self, result: Result) -> None:
-        """Measure the models, and keep what the studies need: of the course of training, an epoch's means."""
+        """Measure the models, and keep what the studies need: of the history, the means of every epoch."""
         x, y = self.others()
         result.measured = {"held-out": held_out(result.model.run(x), y, self.loss)}
         if self.examined:
@@ -151,7 +131,7 @@ class FamilyRun(StackedRun):
 
 
 def condense(result: Result) -> None:
-    """Reduce a result to what studies need: the means of every epoch, and the models if they are to be drawn."""
+    """Reduce a result to what studies need: the means of every epoch, and the models if figures draw them."""
     result.history = by_epoch(result.history)
     if not result.run.kept:
         result.model = None
@@ -159,14 +139,14 @@ def condense(result: Result) -> None:
 
 @torch.no_grad()
 def held_out(outcome: Outcome, targets: Tensor, loss: str) -> Array:
-    """The mean loss of each member of a stack; NaN if its solve fails."""
+    """Return the mean loss of each member of a stack; NaN if its solve fails."""
     each = LOSSES[loss](outcome.prediction, targets).flatten(1).mean(1)
     assert outcome.solution is not None, "it is a neural ODE"
     return each.masked_fill(outcome.solution.status != Status.SUCCESS, torch.nan).double().numpy(force=True)
 
 
 def by_epoch(history: History) -> History:
-    """The means of every epoch in place of its iterations; of counts, rounded."""
+    """Return a history with the mean of every epoch in place of its iterations; counts are rounded."""
     means = {
         name: np.nan_to_num(history.per_epoch(name)).round()
         if np.issubdtype(kind, np.integer)
@@ -178,5 +158,5 @@ def by_epoch(history: History) -> History:
 
 
 def cost_of(result: Result) -> Array:
-    """Evaluations of the trained models for a solve at the paper's tolerance, [repeats]."""
+    """Return the NFE of the trained models at the paper's tolerance, [repeats]."""
     return result.certificates["last"].at(np.full(result.run.repeats, PAPER))

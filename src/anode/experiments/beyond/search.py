@@ -1,6 +1,6 @@
-"""The same small search for every model: which of three learning rates, from seeds that no repeat has.
+"""Search for the best of three learning rates for every model, with seeds that no repeat uses.
 
-``python -m anode.experiments.beyond.search FILE`` does it and writes what it finds; :mod:`rates` has it as data.
+``python -m anode.experiments.beyond.search FILE`` writes the result to a file; :mod:`rates` holds it as data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SEEDS = range(1000, 1003)
 
 
 def searched() -> dict[str, StackedRun]:
-    """The run that stands for all of a model on such data."""
+    """Return one run per model and kind of data."""
     runs = protocols.all_runs()
     places = {
         "g": ("g-d2", LABELS),
@@ -38,7 +38,7 @@ def searched() -> dict[str, StackedRun]:
 
 
 def losses(run: Any) -> dict[float, float]:
-    """The loss of the last epoch for each learning rate, the mean over seeds; infinite if training failed."""
+    """Return the loss of the last epoch for each learning rate, averaged over seeds; infinite if training failed."""
     rates, seeds = np.repeat(CANDIDATES, len(SEEDS)).tolist(), [*SEEDS] * len(CANDIDATES)
     run = replace(run, seed=SEEDS[0], repeats=len(SEEDS))
     data = [*run.datasets()[0]] * len(CANDIDATES)
@@ -50,12 +50,12 @@ def losses(run: Any) -> dict[float, float]:
 
 
 def best(found: dict[float, float]) -> float:
-    """The learning rate of the lowest loss."""
+    """Return the learning rate with the lowest loss."""
     return min(found, key=lambda rate: found[rate])
 
 
 def main(path: Path) -> None:
-    """Search, and write the losses of every candidate."""
+    """Run the search, and write the losses of every candidate."""
     torch.set_num_threads(1)
     found = {}
     for name, run in searched().items():

@@ -1,4 +1,4 @@
-"""Runs of the family that are trained otherwise: with noise in the state, or with a regulariser."""
+"""Runs of the family that are trained with noise in the state, or with a regulariser."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from anode.ode.solver import Solver
 from anode.train.regularisers import Jacobian, Kinetic, LocalErrors, Regularised, Regulariser, Steer
 
 PATHS = 10
-"""Noisy solves that a prediction is the mean of."""
+"""Number of noisy solves per prediction, which is their mean."""
 
 
 @dataclass(frozen=True)
 class NoisyRun(FamilyRun):
-    """A run with Gaussian noise in the state after every step of Euler's method, which solves no ODE any more.
+    """A run with Gaussian noise in the state after every step of Euler's method, so it does not solve an ODE.
 
     Attributes:
-        noise: Its standard deviation per unit of time; 0 for Euler's method alone.
-        steps: Of Euler's method.
+        noise: Standard deviation of the noise per unit of time; 0 for none.
+        steps: Number of steps of Euler's method.
     """
 
     noise: float = 0.0
@@ -43,7 +43,7 @@ class NoisyRun(FamilyRun):
         return family.build("zeros", self.dim, 1, augment=self.augment, hidden=self.hidden, solver=solver)
 
     def certify(self, result: Result, place: Place = HERE) -> dict[str, Certificates]:
-        """Steps are of given size: there is no tolerance."""
+        """Return nothing: the step size is fixed, so there is no tolerance."""
         return {}
 
     def finish(self, result: Result) -> None:
@@ -60,7 +60,7 @@ REGULARISERS: dict[str, Callable[[float], Regulariser]] = {
     "steer": Steer,
     "errors": LocalErrors,
 }
-"""By name, from a strength; ``"decay"`` is the weight decay of Adam."""
+"""Functions from a strength to a regulariser. In addition, ``"decay"`` is the weight decay of Adam."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class RegularisedRun(FamilyRun):
 
     Attributes:
         regulariser: One of :data:`REGULARISERS`, or ``"decay"``.
-        strength: Its weight, or of STEER the width of the end times.
+        strength: Weight of the regulariser; for STEER, the width of the end times.
     """
 
     regulariser: str = "decay"

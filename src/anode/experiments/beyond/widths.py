@@ -1,4 +1,4 @@
-"""Widths that give different models the same number of parameters."""
+"""Find widths that give different models the same number of parameters."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ WITHIN = 0.02
 
 
 def parameters(model: nn.Module) -> int:
-    """How many parameters a model has."""
+    """Return the number of parameters of a model."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def equal_widths(builds: Mapping[str, Callable[[int], nn.Module]]) -> dict[str, int]:
-    """The width of each model's hidden layers that gives all of them equally many parameters, to :data:`WITHIN`.
+    """Return a width of the hidden layers per model, such that their parameter counts differ by at most :data:`WITHIN`.
 
-    A width more or less changes the number by some percent, so not every number can be had by all. The smallest that
-    can is taken.
+    Changing a width by one changes the count by a few percent, so not every count is possible for all models. The
+    function chooses the smallest possible count.
 
     Args:
-        builds: By name, a function from a width to a model with two hidden layers of that width.
+        builds: Functions by name, from a width to a model with two hidden layers of that width.
     """
     counts = {name: counted(build) for name, build in builds.items()}
     for target in sorted(number for count in counts.values() for number in count.values()):
@@ -35,12 +35,12 @@ def equal_widths(builds: Mapping[str, Callable[[int], nn.Module]]) -> dict[str, 
 
 
 def counted(build: Callable[[int], nn.Module]) -> dict[int, int]:
-    """The number of parameters for each width, which it is a square function of: three models tell it."""
+    """Return the number of parameters for each width. It is quadratic in the width, so three models determine it."""
     one, two, three = (parameters(build(width)) for width in (1, 2, 3))
     bend, slope = one - 2 * two + three, two - one
     return {width: one + (width - 1) * slope + (width - 1) * (width - 2) // 2 * bend for width in WIDTHS}
 
 
 def spread(numbers: list[int]) -> float:
-    """By how much the largest number exceeds the smallest, as a fraction of that."""
+    """Return how much the largest number exceeds the smallest, as a fraction of the smallest."""
     return max(numbers) / min(numbers) - 1

@@ -15,7 +15,6 @@ from anode.data.toy import Dataset
 from anode.experiments.certificates import Certificates, certificates
 from anode.experiments.runs import HERE, Place, Result
 from anode.experiments.stacked import StackedRun
-from anode.models.ensemble import unstack
 from anode.models.fields import MLPField
 from anode.models.flow import Flow
 from anode.models.model import Model
@@ -48,21 +47,15 @@ class ToyRun(StackedRun):
         snapshots: How often the features are recorded; more often at the start, where they change most.
     """
 
-    name: str
-    data: str
     dim: int
     model: str
     augment: int = 0
-    hidden: int = 32
     layers: int = 5
     epochs: int = 50
-    batch_size: int = 64
     lr: float = 1e-3
     loss: str = "huber"
     slices: int = 0
     snapshots: int = 0
-    repeats: int = 20
-    seed: int = 0
 
     @property
     def label(self) -> str:
@@ -89,11 +82,7 @@ class ToyRun(StackedRun):
             "network": network,
             "solver": "none" if self.model == "ResNet" else "dopri5, rtol = atol = 1e-3",
             "loss": self.loss,
-            "optimiser": f"Adam, {self.lr:g}",
-            "batch size": self.batch_size,
-            "epochs": self.epochs,
-            "repeats": self.repeats,
-            "seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
+            **self.training(),
         }
 
     def datasets(self) -> tuple[list[Dataset], list[Dataset] | None]:
@@ -130,9 +119,9 @@ class ToyRun(StackedRun):
 
     def _certified(self, model: Model) -> Certificates:
         """Certify models in double precision, which allows tighter tolerances than training."""
-        models = unstack(deepcopy(model).double())
-        x = [each.x[:: max(1, len(each) // CERTIFIED_POINTS)].double() for each in self.datasets()[0]]
-        return certificates((each.flow for each in models if isinstance(each, NeuralODE)), x, TIGHTEST)
+        assert isinstance(model, NeuralODE)
+        x = torch.stack([each.x[:: max(1, len(each) // CERTIFIED_POINTS)] for each in self.datasets()[0]])
+        return certificates([deepcopy(model).double().flow], [x.double()], TIGHTEST)
 
 
 def _some(data: Dataset, size: int) -> Dataset:

@@ -1,4 +1,4 @@
-"""The studies beyond the paper, a module each."""
+"""The studies beyond the paper, one module each."""
 
 from anode.experiments.beyond.studies import densities, family, how_many, noise, parity, regularisers, why
 from anode.experiments.study import Study

@@ -1,4 +1,4 @@
-"""Density flows, plain and augmented: what they learn, and what their solves take as they do."""
+"""Density flows, plain and augmented: what they learn, and the cost of their solves during training."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ DATA = (*DENSITIES, *TABLES)
 
 
 def pair(results: Results, data: str) -> dict[str, Result]:
-    """Both flows of some data, by what they are called."""
+    """Return the results of both flows on some data, by label."""
     return {results[name].run.label: results[name] for name in (f"density-{data}-{kind}" for kind in FLOWS)}
 
 
 def draw_pictures(results: Results) -> Drawing:
-    """A column for each density: points, and densities and samples of both flows."""
+    """Draw one column per density: points, and densities and samples of both flows."""
     made = figure(14.0, 11.6, rows=5, columns=len(DENSITIES))
     for column, data in enumerate(DENSITIES):
         axes = made.axes[column :: len(DENSITIES)]
@@ -57,7 +57,7 @@ def draw_pictures(results: Results) -> Drawing:
 
 @torch.no_grad()
 def pictured(result: Result) -> tuple[Array, Array]:
-    """The density of the typical model on a grid, and samples of it."""
+    """Return the density of the typical model on a grid, and samples of it."""
     model = result.member(typical(result))
     side = torch.linspace(-REACH, REACH, CELLS)
     grid = torch.cartesian_prod(side, side).flip(1)
@@ -69,14 +69,14 @@ def pictured(result: Result) -> tuple[Array, Array]:
 
 
 def typical(result: Result) -> int:
-    """The repeat whose log-likelihood is the median."""
+    """Return the repeat with the median log-likelihood."""
     found = result.measured["log-likelihood"]
     order = np.argsort(-found)  # NaN comes last
     return int(order[max(np.isfinite(found).sum() - 1, 0) // 2])
 
 
 def draw_costs(results: Results) -> Drawing:
-    """A panel for each of the data: evaluations in the course of training."""
+    """Draw one panel per dataset: evaluations during training."""
     made = figure(12.5, 5.6, rows=2, columns=len(DATA) // 2)
     table: dict[str, Result] = {}
     for ax, data in zip(made.axes, DATA, strict=True):

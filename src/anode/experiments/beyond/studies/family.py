@@ -15,7 +15,7 @@ DATA = {**{("g", dim): f"g, d = {dim}" for dim in G_DIMS}, ("nested", 2): "neste
 
 
 def draw(results: Results) -> Drawing:
-    """A column for each of the data: held-out losses above, evaluations below."""
+    """Draw one column per dataset: held-out losses above, evaluations below."""
     made = figure(13.5, 7.6, rows=2, columns=len(DATA), width_ratios=[1] * len(DATA))
     table: dict[str, Result] = {}
     best = []
@@ -32,7 +32,7 @@ def draw(results: Results) -> Drawing:
         lowest = min(losses, key=lambda label: median(losses[label]))
         best.append(f"{title}: {lowest} ({median(losses[lowest]):.2g})")
     remark = f"Lowest median of the held-out loss: {'; '.join(best)}."
-    return Drawing(made, COLUMNS, rows_of(table, lambda result: (result.run.data, result.run.dim)), remark=remark)
+    return Drawing(made, COLUMNS, rows_of(table), remark=remark)
 
 
 STUDY = Study(

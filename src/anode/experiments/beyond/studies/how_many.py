@@ -1,4 +1,4 @@
-"""How many added dimensions it takes."""
+"""How many added dimensions a model needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anode.plots.style import FAINT, figure, shades, shared_legend
 
 
 def draw(results: Results) -> Drawing:
-    """Loss, held-out loss and evaluations over the number of added dimensions, a line for each dimension of g."""
+    """Draw loss, held-out loss and NFE over the number of added dimensions, one line per dimension of g."""
     made = figure(12.5, 4.0, columns=3)
     found = {f"d = {d}": [results[f"count-d{d}-p{p}"] for p in COUNTS] for d in COUNT_DIMS}
     colors = dict(zip(found, shades(len(found)), strict=True))
@@ -40,7 +40,7 @@ def draw(results: Results) -> Drawing:
     }
     told = "; ".join(f"{label}: p = {p}" for label, p in lowest.items())
     remark = f"Lowest median of the held-out loss: {told}."
-    return Drawing(made, COLUMNS, rows_of(table, lambda result: result.run.dim), remark=remark)
+    return Drawing(made, COLUMNS, rows_of(table), remark=remark)
 
 
 STUDY = Study(

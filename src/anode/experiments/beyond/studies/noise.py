@@ -13,7 +13,7 @@ from anode.plots.style import FAINT, MODEL_COLORS, figure, grid, legend
 
 
 def draw(results: Results) -> Drawing:
-    """A panel for each dimension: losses over the noise, beside those of an ANODE."""
+    """Draw one panel per dimension: losses over the noise, next to those of an ANODE."""
     made = figure(10.0, 3.9, columns=len(NOISE_DIMS))
     cells = []
     for ax, dim in zip(made.axes, NOISE_DIMS, strict=True):

@@ -1,4 +1,4 @@
-"""Maps that flows of the plane cannot have: the swap of two points, and x -> -x."""
+"""The swap of two points, and x -> -x, which plain flows in odd dimensions cannot represent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINES = {**COLORS, LABELS["second-order"]: "#4b4a6b", LABELS["second-order-learn
 
 
 def draw(results: Results) -> Drawing:
-    """The swap on the left; x -> -x over the dimension, its errors and evaluations."""
+    """Draw the swap on the left, and errors and evaluations of x -> -x over the dimension."""
     made = figure(13.0, 4.4, columns=3)
     swaps = {LABELS[kind]: results[name_of("swap", 1, kind)] for kind in LABELS}
     left, middle, right = made.axes
@@ -34,7 +34,7 @@ def draw(results: Results) -> Drawing:
     table |= {f"-x, d = {each.run.dim}: {LABELS[kind]}": each for kind, found in flips.items() for each in found}
     learned = [label for label, each in swaps.items() if median(each.final_loss) < 0.01]
     remark = f"An error below 0.01 on the swap, in the median: {', '.join(learned) or 'none'}."
-    return Drawing(made, COLUMNS, rows_of(table, lambda result: (result.run.data, result.run.dim)), remark=remark)
+    return Drawing(made, COLUMNS, rows_of(table), remark=remark)
 
 
 STUDY = Study(

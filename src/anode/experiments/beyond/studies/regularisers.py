@@ -23,7 +23,7 @@ COLORS = dict(zip(WORDS, ("#b5487d", "#3f8fd2", "#80a030", "#d9482f", "#4b4a6b")
 
 
 def draw(results: Results) -> Drawing:
-    """A panel for NODE and one for ANODE: a line for each regulariser, from no strength to the largest."""
+    """Draw one panel for NODE and one for ANODE, with one line per regulariser over its strengths."""
     made = figure(11.0, 4.4, columns=2)
     table: dict[str, Result] = {}
     for ax, kind in zip(made.axes, REGULARISED, strict=True):
@@ -43,11 +43,11 @@ def draw(results: Results) -> Drawing:
         ax.set(xlabel="NFE, median", ylabel="held-out loss, median", title=LABELS[kind])
         grid(ax)
     legend(made.axes[0])
-    return Drawing(made, COLUMNS, rows_of(table, lambda result: 0))
+    return Drawing(made, COLUMNS, rows_of(table))
 
 
 def place(result: Result) -> tuple[float, float]:
-    """Where a result stands: the medians of evaluations and of the held-out loss."""
+    """Return the position of a result: the medians of evaluations and held-out loss."""
     return float(median(cost_of(result))), median(result.measured["held-out"])
 
 

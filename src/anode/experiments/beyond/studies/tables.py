@@ -1,8 +1,8 @@
-"""What the tables and pictures of several studies share."""
+"""Tables and colours shared by several studies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -18,14 +18,9 @@ COLORS = {LABELS["node"]: MODEL_COLORS["NODE"], LABELS["zeros"]: MODEL_COLORS["A
 COLUMNS = ["", "training loss", "held-out loss", "NFE at 1e-3", *CERTIFIED_COLUMNS, "failed"]
 
 
-def rows_of(results: Mapping[str, Result], data: Callable[[Result], Hashable]) -> list[list[str]]:
-    """A row for each result, by its name; the certified tolerance is that of all results on the same data.
-
-    Args:
-        results: By the name of their row.
-        data: Tells the data of a result from others.
-    """
-    certified = certified_cells(results, data)
+def rows_of(results: Mapping[str, Result]) -> list[list[str]]:
+    """Return a row per result, by name; the certified tolerance is that of all results on the same data."""
+    certified = certified_cells(results, lambda result: (result.run.data, result.run.dim))
     return [
         [
             name,
@@ -40,6 +35,6 @@ def rows_of(results: Mapping[str, Result], data: Callable[[Result], Hashable]) -
 
 
 def median(values: Array) -> float:
-    """The median of what is finite; NaN if nothing is."""
+    """Return the median of the finite values; NaN if there are none."""
     finite = values[np.isfinite(values)]
     return float(np.median(finite)) if len(finite) else float("nan")

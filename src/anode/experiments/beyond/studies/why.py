@@ -1,4 +1,4 @@
-"""What augmentation changes in a trained flow, and what that has to do with the cost of solving."""
+"""What augmentation changes in a trained flow, and how this relates to the cost of a solve."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from anode.train.record import Array
 
 TIMES = 41
 GROUPS = {"NODE": "NODE", "augmented": "ANODE"}
-"""Those whose models are drawn apart, and whose colour they have."""
+"""The groups of models that are drawn separately, and the model whose colour they have."""
 
 
 @torch.no_grad()
 def paths(result: Result) -> tuple[Array, Array]:
-    """Paths [times, points, dims] of a few points through the typical model of a run, and their labels."""
+    """Return paths [times, points, dims] of a few points through the typical model of a run, and their labels."""
     data = toy.g(1, inner=14, outer=28, seed=12345)
     flow = result.member(result.typical).flow
     ys = flow.solve(data.x, save_at=np.linspace(0, 1, TIMES), rtol=1e-5, atol=1e-5).ys
@@ -35,7 +35,7 @@ def paths(result: Result) -> tuple[Array, Array]:
 
 
 def draw(results: Results) -> Drawing:
-    """Two flows on the line, the measure that tells the cost best, and all correlations."""
+    """Draw two flows on the line, the measure that best predicts the cost, and all correlations."""
     made = figure(13.5, 6.6, rows=2, columns=2, height_ratios=[1, 1.15])
     node, anode, dots, bars = made.axes
     plain, lifted = (results[name_of("g", 1, kind)] for kind in DRAWN)
@@ -60,14 +60,14 @@ def draw(results: Results) -> Drawing:
 
 
 def costs(result: Result) -> str:
-    """Evaluations at 1e-3 and at each repeat's own certified tolerance, the medians in words."""
+    """Return in words the median NFE at 1e-3 and at each repeat's own certified tolerance."""
     own = median(result.certificates["last"].own)
     certified = f"{own:.0f} certified" if np.isfinite(own) else "none certified"
     return f"NFE {median(cost_of(result)):.0f} at 1e-3, {certified}"
 
 
 def scatter(ax, results: Results, measure: str) -> None:  # type: ignore[no-untyped-def]
-    """A dot for each trained model: a measure and what its solve takes."""
+    """Draw one dot per trained model: a measure and the NFE of a solve."""
     for group, color in GROUPS.items():
         chosen = [results[name] for name in EXAMINED if (results[name].run.kind == "node") == (group == "NODE")]
         values = np.concatenate([each.measured[measure] for each in chosen])
@@ -83,7 +83,7 @@ def scatter(ax, results: Results, measure: str) -> None:  # type: ignore[no-unty
 
 
 def table(results: Results) -> tuple[list[str], list[list[str]]]:
-    """What was measured of the family on g in two dimensions and on nested spheres."""
+    """Return the table of measurements on g in two dimensions and on nested spheres."""
     columns = ["", *MEASURES.values(), "NFE at 1e-3"]
     cells = []
     for title, data in (("g, d = 2", "g"), ("nested spheres", "nested")):
