@@ -50,6 +50,7 @@ def compile_field(problem: Problem, gradient: Gradient) -> None:
     obstacle = problem.obstacle
     problem.compiled = with_field(problem, lambda field, known: _prepared(problem, gradient, field, known))
     problem.obstacle = obstacle
+    problem.found = None  # autograd's graph did not show the tensors that were computed before, the program has them
 
 
 def compiled_again(problem: Problem, params: Sequence[Tensor]) -> Derivative | None:
