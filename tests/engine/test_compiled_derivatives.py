@@ -320,3 +320,91 @@ def test_an_evaluation_and_its_pullback_are_autograds_and_the_same_for_all_threa
     for one, same, other in zip(*results, strict=True):
         assert torch.equal(one, same)
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+
+
+class Swinging(nn.Module):
+    """Uses a tensor as it is, and another one to compute a third."""
+
+    def __init__(self, rate, amplitude):
+        super().__init__()
+        self.rate, self.amplitude = rate, amplitude
+
+    def forward(self, t, y):
+        return -self.rate * y + self.amplitude * torch.sin(y + t)
+
+
+LOOPS = {"the engine": {}, **{why: options for why, options in OBSTACLES.items() if "gradient" not in options}}
+
+
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
+@pytest.mark.parametrize("why", LOOPS)
+def test_what_f_uses_may_have_been_computed_from_what_it_uses(why, twice):
+    raw, y0 = torch.tensor(0.5, dtype=torch.float64, requires_grad=True), start(4)
+
+    f = Swinging(None, raw)
+
+    def gradients(engine):
+        f.rate = raw * y0.sum().exp()
+        solution = anode.solve(f, y0, (0.0, 1.0), engine=engine, gradient="stored", **LOOPS[why])
+        first = torch.autograd.grad(solution.ys.square().sum(), [raw, y0], create_graph=twice)
+        return [*first, *(torch.autograd.grad(first[0], [raw, y0]) if twice else ())]
+
+    expected = gradients("torch")
+    for _ in range(2):  # the first time, f is traced
+        for ours, plain in zip(gradients("auto"), expected, strict=True):
+            torch.testing.assert_close(ours, plain, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
+@pytest.mark.parametrize("why", LOOPS)
+def test_one_tensor_may_take_the_place_of_two(why, twice):
+    y0 = start(4)
+
+    def gradients(engine, rate, amplitude):
+        f = lambda t, y: amplitude * torch.sin(y + t) + rate * y  # noqa: E731
+        solution = anode.solve(f, y0, (0.0, 1.0), engine=engine, gradient="stored", **LOOPS[why])
+        return torch.autograd.grad(solution.ys.square().sum(), [rate, y0], create_graph=twice)
+
+    one, other = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (0.4, 0.6))
+    for parts in (1.0, 2.0):  # leaves, and tensors that were computed
+        gradients("auto", one if parts == 1.0 else one * parts, other if parts == 1.0 else other * parts)
+        both = other if parts == 1.0 else one * parts
+        for ours, plain in zip(gradients("auto", both, both), gradients("torch", both, both), strict=True):
+            torch.testing.assert_close(ours, plain, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+@pytest.mark.parametrize("gradient", ["discrete", "continuous"])
+def test_parameters_that_are_given_may_depend_on_each_other_or_occur_twice(gradient, engine):
+    raw, y0 = torch.tensor(0.5, dtype=torch.float64, requires_grad=True), start(4)
+    rate = raw.exp()
+    f, settings = Swinging(rate, raw), {"rtol": 1e-9, "atol": 1e-9}
+    (expected,) = torch.autograd.grad(
+        anode.solve(f, y0, (0.0, 1.0), gradient="stored", engine="torch", **settings).y1.sum(), raw, retain_graph=True
+    )
+    for params in ((raw, rate), (rate, raw, rate, raw)):
+        y1 = anode.solve(f, y0, (0.0, 1.0), gradient=gradient, params=params, engine=engine, **settings).y1
+        (ours,) = torch.autograd.grad(y1.sum(), raw, retain_graph=True)
+        torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_the_adjoint_takes_parameters_that_depend_on_each_other_or_occur_twice(monkeypatch):
+    raw, y0, t = torch.tensor(0.5, dtype=torch.float64, requires_grad=True), start(4), torch.tensor([0.0, 1.0]).double()
+    rate = raw.exp()
+    f = Swinging(rate, raw)
+    (expected,) = torch.autograd.grad(torchdiffeq.odeint(f, y0, t)[-1].sum(), raw, retain_graph=True)
+    for engine in ("auto", "torch"):
+        monkeypatch.setenv("ANODE_ENGINE", engine)
+        y1 = anode.odeint_adjoint(f, y0, t, adjoint_params=(raw, rate, raw))[-1]
+        torch.testing.assert_close(torch.autograd.grad(y1.sum(), raw, retain_graph=True)[0], expected)
+
+
+@pytest.mark.parametrize("why", [why for why in LOOPS if why != "the engine"])
+def test_gradients_reach_what_was_computed_before_the_first_solve_of_f(why):
+    raw = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    f = Swinging(raw.exp(), raw.cos())
+    solution = anode.solve(f, start(4).detach(), (0.0, 1.0), **LOOPS[why])
+    assert solution.engine.compiled
+    (ours,) = torch.autograd.grad(solution.ys.sum(), raw, retain_graph=True)
+    plain = anode.solve(f, start(4).detach(), (0.0, 1.0), engine="torch", **LOOPS[why])
+    torch.testing.assert_close(ours, torch.autograd.grad(plain.ys.sum(), raw)[0], rtol=1e-8, atol=1e-9)

@@ -10,8 +10,10 @@ import torch
 from torch import nn
 
 import anode
+from anode.engine.compiling import compiled, known_of
 from anode.engine.known import MOST_TRACES, memory_of
 from anode.engine.native import extension
+from anode.interface.options import problem_from
 
 pytestmark = pytest.mark.skipif(extension is None, reason="the engine was not compiled")
 
@@ -228,3 +230,19 @@ def test_tensors_that_share_memory_may_part(tensors, by_data):
     assert_right(f)
     f.second.fill_(7.0)
     assert_right(f)
+
+
+def test_a_solve_keeps_its_tensors_while_another_thread_finds_others():
+    y0, t = torch.rand(5, 2, dtype=torch.float64), torch.tensor([0.0, 1.0], dtype=torch.float64)
+
+    def problem(context):
+        return problem_from(lambda t, y: context * y, y0, t, 1e-6, 1e-6, None, None, None)
+
+    contexts = [torch.rand(2, dtype=torch.float64) for _ in range(3)]
+    problems = [problem(context) for context in contexts]
+    knowns, memory = [known_of(each) for each in problems], memory_of(problems[0].f)
+    assert memory.traces.total() == 1
+    for context, known, each in zip(contexts, knowns, problems, strict=True):
+        assert compiled(known, each).tensors[0] is context
+    memory.forget(knowns[-1])
+    assert not memory.entries

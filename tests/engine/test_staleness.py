@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import anode
@@ -263,6 +264,19 @@ def test_autocast_and_transforms_are_left_to_python():
     y0 = Y0.clone().requires_grad_()
     expected = torch.autograd.grad(anode.solve(f, y0, (0.0, 1.0)).y1.sum(), y0)[0]
     torch.testing.assert_close(reverse, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own
+@pytest.mark.parametrize("options", [{}, {"norm": lambda x: x.abs().max()}], ids=["engine", "loop"])
+def test_a_derivative_that_torch_follows_forward_is_not_lost_in_a_tensor_that_f_closes_over(options):
+    def last(scale):
+        return anode.odeint(lambda t, y: scale * y, Y0, torch.tensor([0.0, 1.0]).double(), options=options)[-1]
+
+    scale = torch.tensor(0.5, dtype=torch.float64)
+    y1 = last(scale)  # which traces f
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(last(forward_ad.make_dual(scale, torch.ones_like(scale)))).tangent
+    torch.testing.assert_close(tangent, y1, rtol=1e-5, atol=1e-6)
 
 
 class Holder:

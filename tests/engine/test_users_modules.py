@@ -240,6 +240,12 @@ def test_what_the_engine_lacks_is_said_and_done_in_python(case):
         lambda y: torch.atan2(y, y.flip(1)),
         lambda y: torch.sinc(y) + torch.asinh(y) + torch.fmax(y, y.flip(1)) + torch.xlogy(y, y),
         lambda y: torch.copysign(y, -y) + torch.nan_to_num(y),
+        lambda y: y.clamp(min=0.0) + 2 * y.clamp(-1.0, 0.5),
+        lambda y: torch.clamp(y, y.flip(1), y.flip(1) + 1.0) + torch.clamp(y, 0.5, 0.0),
+        lambda y: nn.functional.hardtanh(y) + 2 * nn.functional.relu6(6 * y) + 3 * nn.functional.relu6(y),
+        lambda y: nn.functional.hardswish(3 * y) + 0.1 * nn.functional.hardsigmoid(3 * y),  # torch rounds 1/6 to float
+        lambda y: nn.functional.celu(y, 0.5) + 2 * nn.functional.elu(y, 2.0) + 3 * nn.functional.selu(y),
+        lambda y: torch.maximum(y, y.flip(1)) + 2 * torch.minimum(y, 0.5 * y),
     ],
 )
 def test_where_functions_have_a_kink_gradients_are_torch_s(f):

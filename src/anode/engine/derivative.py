@@ -13,7 +13,7 @@ from torch import Tensor
 from anode.engine import native
 from anode.engine.compiled import Compiled
 from anode.engine.watch.purity import Counter
-from anode.ode.field import BYTES_KEPT, Derivative, Rate
+from anode.ode.field import BYTES_KEPT, Derivative, Rate, partial_gradients
 from anode.ode.problem import Problem
 
 
@@ -36,9 +36,12 @@ class CompiledDerivative(Derivative):
     ) -> None:
         self._problem, self._field, self._counters = problem, field, counters
         known = (*field.given, *field.sources, *field.unused)
-        self.parameters = tuple(x for x in known if x.requires_grad) if params is None else tuple(params)
+        # One tensor may have replaced two that f was traced with.
+        own = {id(x): x for x in known if x.requires_grad}.values()
+        self.parameters = tuple(own if params is None else params)
         wanted = {id(p) for p in self.parameters}
-        self._computed = [x for x in field.tensors if x.grad_fn is not None and id(x) not in wanted]
+        computed = {id(x): x for x in field.tensors if x.grad_fn is not None and id(x) not in wanted}
+        self._computed = list(computed.values())
         y, tensors = problem.y0, [native.laid_out(x) for x in field.tensors]
         self._engine: Any = native.extension.Field(
             is_double=y.dtype == torch.float64,
@@ -99,7 +102,9 @@ class CompiledDerivative(Derivative):
         tensors = self._field.tensors
         gradients = [x.new_zeros(x.shape) if x.requires_grad else None for x in tensors]
         self._engine.take([0 if g is None else g.data_ptr() for g in gradients])
-        found = {id(x): g for x, g in zip(tensors, gradients, strict=True) if g is not None}
+        found: dict[int, Tensor] = {}
+        for x, g in zip(tensors, gradients, strict=True):
+            _add(found, x, g)
         if self._computed:
             self._pass_on(found)
         return [found[id(p)] if id(p) in found else torch.zeros_like(p) for p in self.parameters]
@@ -128,10 +133,9 @@ class CompiledDerivative(Derivative):
         """Add the gradients that reach parameters through tensors computed from them."""
         live = [p for p in self.parameters if p.requires_grad]
         at = [found[id(x)] for x in self._computed]
-        through = torch.autograd.grad(self._computed, live, at, allow_unused=True, retain_graph=True) if live else ()
+        through = partial_gradients(self._computed, live, at, retain_graph=True) if live else ()
         for p, more in zip(live, through, strict=True):
-            if more is not None:
-                found[id(p)] = found[id(p)] + more if id(p) in found else more
+            _add(found, p, more)
 
     def count(self, evaluations: int) -> None:
         """Advance the counters of f by this number of evaluations."""
@@ -160,3 +164,9 @@ class CompiledDerivative(Derivative):
     def _packed(self, rows: Tensor, like: Tensor) -> Tensor:
         """Return rows of features as a packed state."""
         return rows if self._places is None else rows.index_select(0, self._places[1]).view(like.shape)
+
+
+def _add(sums: dict[int, Tensor], x: Tensor, gradient: Tensor | None) -> None:
+    """Add to the gradient of a tensor; ``None`` is zero."""
+    if gradient is not None:
+        sums[id(x)] = sums[id(x)] + gradient if id(x) in sums else gradient

@@ -23,6 +23,7 @@ from anode.ode.gradient import Gradient
 from anode.ode.integrate import Trace
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution
+from anode.ode.tools import is_followed, may_be_followed
 
 R = TypeVar("R")
 
@@ -50,6 +51,7 @@ def compile_field(problem: Problem, gradient: Gradient) -> None:
     obstacle = problem.obstacle
     problem.compiled = with_field(problem, lambda field, known: _prepared(problem, gradient, field, known))
     problem.obstacle = obstacle
+    problem.found = None  # autograd's graph did not show the tensors that were computed before, the program has them
 
 
 def compiled_again(problem: Problem, params: Sequence[Tensor]) -> Derivative | None:
@@ -93,6 +95,8 @@ def traced(problem: Problem, use: Callable[[Compiled, Known], R | None]) -> R | 
             return None
         field = compiled(known, problem)
         unfit = "" if field is known.compiled else obstacles.unfit(field, problem.y0)
+        if may_be_followed() and is_followed(*field.tensors, *field.sources):
+            unfit = obstacles.FOLLOWED
         problem.obstacle = unfit or number_obstacle(known, problem)
         if problem.obstacle:
             return None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import Lock
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -79,8 +80,7 @@ class Known:
         members: Number of members; ``None`` for a function that is not mapped over members.
         shared: Whether all members share the tensor, for each traced tensor.
         unused: Parameters of f that the program does not use.
-        moved: Tensors that have replaced traced ones since the guard last changed, by the ids of the traced ones.
-        swapped: All tensors that replace traced ones in the current solve.
+        swapped: The tensors that replace traced ones in the current solve, by the ids of the traced ones.
         tried: The shapes of states for which the program was compared with f away from the start.
         compiled: The compiled field, unless its program or tensors may change from solve to solve.
     """
@@ -98,7 +98,6 @@ class Known:
     members: int | None = None
     shared: tuple[bool, ...] = ()
     unused: tuple[Tensor, ...] = ()
-    moved: dict[int, Tensor] = field(default_factory=dict)
     swapped: dict[int, Tensor] = field(default_factory=dict)
     tried: set[torch.Size] = field(default_factory=set)
     compiled: Compiled | None = None
@@ -128,16 +127,13 @@ class Known:
             return found if self.guard.holds() else None
         if forms(self.tensors) != self.forms:  # a parameter's data may be replaced
             return None
-        if not self.guard.holds():
-            moved = self.guard.swaps()
-            if moved is None:
-                return None
-            self.moved = moved
+        if not self.guard.holds() and not self.guard.swap():
+            return None
         replaced = [old for old, new in found.items() if id(new) != old]
         if replaced and self.guard.has_elsewhere(replaced, comparison.places):
             return None
-        if found or self.moved:
-            moved = {old: found.get(id(new), new) for old, new in self.moved.items()}
+        if found or self.guard.moved:
+            moved = {old: found.get(id(new), new) for old, new in self.guard.moved.items()}
             found = {old: new for old, new in {**found, **moved}.items() if id(new) != old}
             if any(id(x) in found for x in self.traced.fixed()):
                 return None
@@ -161,22 +157,26 @@ class Memory:
         self.entries: list[Known] = []
         self.traces: Counter[Kind] = Counter()
         self.functions: dict[CodeType, Memory] = {}
+        self._lock = Lock()  # to look for an entry changes what its guard expects
 
     def __reduce__(self) -> Any:
         return dict, ()
 
     def find(self, f: Rate, kind: Kind, states: tuple[Tensor, ...]) -> Known | None:
-        """Return what is known of a function on such states. Outdated entries are kept: they may apply again later."""
-        for known in reversed(self.entries):
-            if (known.kind is not kind and known.kind != kind) or known.first not in (None, first_of(states)):
-                continue
-            swaps = known.swaps(f)
-            if swaps is not None:
-                known.swapped = swaps
-                if known is not self.entries[-1]:
-                    self.entries = [*(each for each in self.entries if each is not known), known]
-                return known
-        return None
+        """Return what is known of a function on such states. Outdated entries are kept: they may apply again later.
+
+        The result is a copy if tensors were replaced: another thread may solve with other tensors at the same time.
+        """
+        with self._lock:
+            for known in reversed(self.entries):
+                if (known.kind is not kind and known.kind != kind) or known.first not in (None, first_of(states)):
+                    continue
+                swaps = known.swaps(f)
+                if swaps is not None:
+                    if known is not self.entries[-1]:
+                        self.entries = [*(each for each in self.entries if each is not known), known]
+                    return replace(known, swapped=swaps) if swaps else known
+            return None
 
     def keep(self, known: Known) -> None:
         """Add an entry."""
@@ -184,8 +184,8 @@ class Memory:
         self.entries = [*self.entries[-7:], known]
 
     def forget(self, known: Known) -> None:
-        """Remove an entry that turned out to be wrong."""
-        self.entries = [each for each in self.entries if each is not known]
+        """Remove an entry that turned out to be wrong, given it or a copy of it."""
+        self.entries = [each for each in self.entries if each.guard is not known.guard]
 
     def is_tired(self, kind: Kind) -> bool:
         """Whether a kind of state was traced so often that tracing again does not pay off."""

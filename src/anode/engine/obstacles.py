@@ -15,6 +15,8 @@ from anode.ode.plan import Plan
 from anode.ode.problem import Problem
 from anode.ode.tools import is_followed, may_be_followed
 
+FOLLOWED = "a transform of torch follows the computation"
+
 
 def obstacle(problem: Problem, gradient: Gradient) -> str:
     """Return why the engine cannot run a solve, whatever f is; empty if it can."""
@@ -61,7 +63,7 @@ def _obstacle_around(problem: Problem) -> str:
     if torch.compiler.is_compiling():
         return "torch compiles what it is called from"
     if may_be_followed() and is_followed(problem.y0, *problem.module_parameters):
-        return "a transform of torch follows the computation"
+        return FOLLOWED
     if torch.is_autocast_enabled("cpu"):
         return "autocast is on"
     return ""

@@ -125,7 +125,7 @@ def odeint_adjoint(
     params = parameters_of(func) if adjoint_params is None else tensors_in("adjoint_params", adjoint_params)  # type: ignore[arg-type]
     if not all(p.requires_grad for p in params) and callable(adjoint_options.get("norm")):
         warnings.warn("parameters that do not require a gradient are not passed to the adjoint norm", stacklevel=4)
-    params = tuple(p for p in params if p.requires_grad)
+    params = tuple({id(p): p for p in params if p.requires_grad}.values())
     problem = problem_from(func, y0, t, rtol, atol, method, options, event_fn)
 
     is_compiled = False

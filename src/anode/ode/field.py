@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from threading import get_ident
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -80,6 +82,36 @@ def parameters_of(module: nn.Module) -> tuple[Tensor, ...]:
     return tuple({id(p): p for parameters in owned for p in parameters.values() if p is not None}.values())
 
 
+def partial_gradients(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], cotangents: Sequence[Tensor], **options: Any
+) -> tuple[Tensor | None, ...]:
+    """Return what ``torch.autograd.grad`` does, with respect to each input as if the others did not depend on it.
+
+    An input may have been computed from another one. If a caller returns the gradients of both from a backward pass,
+    autograd itself passes the first one on to the second. It must not be in there already.
+
+    Args:
+        outputs, inputs, cotangents: The arguments of ``torch.autograd.grad``. An input that occurs twice gets its
+            gradient the first time and ``None`` the second time.
+        **options: Further arguments of ``torch.autograd.grad``.
+    """
+    thread = get_ident()
+
+    def stop(arriving: tuple[Tensor, ...]) -> tuple[None, ...] | None:
+        return (None,) * len(arriving) if get_ident() == thread else None  # other threads may use the same graph
+
+    distinct = {id(x): x for x in inputs}
+    nodes: set[Any] = {x.grad_fn for x in distinct.values()} - {None}
+    handles = [node.register_prehook(stop) for node in nodes]  # runs after the gradient of the input was taken
+    try:
+        gradients = torch.autograd.grad(outputs, tuple(distinct.values()), cotangents, allow_unused=True, **options)
+    finally:
+        for handle in handles:
+            handle.remove()
+    found = dict(zip(distinct, gradients, strict=True))
+    return tuple(found.pop(id(x), None) for x in inputs)
+
+
 class AutogradDerivative(Derivative):
     """The derivative of any f by autograd.
 
@@ -104,7 +136,9 @@ class AutogradDerivative(Derivative):
     ) -> None:
         self._saved = saved
         self._module, self._known = module, () if module is None else parameters_of(module)
-        self._f, self.parameters, self._time, self._again = f, tuple(params), time, again
+        self._f, self.parameters, self._time = f, tuple(params), time
+        self._computed = any(p.grad_fn is not None for p in params)
+        self._again = again or self._computed
         self._sums: list[Tensor] = []
 
     def rate(self, t: Tensor, y: Tensor) -> Tensor:
@@ -126,7 +160,10 @@ class AutogradDerivative(Derivative):
         live = [i for i, p in enumerate(self.parameters) if p.requires_grad]  # some may have been frozen meanwhile
         inputs = (y, *((t,) if self._time else ()), *(self.parameters[i] for i in live))
         again = self._again or self._saved is not None  # a kept slope may belong to two steps
-        grads = torch.autograd.grad(recorded, inputs, cotangent, allow_unused=True, retain_graph=again)
+        if self._computed:
+            grads = partial_gradients((recorded,), inputs, (cotangent,), retain_graph=again)
+        else:
+            grads = torch.autograd.grad(recorded, inputs, cotangent, allow_unused=True, retain_graph=again)
         self._sums = self._sums or self._zeros()
         for i, grad in zip(live, grads[1 + self._time :], strict=True):
             if grad is not None:

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from anode.ode.field import partial_gradients
+
 if TYPE_CHECKING:
     from anode.ode.problem import Problem
     from anode.ode.solution import Solution
@@ -115,21 +117,6 @@ def not_twice(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[A
     return once
 
 
-class Gate(torch.autograd.Function):
-    """The identity, which blocks gradients until it is opened."""
-
-    @staticmethod
-    def forward(ctx: Any, opened: list[bool], x: Tensor) -> Tensor:
-        """Return x. The gate is closed while ``opened`` is empty."""
-        ctx.opened = opened
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: Tensor) -> tuple[None, Tensor | None]:
-        """Return the cotangent if the gate is open, otherwise ``None``."""
-        return None, cotangent if ctx.opened else None
-
-
 def recorded_gradients(
     solve: Callable[..., Sequence[Tensor]],
     starts: Sequence[Tensor | None],
@@ -140,20 +127,16 @@ def recorded_gradients(
 
     Args:
         solve: The solve, as a function of ``starts``.
-        starts: Its arguments. They may depend on ``tensors``; these dependencies are not differentiated here.
-        tensors: The other tensors that the solve depends on.
+        starts: Its arguments.
+        tensors: The other tensors that the solve depends on. Any of these and of ``starts`` may have been computed from
+            others; this is not differentiated here.
         cotangents: The cotangents of the results of ``solve``.
     """
-    opened: list[bool] = []
-    given = [None if x is None else Gate.apply(opened, x) for x in starts]  # type: ignore[no-untyped-call]
+    given = [None if x is None else x.view_as(x) for x in starts]  # to tell it from other uses of the same tensor in f
     pairs = [(y, g) for y, g in zip(solve(*given), cotangents, strict=True) if g is not None and y.requires_grad]
     wanted = [x for x in (*given, *tensors) if x is not None and x.requires_grad]
-    found = torch.autograd.grad(
-        [y for y, _ in pairs], wanted, [g for _, g in pairs], create_graph=True, allow_unused=True
-    )
-    opened.append(True)
-    by_tensor = dict(zip(map(id, wanted), found, strict=True))
-    return [by_tensor.get(id(x)) for x in (*given, *tensors)]
+    found = iter(partial_gradients([y for y, _ in pairs], wanted, [g for _, g in pairs], create_graph=True))
+    return [next(found) if x is not None and x.requires_grad else None for x in (*given, *tensors)]
 
 
 def is_last_pass() -> bool:

@@ -77,7 +77,7 @@ class Problem:
         self.slope: Tensor | None = None
         self.compiled: Derivative | None = None
         self.loop: Callable[[Tensor, Tensor | None], Trace] | None = None
-        self._found: Dependencies | None = None
+        self.found: Dependencies | None = None
         self.rate = self.packing.rate(self.f)
         if isinstance(self.f, Field) and not self.packing.is_tuple:
             self.f.check(self.y0)
@@ -114,13 +114,13 @@ class Problem:
 
     def dependencies(self) -> Dependencies:
         """Return what f depends on: the tensors in ``params`` if given, otherwise those that are found."""
-        if self._found is None:
-            self._found = self._find_dependencies()
-        return self._found
+        if self.found is None:
+            self.found = self._find_dependencies()
+        return self.found
 
     def _find_dependencies(self) -> Dependencies:
         if self.params is not None:
-            return Dependencies(tuple(p for p in self.params if p.requires_grad))
+            return Dependencies(tuple({id(p): p for p in self.params if p.requires_grad}.values()))
         if (own := self.best_derivative) is not None:
             params = tuple(p for p in own.parameters if p.requires_grad)
             others = [p for p in params if p.grad_fn is not None] if self.compiled is not None else []
@@ -165,7 +165,7 @@ class Problem:
         if own is not None:
             return own
         module = self.f if isinstance(self.f, nn.Module) else None
-        saved = None if self._found is None else self._found.saved
+        saved = None if self.found is None else self.found.saved
         return AutogradDerivative(self.rate, params, time=self.times is not None, module=module, saved=saved)
 
     @property

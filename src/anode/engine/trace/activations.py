@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from anode.engine.trace.operations import Handler, Operation, clamp, unary
+from anode.engine.trace.operations import Handler, Operation, hardtanh, unary
 from anode.engine.trace.quantity import Quantity
 
 
 def _elu(op: Operation, x: Quantity, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Quantity:
     if input_scale == 1:
         return x.unary("elu", alpha) * scale
-    below = (x.binary("minimum", 0.0) * input_scale).unary("expm1") * alpha
-    return x.binary("greater", 0.0).choose(x, below) * scale
+    above = x.binary("greater", 0.0)
+    return above.choose(x, (above.choose(0.0, x) * input_scale).unary("expm1") * alpha) * scale
 
 
 def _softplus(op: Operation, x: Quantity, beta: float = 1, threshold: float = 20) -> Quantity:
@@ -34,6 +34,11 @@ def _glu(op: Operation, x: Quantity, dim: int = -1) -> Quantity:
     return x.like(first) * x.like(second).unary("sigmoid")
 
 
+def _hard_swish(op: Operation, x: Quantity) -> Quantity:
+    inside = x.binary("less_equal", -3.0).choose(0.0, x * (x + 3.0) * (1 / 6))
+    return x.binary("greater_equal", 3.0).choose(x, inside)
+
+
 def _soft_shrink(op: Operation, x: Quantity, bound: float = 0.5) -> Quantity:
     return x.binary("greater", bound).choose(x - bound, x.binary("less", -bound).choose(x + bound, 0.0))
 
@@ -49,9 +54,9 @@ ACTIVATIONS: dict[str, Handler] = {
     "leaky_relu": lambda op, x, slope=0.01: x.unary("leaky_relu", slope),
     "_prelu_kernel": lambda op, x, weight: x.binary("greater", 0.0).choose(x, x * weight),
     "mish": lambda op, x: x * x.unary("softplus", 1.0, 20.0).unary("tanh"),
-    "hardtanh": lambda op, x, low=-1.0, high=1.0: clamp(op, x, low, high),
-    "hardsigmoid": lambda op, x: clamp(op, x + 3.0, 0.0, 6.0) * (1 / 6),
-    "hardswish": lambda op, x: x * clamp(op, x + 3.0, 0.0, 6.0) * (1 / 6),
+    "hardtanh": hardtanh,
+    "hardsigmoid": lambda op, x: hardtanh(op, x + 3.0, 0.0, 6.0) * (1 / 6),
+    "hardswish": _hard_swish,
     "threshold": lambda op, x, bound, value: x.binary("greater", bound).choose(x, value),
     "glu": _glu,
     "softshrink": _soft_shrink,

@@ -84,6 +84,11 @@ def _times_log1p(op: Operation, x: Number, y: Number) -> Quantity:
     return x * (x.binary("equal", 0.0) * y.binary("less_equal", -1.0)).choose(0.0, y).unary("log1p")
 
 
+def _entropy(op: Operation, x: Quantity) -> Quantity:
+    """`torch.special.entr`: -x log x, whose derivative at 0 is not finite."""
+    return x.binary("less", 0.0).choose(-math.inf, x.binary("equal", 0.0).choose(0.0, -x * x.unary("log")))
+
+
 def _finite(
     op: Operation, x: Quantity, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Quantity:
@@ -116,7 +121,7 @@ FUNCTIONS: dict[str, Handler] = {
     "sinc": _sinc,
     "xlogy": _times_log,
     "special_xlog1py": _times_log1p,
-    "special_entr": lambda op, x: x.binary("less", 0.0).choose(-math.inf, -_times_log(op, x, x)),
+    "special_entr": _entropy,
     "nan_to_num": _finite,
     "ldexp": lambda op, x, power: x * (power * _LN2).unary("exp"),
 }

@@ -121,10 +121,15 @@ def _fixed_power(x: Quantity, exponent: float) -> Quantity:
 
 
 def clamp(op: Operation, x: Quantity, low: Number | None = None, high: Number | None = None, **names: Any) -> Quantity:
-    """Clamp numbers to bounds, either of which may be missing."""
+    """Clamp numbers to bounds, either of which may be missing. Gradients pass at the bounds, as in torch."""
     low, high = names.get("min", low), names.get("max", high)
-    x = x if low is None else x.binary("maximum", low)
-    return x if high is None else x.binary("minimum", high)
+    x = x if low is None else x.binary("less", low).choose(low, x)
+    return x if high is None else x.binary("greater", high).choose(high, x)
+
+
+def hardtanh(op: Operation, x: Quantity, low: float = -1.0, high: float = 1.0) -> Quantity:
+    """The same with gradients that end at the bounds, as in torch."""
+    return x.binary("greater_equal", high).choose(high, x.binary("less_equal", low).choose(low, x))
 
 
 def _chosen(a: Quantity, b: Quantity, order: str) -> Quantity:

@@ -97,10 +97,12 @@ class Guard:
 
     Attributes:
         tensors: All tensors found. The guard ignores changes of their values and shapes.
+        moved: The tensors that have replaced others, by the ids of the others.
     """
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
+        self.moved: dict[int, Tensor] = {}
         self._never = False
         self._fixed: list[tuple[Any, Tensor]] = []  # tensors in places where none can take another's, and the places
         self._arrays: list[tuple[np.ndarray[Any, Any], tuple[Any, ...]]] = []
@@ -213,8 +215,8 @@ class Guard:
         arrays = (Change(array, None, old, new) for array, old in self._arrays if (new := _contents(array)) != old)
         return [*found, *(change for table in self._tables for change in table.changes()), *filled, *arrays]
 
-    def swaps(self) -> dict[int, Tensor] | None:
-        """Return the tensors that have replaced others, by the ids of the others; ``None`` if more has changed.
+    def swap(self) -> bool:
+        """Find the tensors that have replaced others. Return whether nothing else has changed.
 
         They become the expected ones. Models with a context set such a tensor before every solve.
         """
@@ -224,12 +226,13 @@ class Guard:
         pairs = [*((slot.first, now) for slot, _, now in slots), *((self._first[i], now) for i, _, now in cells)]
         tensors = [(first, now) for first, now in pairs if isinstance(first, Tensor) and isinstance(now, Tensor)]
         if self._never or not all(can_swap(first, now, found) for first, now in (*tensors, *self._stays())):
-            return None
+            return False
         self._expect([(slot, now) for slot, _, now in slots], [(i, now) for i, _, now in cells])
         if self.holds():
-            return found
+            self.moved = found
+            return True
         self._expect([(slot, then) for slot, then, _ in slots], [(i, then) for i, then, _ in cells])
-        return None
+        return False
 
     def _stays(self) -> Iterator[tuple[Tensor, Tensor]]:
         return ((x, x) for _, x in self._fixed)
