@@ -2,8 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -40,31 +38,9 @@ def quiet(done, total, label):
     assert 0 <= done <= total
 
 
-@pytest.fixture(scope="module")
-def started() -> Iterator[dict[tuple[str, int], Worker]]:
-    """Processes that several tests ask, by side and number: to import a library takes longer than most tasks here."""
-    workers: dict[tuple[str, int], Worker] = {}
-    yield workers
-    for worker in workers.values():
-        worker.__exit__()
-
-
-@pytest.fixture
-def _shared(monkeypatch, started):
-    """Lets ``measure`` ask the processes of other tests; not for memory, nor where one of them ends."""
-
-    def worker(entry, number):
-        key = (entry.side, number)
-        if key not in started:
-            started[key] = Worker(entry, number)
-        return nullcontext(started[key])
-
-    monkeypatch.setattr(turns, "Worker", worker)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_all_that_are_installed_do_the_same_work(kind):
     task = TASKS[kind]
     rows = measure([Entry(side, side, task) for side in ("anode", "anode, your module", "torchdiffeq")], 0, quiet)
@@ -79,7 +55,7 @@ def test_all_that_are_installed_do_the_same_work(kind):
 
 @pytest.mark.skipif(not any(map(version, RIVALS[1:])), reason="no other library is installed")
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_libraries_with_steps_of_their_own_do_the_same_work_in_about_as_many(kind):
     sides = ["torchdiffeq", *filter(version, RIVALS[1:])]
     first, *others = measure([Entry(side, side, TASKS[kind]) for side in sides], 0, quiet)
@@ -151,7 +127,7 @@ def test_what_is_computed_in_a_second_is_that_of_all_solves_and_not_of_the_first
     assert made.gigaflops == SMALL.operations(20.0) / 2.0 / 1e9
 
 
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_models_at_once_do_what_one_does():
     task = replace(TASKS["train"], members=3)
     many, alone = measure([Entry("", "anode", task), Entry("", "anode", replace(task, members=1))], 0, quiet)
@@ -159,7 +135,7 @@ def test_models_at_once_do_what_one_does():
     assert many.nfe == alone.nfe
 
 
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_turns_give_times_and_what_was_computed_in_a_second():
     rows = measure([Entry("a", "anode", SMALL), Entry("peak", "peak", SMALL)], 2, quiet)
     for row in rows:
@@ -173,7 +149,7 @@ def test_turns_give_times_and_what_was_computed_in_a_second():
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
     reason="processes are given processors on Linux alone, and if there are two",
 )
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_two_processes_work_at_the_same_time_on_processors_of_their_own():
     entry = Entry("two", "anode", SMALL, processes=2)
     with turns.Worker(entry, 0) as first, turns.Worker(entry, 1) as second:
@@ -230,7 +206,7 @@ def test_every_part_has_entries_for_all_of_its_values():
             assert {entry.side for entry in entries} <= {*COLORS, "peak"}
 
 
-@pytest.mark.usefixtures("_shared")
+@pytest.mark.usefixtures("shared")
 def test_the_truth_is_far_closer_than_any_tolerance_asked_for():
     exact = truth()
     tight = replace(speed.EXACT, tol=1e-11)
@@ -272,7 +248,7 @@ def run(*arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_few_parts", "_shared")
+@pytest.mark.usefixtures("_few_parts", "shared")
 def test_the_command_measures_draws_and_keeps_what_it_has(tmp_path):
     result = run("--out", tmp_path, "--turns", 1)
     assert (result.exit_code, result.stderr, result.exception) == (0, "", None)
