@@ -300,28 +300,29 @@ def test_evaluations_and_snapshots_are_made_when_they_should_be():
 
 
 SCRIPT = """
-import sys, torch, anode
-from tests.train.test_course import data_of, model_of, train
-model = model_of(2)
-history = train(model, data_of(), epochs=int(sys.argv[2]), checkpoint=sys.argv[1], checkpoint_every=0.02)
-anode.save(model, sys.argv[3])
+import sys
+from tests.train.test_course import keep_training
+keep_training(sys.argv[1], checkpoint_every=0.02)
 """
 
 
+def keep_training(folder, **options):
+    """A model that is trained, from its last state in a folder if there is one."""
+    model = model_of(2)
+    train(model, data_of(), epochs=1500, checkpoint=folder, **options)
+    return model
+
+
 def test_killed_and_taken_up_again_it_gives_the_same_bits(tmp_path):
-    epochs, command = "1500", [sys.executable, "-c", SCRIPT, str(tmp_path / "state")]
     tests = Path(__file__).parents[1]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{tests}{os.pathsep}{tests.parent}"}
-    process = subprocess.Popen([*command, epochs, str(tmp_path / "never")], env=environment)
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path / "state")], env=environment)
     while not list(tmp_path.glob("state/state-*.json")):
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    for state in ("state", "another"):
-        command[-1] = str(tmp_path / state)
-        subprocess.run([*command, epochs, str(tmp_path / f"model-{state}")], env=environment, check=True)
-    resumed, whole = (anode.load(tmp_path / f"model-{state}") for state in ("state", "another"))
+    resumed, whole = (keep_training(tmp_path / name) for name in ("state", "another"))
     assert same(values_of(resumed), values_of(whole))
 
 
