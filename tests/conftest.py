@@ -1,10 +1,14 @@
 """What the tests share."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, settings
+
+from anode.bench import turns
+from anode.bench.turns import Worker
 
 settings.register_profile(
     "anode",
@@ -32,3 +36,25 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def started() -> Iterator[dict[tuple[str, int], Worker]]:
+    """Processes that several tests ask, by side and number: to import a library takes longer than most tasks here."""
+    workers: dict[tuple[str, int], Worker] = {}
+    yield workers
+    for worker in workers.values():
+        worker.__exit__()
+
+
+@pytest.fixture
+def shared(monkeypatch, started):
+    """Lets ``measure`` ask the processes of other tests; not for memory, nor where one of them ends."""
+
+    def worker(entry, number):
+        key = (entry.side, number)
+        if key not in started:
+            started[key] = Worker(entry, number)
+        return nullcontext(started[key])
+
+    monkeypatch.setattr(turns, "Worker", worker)

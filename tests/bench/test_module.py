@@ -228,6 +228,7 @@ def few(*sides):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("shared")
 def test_the_command_shows_every_way_beside_the_rivals(tmp_path, monkeypatch):
     monkeypatch.setattr(speed, "PARTS", {"module": few("torchdiffeq")})
     monkeypatch.setattr("anode.bench.turns.SECONDS", 0.01)

@@ -10,7 +10,7 @@ import torch
 import torchdiffeq
 from typer.testing import CliRunner
 
-from anode.bench import speed
+from anode.bench import speed, turns
 from anode.bench.figures import COLORS, draw
 from anode.bench.sides import RIVALS, ours, version, with_torchdiffeq
 from anode.bench.sides.fields_in_torch import Network
@@ -40,6 +40,7 @@ def quiet(done, total, label):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("shared")
 def test_all_that_are_installed_do_the_same_work(kind):
     task = TASKS[kind]
     rows = measure([Entry(side, side, task) for side in ("anode", "anode, your module", "torchdiffeq")], 0, quiet)
@@ -54,6 +55,7 @@ def test_all_that_are_installed_do_the_same_work(kind):
 
 @pytest.mark.skipif(not any(map(version, RIVALS[1:])), reason="no other library is installed")
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("shared")
 def test_libraries_with_steps_of_their_own_do_the_same_work_in_about_as_many(kind):
     sides = ["torchdiffeq", *filter(version, RIVALS[1:])]
     first, *others = measure([Entry(side, side, TASKS[kind]) for side in sides], 0, quiet)
@@ -125,6 +127,7 @@ def test_what_is_computed_in_a_second_is_that_of_all_solves_and_not_of_the_first
     assert made.gigaflops == SMALL.operations(20.0) / 2.0 / 1e9
 
 
+@pytest.mark.usefixtures("shared")
 def test_models_at_once_do_what_one_does():
     task = replace(TASKS["train"], members=3)
     many, alone = measure([Entry("", "anode", task), Entry("", "anode", replace(task, members=1))], 0, quiet)
@@ -132,6 +135,7 @@ def test_models_at_once_do_what_one_does():
     assert many.nfe == alone.nfe
 
 
+@pytest.mark.usefixtures("shared")
 def test_turns_give_times_and_what_was_computed_in_a_second():
     rows = measure([Entry("a", "anode", SMALL), Entry("peak", "peak", SMALL)], 2, quiet)
     for row in rows:
@@ -145,12 +149,12 @@ def test_turns_give_times_and_what_was_computed_in_a_second():
     not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
     reason="processes are given processors on Linux alone, and if there are two",
 )
+@pytest.mark.usefixtures("shared")
 def test_two_processes_work_at_the_same_time_on_processors_of_their_own():
     entry = Entry("two", "anode", SMALL, processes=2)
-    workers = [Worker(entry, number) for number in range(2)]
-    with workers[0], workers[1]:
-        outcomes = [answer["outcome"] for answer in ask(workers, task=asdict(SMALL))]
-        processors = [os.sched_getaffinity(worker._process.pid) for worker in workers]
+    with turns.Worker(entry, 0) as first, turns.Worker(entry, 1) as second:
+        outcomes = [answer["outcome"] for answer in ask([first, second], task=asdict(SMALL))]
+        processors = [os.sched_getaffinity(worker._process.pid) for worker in (first, second)]
     assert outcomes[0] == outcomes[1]
     assert [len(each) for each in processors] == [1, 1]
     assert processors[0] != processors[1]
@@ -202,6 +206,7 @@ def test_every_part_has_entries_for_all_of_its_values():
             assert {entry.side for entry in entries} <= {*COLORS, "peak"}
 
 
+@pytest.mark.usefixtures("shared")
 def test_the_truth_is_far_closer_than_any_tolerance_asked_for():
     exact = truth()
     tight = replace(speed.EXACT, tol=1e-11)
@@ -243,7 +248,7 @@ def run(*arguments):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_few_parts")
+@pytest.mark.usefixtures("_few_parts", "shared")
 def test_the_command_measures_draws_and_keeps_what_it_has(tmp_path):
     result = run("--out", tmp_path, "--turns", 1)
     assert (result.exit_code, result.stderr, result.exception) == (0, "", None)

@@ -92,30 +92,16 @@ def interrupt_after(iterations: int):
     return listen
 
 
-def killed_and_resumed(script: str, epochs: str, folder: Path) -> list[Path]:
-    """Run a script that trains, kill it after its first checkpoint, and run it again to the end, and once in one go.
-
-    Args:
-        script: Takes a folder for checkpoints, the number of epochs, and where to save the model.
-        epochs: So many that the script is killed before the end.
-        folder: A folder for all of this.
-
-    Returns:
-        Where the resumed model is saved, and the model that was trained in one go.
-    """
-    tests, command = Path(__file__).parents[1], [sys.executable, "-c", script]
+def killed(script: str, folder: Path) -> None:
+    """Run a script that trains with checkpoints in a folder, its argument, and kill it after the first of them."""
+    tests = Path(__file__).parents[1]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{tests}{os.pathsep}{tests.parent}"}
-    killed = [*command, str(folder / "state"), epochs, str(folder / "never")]
-    process = subprocess.Popen(killed, env=environment)
-    while not list(folder.glob("state/state-*.json")):
+    process = subprocess.Popen([sys.executable, "-c", script, str(folder)], env=environment)
+    while not list(folder.glob("state-*.json")):
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    saved = [folder / "resumed", folder / "whole"]
-    for state, model in zip(("state", "another"), saved, strict=True):
-        subprocess.run([*command, str(folder / state), epochs, str(model)], env=environment, check=True)
-    return saved
 
 
 def assert_same_history(a: History, b: History) -> None:

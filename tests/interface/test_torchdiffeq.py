@@ -12,6 +12,8 @@ from anode.interface.options import UNSUPPORTED
 BOTH = pytest.mark.parametrize("library", [torchdiffeq, anode])
 SAME_STEPS = ["dopri5", "bosh3", "dopri8", "adaptive_heun", "fehlberg2"]
 SAME_EVALUATIONS = ["dopri5", "adaptive_heun", "fehlberg2"]
+RTOL = {"adaptive_heun": 1e-4}
+"""A method of order 2 takes hundreds of steps as it is."""
 FIXED = ["euler", "midpoint", "heun2", "heun3", "rk4"]
 FORWARD = torch.linspace(0, 3, 7, dtype=torch.float64)
 BACKWARD = torch.linspace(2, -1, 4, dtype=torch.float64)
@@ -57,10 +59,10 @@ def solve_and_differentiate(odeint, field, y0, t, **arguments):
 @pytest.mark.parametrize("t", [FORWARD, BACKWARD], ids=["forward", "backward"])
 @pytest.mark.parametrize("method", SAME_STEPS)
 def test_adaptive_methods_take_the_steps_that_torchdiffeq_takes(method, t):
-    fields = []
+    fields, rtol = [], RTOL.get(method, 1e-5)
     for library in (torchdiffeq, anode):
         fields.append(Noting())
-        library.odeint(fields[-1], start(), t, method=method, rtol=1e-5, atol=1e-7)
+        library.odeint(fields[-1], start(), t, method=method, rtol=rtol, atol=rtol / 100)
     theirs, ours = fields
     assert len(ours.tried) == len(ours.accepted) + len(ours.rejected)
     for name in ("tried", "accepted", "rejected"):
@@ -72,7 +74,7 @@ def test_adaptive_methods_take_the_steps_that_torchdiffeq_takes(method, t):
 @pytest.mark.parametrize("t", [FORWARD, BACKWARD], ids=["forward", "backward"])
 @pytest.mark.parametrize("method", SAME_EVALUATIONS)
 def test_methods_agree_with_torchdiffeq_in_values_gradients_and_evaluations(method, t):
-    rtol = 1e-8 if method == "dopri5" else 1e-5
+    rtol = 1e-8 if method == "dopri5" else RTOL.get(method, 1e-5)
     theirs, ours = (
         solve_and_differentiate(library.odeint, Field(), start(), t, method=method, rtol=rtol, atol=rtol / 100)
         for library in (torchdiffeq, anode)
@@ -80,7 +82,8 @@ def test_methods_agree_with_torchdiffeq_in_values_gradients_and_evaluations(meth
     assert ours[-1] == theirs[-1]
     torch.testing.assert_close(ours[0], theirs[0], rtol=1e-12, atol=1e-12)
     # torchdiffeq also differentiates the size of the first step, which moves gradients by about the tolerance
-    torch.testing.assert_close(ours[1:4], theirs[1:4], rtol=100 * rtol, atol=100 * rtol)
+    close = 100 * min(rtol, 1e-5)
+    torch.testing.assert_close(ours[1:4], theirs[1:4], rtol=close, atol=close)
 
 
 @pytest.mark.parametrize("method", SAME_EVALUATIONS)

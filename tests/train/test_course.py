@@ -10,7 +10,7 @@ import anode
 from anode.engine import native as engine
 from anode.train.eligible import eligible
 from anode.train.optimizers import Adam
-from helpers.trainings import killed_and_resumed, same, spoil, values_of
+from helpers.trainings import killed, same, spoil, values_of
 
 pytestmark = pytest.mark.skipif(not engine.instruction_sets(), reason="there is no compiled engine")
 
@@ -293,16 +293,22 @@ def test_evaluations_and_snapshots_are_made_when_they_should_be():
 
 
 SCRIPT = """
-import sys, torch, anode
-from tests.train.test_course import data_of, model_of, train
-model = model_of(2)
-history = train(model, data_of(), epochs=int(sys.argv[2]), checkpoint=sys.argv[1], checkpoint_every=0.02)
-anode.save(model, sys.argv[3])
+import sys
+from tests.train.test_course import keep_training
+keep_training(sys.argv[1], checkpoint_every=0.02)
 """
 
 
+def keep_training(folder, **options):
+    """A model that is trained, from its last state in a folder if there is one."""
+    model = model_of(2)
+    train(model, data_of(), epochs=1500, checkpoint=folder, **options)
+    return model
+
+
 def test_killed_and_taken_up_again_it_gives_the_same_bits(tmp_path):
-    resumed, whole = map(anode.load, killed_and_resumed(SCRIPT, "1500", tmp_path))
+    killed(SCRIPT, tmp_path / "state")
+    resumed, whole = (keep_training(tmp_path / name) for name in ("state", "another"))
     assert same(values_of(resumed), values_of(whole))
 
 

@@ -10,7 +10,7 @@ from anode.engine import native as engine
 from anode.engine.watch.guard import Guard
 from anode.models.ensemble import from_seed
 from helpers.own_fields import TRACED, Decay, Idle, Loud, Mixing, TimeConcatenated
-from helpers.trainings import killed_and_resumed, same, values_of
+from helpers.trainings import killed, same, values_of
 
 pytestmark = pytest.mark.skipif(not engine.instruction_sets(), reason="there is no compiled engine")
 
@@ -282,15 +282,21 @@ def test_a_run_that_is_taken_up_again_ends_with_the_same_bits(tmp_path, members)
 
 
 SCRIPT = """
-import sys, torch
-from tests.train.test_course_traced import data_of, model_of, train
-model = model_of(members=2)
-train(model, data_of(), epochs=int(sys.argv[2]), checkpoint=sys.argv[1], checkpoint_every=0.02)
-torch.save(model.state_dict(), sys.argv[3])
+import sys
+from tests.train.test_course_traced import keep_training
+keep_training(sys.argv[1], checkpoint_every=0.02)
 """
+
+
+def keep_training(folder, **options):
+    """A model that is trained, from its last state in a folder if there is one."""
+    model = model_of(members=2)
+    train(model, data_of(), epochs=600, checkpoint=folder, **options)
+    return model
 
 
 @pytest.mark.slow
 def test_killed_and_taken_up_again_it_gives_the_same_bits(tmp_path):
-    resumed, whole = map(torch.load, killed_and_resumed(SCRIPT, "600", tmp_path))
-    assert same(list(resumed.values()), list(whole.values()))
+    killed(SCRIPT, tmp_path / "state")
+    resumed, whole = (keep_training(tmp_path / name) for name in ("state", "another"))
+    assert same(list(resumed.state_dict().values()), list(whole.state_dict().values()))
