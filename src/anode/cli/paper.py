@@ -26,7 +26,10 @@ def reproduce(
     ] = None,
     scale: Annotated[
         str | None,
-        typer.Option(help="Size of the image runs: smoke (a minute), small (hours) or paper.", show_default="small"),
+        typer.Option(
+            help="Size of the image runs: smoke (a minute), small (hours), medium (a day) or paper.",
+            show_default="small",
+        ),
     ] = None,
     repeats: Annotated[
         int | None,

@@ -87,7 +87,7 @@ HALVES: dict[str, Half] = {
             "Augmented Neural ODEs: the image experiments",
             IMAGE_STUDIES,
             IMAGE_CLAIMS,
-            {name: image_protocols(scales.SCALES[name]) for name in ("small", "smoke", "paper")},
+            {name: image_protocols(scales.SCALES[name]) for name in ("small", "smoke", "medium", "paper")},
         ),
         Half(
             "beyond",
