@@ -223,14 +223,16 @@ def runs(scale: Scale) -> dict[str, ImageRun]:
     return {each.name: each for each in made}
 
 
-def run(scale: Scale, name: str, data: str, size: Size | None = None, **settings: object) -> ImageRun:
+def run(
+    scale: Scale, name: str, data: str, size: Size | None = None, make: type[ImageRun] = ImageRun, **settings: object
+) -> ImageRun:
     """Return a run on a dataset, with the settings of the scale as defaults."""
     size = size or scale.sizes[data]
     batch_size = min(size.batch_size or scale.batch_size, size.train)
     iterations = size.epochs * -(-size.train // batch_size)
     every = None if scale.evaluations is None else -(-iterations // scale.evaluations)
     chosen = {"filters": scale.filters, "lr": scale.lr, "repeats": scale.repeats, **settings}
-    return ImageRun(
+    return make(
         name,
         size.data,
         size.side,
