@@ -112,15 +112,16 @@ def test_the_help_of_reproduce_has_every_option_with_its_default_and_examples(in
     text = plain(invoke("reproduce", "--help").stdout)
     for part in (
         "--repeats",
-        "[default: (20; 5 for images, 2 at scale smoke)]",
+        "[default: (20; 5 for images and beyond-images, 2 at scale smoke)]",
         "--out",
-        "[default: (results/mine/toy, .../images or .../beyond)]",
+        "[default: (results/mine/toy, .../images, .../beyond or .../beyond-images)]",
         "--seed",
         "[default: 0]",
         "--no-resume",
         "--jobs",
         "one per core",
         "anode reproduce fig07 fig08 --repeats 5 --out quick",
+        "anode reproduce beyond-images for the same on MNIST, which takes hours; beyond does not include it",
     ):
         assert part in text
 

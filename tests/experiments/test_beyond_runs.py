@@ -50,6 +50,12 @@ def test_models_that_cannot_be_equal_are_refused():
         equal_widths({"small": lambda w: torch.nn.Linear(1, w), "large": lambda w: torch.nn.Linear(10**6, w)})
 
 
+def test_models_have_at_least_as_many_parameters_as_asked_for():
+    builds = {name: lambda w: torch.nn.Linear(w, w) for name in "ab"}
+    assert equal_widths(builds) == {"a": 32, "b": 32}
+    assert equal_widths(builds, 51 * 50 + 1) == {"a": 51, "b": 51}
+
+
 def test_every_learning_rate_was_searched_for_the_same_way():
     assert set(RATES) == set(search.searched())
     assert set(RATES.values()) <= set(search.CANDIDATES)

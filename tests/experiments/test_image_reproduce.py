@@ -149,7 +149,7 @@ def test_figures_of_both_halves_are_refused_together(tmp_path, figures, message)
 @pytest.mark.parametrize(
     ("figure", "scale", "message"),
     [
-        ("fig13", "smok", "scale: takes one of small, smoke, paper, got 'smok'; did you mean 'smoke'"),
+        ("fig13", "smok", "scale: takes one of small, smoke, medium, paper, got 'smok'; did you mean 'smoke'"),
         ("fig03", "smoke", "scale: takes one of paper, got 'smoke'"),
     ],
     ids=["images", "toy"],

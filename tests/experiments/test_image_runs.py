@@ -508,8 +508,17 @@ def test_a_run_on_a_part_of_the_data_says_of_how_many(tmp_path, monkeypatch):
     assert lacks == "The train split of svhn used here has 40,000 images, not the official 73,257."
     assert found.described()["data"] == "svhn, 32x32, 40000 of 73257 images, 26032 to test"
     assert found.batches == 157
-    small = runs(SCALES["small"])["svhn-p10"]
-    assert small.with_data(tmp_path) == (small, "")
+
+
+def test_a_run_that_asks_for_more_images_than_there_are_uses_those_and_says_so(tmp_path, monkeypatch):
+    run = runs(SCALES["medium"])["tiny_imagenet-p5"]
+    there = {"train": run.train_size, "test": run.test_size}
+    monkeypatch.setattr(images, "count", lambda name, split, root: there[split])
+    assert run.with_data(tmp_path) == (run, "")
+    there["train"] = 5_000
+    found, lacks = run.with_data(tmp_path)
+    assert found == replace(run, train_size=5_000)
+    assert lacks == "The train split of tiny_imagenet used here has 5,000 images, not the 10,000 of this scale."
 
 
 def test_the_trained_models_are_certified_on_test_images_and_that_is_stored(done, tmp_path):

@@ -9,6 +9,7 @@ from anode.experiments.images.claims import CLAIMS
 from anode.experiments.images.scales import (
     AUGMENTS,
     CHOSEN,
+    CLAIMS_ORDER,
     EPOCHS,
     SCALES,
     TABLE_ORDER,
@@ -70,15 +71,15 @@ def test_models_that_are_compared_differ_in_the_model_alone(scale):
 
 @each_scale
 def test_nodes_are_as_large_as_the_anodes_they_are_compared_with(scale):
-    for data, augment in CHOSEN.items():
-        node, anode = RUNS[scale][f"{data}-node"], RUNS[scale][f"{data}-p{augment}"]
+    named = {f"{data}-node": f"{data}-p{augment}" for data, augment in CHOSEN.items()}
+    for name, other in {**named, "overfit-node": "overfit-anode"}.items():
+        node, anode = RUNS[scale][name], RUNS[scale][other]
         channels = IMAGES[node.data].shape[0]
         ours = parameters(channels, node.side, node.filters, 0)
-        theirs = parameters(channels, anode.side, anode.filters, augment)
-        for other in (node.filters - 1, node.filters + 1):
-            assert abs(ours - theirs) < abs(parameters(channels, node.side, other, 0) - theirs)
-    assert RUNS[scale]["overfit-node"].filters == RUNS[scale]["mnist-node-decay"].filters
-    assert RUNS[scale]["overfit-node"].filters == RUNS[scale]["mnist-node"].filters
+        theirs = parameters(channels, anode.side, anode.filters, anode.augment)
+        for fewer_or_more in (node.filters - 1, node.filters + 1):
+            assert abs(ours - theirs) < abs(parameters(channels, node.side, fewer_or_more, 0) - theirs)
+    assert RUNS[scale]["mnist-node"].filters == RUNS[scale]["mnist-node-decay"].filters
 
 
 @each_scale
@@ -91,7 +92,7 @@ def test_the_data_suffice(scale):
         assert run.batch_size <= run.train_size
 
 
-@pytest.mark.parametrize("scale", ["smoke", "small"])
+@pytest.mark.parametrize("scale", ["smoke", "small", "medium"])
 def test_the_test_images_are_looked_at_as_often_as_the_scale_says(scale):
     assert {run.evaluations for run in RUNS[scale].values()} == {SCALES[scale].evaluations}
 
@@ -181,6 +182,53 @@ def test_all_that_is_small_is_said():
     assert (overfit.train_size, overfit.test_size, overfit.epochs) == (256, 1_000, 600)
 
 
+def test_all_that_is_medium_is_said():
+    paper, medium = RUNS["paper"], RUNS["medium"]
+    said = SCALES["medium"].reduced
+    changed = {
+        field
+        for name in paper
+        for field in paper[name].protocol()
+        if paper[name].protocol()[field] != medium[name].protocol()[field]
+    }
+    assert changed == {"side", "train_size", "test_size", "filters", "batch_size", "epochs", "evaluate_every"}
+    for words in ("areas of 2x2 pixels", "4x4 for Tiny ImageNet", "32 filters instead of 64", "is 64 instead of 256"):
+        assert words in said
+    assert {run.filters for name, run in medium.items() if "node" not in name.split("-")} == {32}
+    assert {run.batch_size for name, run in medium.items() if not name.startswith("overfit")} == {64}
+    used = {"mnist": "all training images of MNIST", "cifar10": "of CIFAR-10"}
+    used |= {"svhn": "on 32,000 images of SVHN", "tiny_imagenet": "on 10,000 of Tiny ImageNet"}
+    for data, words in used.items():
+        run = medium[f"{data}-node"]
+        assert run.side * (4 if data == "tiny_imagenet" else 2) == IMAGES[data].shape[1]
+        if data in ("mnist", "cifar10"):
+            assert run.train_size == IMAGES[data].counts["train"]
+        else:
+            assert f"{run.train_size:,}" in words
+        assert f"{words} for {run.epochs}" in said
+        assert run.test_size == (2_000 if data == "tiny_imagenet" else 5_000)
+    assert "5,000 test images (Tiny ImageNet: 2,000; overfitting: 1,000)" in said
+
+
+def test_models_of_medium_overfit_few_images_of_the_full_size_in_small_batches():
+    for name in ("overfit-node", "overfit-anode"):
+        run = RUNS["medium"][name]
+        assert (run.data, run.side, run.test_size) == ("mnist", 28, 1_000)
+        words = (
+            f"overfit train on {run.train_size:,} images of the full size for {run.epochs} epochs, with a batch size"
+        )
+        assert f"{words} of {run.batch_size}." in SCALES["medium"].reduced
+        assert run.batch_size < SCALES["medium"].batch_size
+
+
+def test_medium_trains_what_the_claims_need_first_one_claim_after_another():
+    needed = dict.fromkeys(name for claim in CLAIMS if claim.figure != "table1" for name in claim.runs)
+    assert list(needed) == list(CLAIMS_ORDER)
+    work = planned(Settings(("images",), scale="medium"))
+    ordered = [run.name for run in work.in_order(list(RUNS["medium"].values()))]
+    assert ordered[: len(CLAIMS_ORDER)] == list(CLAIMS_ORDER)
+
+
 def test_smoke_needs_no_download_and_says_so():
     assert {run.data for run in RUNS["smoke"].values()} == {"digits"}
     assert {run.epochs * run.batches for run in RUNS["smoke"].values()} == {6}
@@ -191,7 +239,7 @@ def test_smoke_needs_no_download_and_says_so():
 
 def test_the_halves_offer_the_scales_and_small_is_the_usual_one():
     offered = HALVES["images"].scales
-    assert list(offered) == ["small", "smoke", "paper"]
+    assert list(offered) == ["small", "smoke", "medium", "paper"]
     for name, protocols in offered.items():
         assert (protocols.repeats, protocols.note) == (SCALES[name].repeats, SCALES[name].reduced)
         for run in NAMED:

@@ -73,6 +73,16 @@ def test_a_report_says_what_is_unfinished_and_leaves_the_results_file_alone(fold
     assert read_json(folder / SO_FAR)["studies"] == ["progress"]
 
 
+def test_runs_that_overfit_are_reported_too(tmp_path):
+    (tmp_path / "runs").mkdir()
+    write_json(tmp_path / MARKER, BEGUN)
+    with pytest.raises(KeyboardInterrupt):
+        run_of("overfit-node").train(interrupt_at(4), tmp_path / "runs")
+    report_again(tmp_path)
+    numbers = read_json(tmp_path / "figures" / "progress.json")["numbers"]
+    assert [row[0] for row in numbers["rows"]] == ["Overfitting MNIST, NODE"]
+
+
 def test_the_command_that_began_it_still_goes_on(folder):
     work = planned(Settings(["table1"], folder, 1, "smoke"))
     assert work.identity == ASKED_FOR

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from anode.experiments.images.runs import ImageRun
 from anode.experiments.images.scales import SCALES, runs
 from anode.experiments.runs import Result
 from anode.train.history import History
@@ -38,8 +39,13 @@ def results_of(repeats: Sequence[Mapping[str, dict[str, Any]]]) -> dict[str, Res
     return {name: result_of(name, [repeat[name] for repeat in repeats]) for name in repeats[0]}
 
 
-def result_of(name: str, columns: Sequence[dict[str, Any]], failures: Sequence[Failure] = ()) -> Result:
-    """The result of a run of the paper, in two epochs with three looks at the test images."""
+def result_of(
+    name: str,
+    columns: Sequence[dict[str, Any]],
+    failures: Sequence[Failure] = (),
+    among: Mapping[str, ImageRun] = RUNS,
+) -> Result:
+    """The result of a run, by default of the paper, in two epochs with three looks at the test images."""
     loss = np.stack([spread_out(column["loss"]) for column in columns], 1)
     nfe = np.stack([spread_out(column["nfe"]) for column in columns], 1).astype(np.int64)
     looks = {key: np.array([[c[key] for c in columns]] * 3, np.float32) for key in ("accuracy", "test_loss")}
@@ -60,4 +66,4 @@ def result_of(name: str, columns: Sequence[dict[str, Any]], failures: Sequence[F
         validation_nfe=np.full((3, len(columns)), 20, np.float32),
         validation_at=np.array([34, 68, ITERATIONS]),
     )
-    return Result(replace(RUNS[name], repeats=len(columns), epochs=2), None, history, 1.0)
+    return Result(replace(among[name], repeats=len(columns), epochs=2), None, history, 1.0)

@@ -20,19 +20,23 @@ def reproduce(
     figures: Annotated[
         list[str] | None,
         typer.Argument(
-            help="toy, images or beyond, or single figures of one of them, such as fig07, table1 or family.",
+            help="toy, images, beyond or beyond-images, or single figures of one of them, such as fig07, table1 or "
+            "family.",
             show_default="toy",
         ),
     ] = None,
     scale: Annotated[
         str | None,
-        typer.Option(help="Size of the image runs: smoke (a minute), small (hours) or paper.", show_default="small"),
+        typer.Option(
+            help="Size of the image runs: smoke (a minute), small (hours), medium (a day) or paper.",
+            show_default="small; medium for beyond-images",
+        ),
     ] = None,
     repeats: Annotated[
         int | None,
         typer.Option(
             help="Repeats of every run, each with its own seed; a verdict on a claim takes at least 5.",
-            show_default="20; 5 for images, 2 at scale smoke",
+            show_default="20; 5 for images and beyond-images, 2 at scale smoke",
         ),
     ] = None,
     folder: Annotated[
@@ -40,7 +44,7 @@ def reproduce(
         typer.Option(
             "--out",
             help="Folder for the results.",
-            show_default="results/mine/toy, .../images or .../beyond",
+            show_default="results/mine/toy, .../images, .../beyond or .../beyond-images",
         ),
     ] = None,
     root: Root = None,
@@ -69,6 +73,7 @@ def reproduce(
     - `anode reproduce` for all toy experiments, with as many repeats as in the paper
     - `anode reproduce fig07 fig08 --repeats 5 --out quick`
     - `anode reproduce beyond` for what the paper leaves open: other augmentations, densities, regularisers
+    - `anode reproduce beyond-images` for the same on MNIST, which takes hours; `beyond` does not include it
     - `anode reproduce images --scale small`, which needs MNIST, CIFAR-10, SVHN and Tiny ImageNet: see `anode data`
     """
     import torch

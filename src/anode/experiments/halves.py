@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from anode.experiments.beyond import on_images
 from anode.experiments.beyond.claims import CLAIMS as BEYOND_CLAIMS
+from anode.experiments.beyond.image_claims import CLAIMS as FAMILY_CLAIMS
 from anode.experiments.beyond.protocols import NOTE as BEYOND_NOTE
 from anode.experiments.beyond.protocols import protocol as beyond_protocol
+from anode.experiments.beyond.studies import IMAGE_STUDIES as FAMILY_STUDIES
 from anode.experiments.beyond.studies import STUDIES as BEYOND_STUDIES
 from anode.experiments.findings import Claim
 from anode.experiments.images import scales
@@ -50,6 +53,7 @@ class Half:
         studies: Its figures and tables, by id.
         claims: The paper's claims about it.
         scales: Its runs by scale; the first scale is the default.
+        any_device: Whether its runs can be trained on other devices than the CPU.
     """
 
     name: str
@@ -57,6 +61,7 @@ class Half:
     studies: Mapping[str, Study]
     claims: Sequence[Claim]
     scales: Mapping[str, Protocols]
+    any_device: bool = False
 
 
 def image_run(scale: scales.Scale, name: str, repeats: int, seed: int) -> Run:
@@ -69,6 +74,19 @@ def image_protocols(scale: scales.Scale) -> Protocols:
     run = partial(image_run, scale)
     return Protocols(
         scale.repeats, scale.reduced, run, scale.first, lambda epochs: image_protocols(scale.lasting(epochs))
+    )
+
+
+def family_run(scale: scales.Scale, name: str, repeats: int, seed: int) -> Run:
+    """Return a run of the family on images."""
+    return replace(on_images.runs(scale)[name], repeats=repeats, seed=seed)
+
+
+def family_protocols(scale: scales.Scale) -> Protocols:
+    """Return the runs of the family on images at a scale."""
+    run = partial(family_run, scale)
+    return Protocols(
+        scale.repeats, on_images.note(scale), run, lasting=lambda epochs: family_protocols(scale.lasting(epochs))
     )
 
 
@@ -87,7 +105,8 @@ HALVES: dict[str, Half] = {
             "Augmented Neural ODEs: the image experiments",
             IMAGE_STUDIES,
             IMAGE_CLAIMS,
-            {name: image_protocols(scales.SCALES[name]) for name in ("small", "smoke", "paper")},
+            {name: image_protocols(scales.SCALES[name]) for name in ("small", "smoke", "medium", "paper")},
+            any_device=True,
         ),
         Half(
             "beyond",
@@ -95,6 +114,14 @@ HALVES: dict[str, Half] = {
             BEYOND_STUDIES,
             BEYOND_CLAIMS,
             {"points": Protocols(20, BEYOND_NOTE, beyond_protocol)},
+        ),
+        Half(
+            "beyond-images",
+            "Beyond the paper: the family on images",
+            FAMILY_STUDIES,
+            FAMILY_CLAIMS,
+            {name: family_protocols(scales.SCALES[name]) for name in ("medium", "smoke")},
+            any_device=True,
         ),
     )
 }

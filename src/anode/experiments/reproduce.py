@@ -130,7 +130,7 @@ def planned(settings: Settings) -> Work:
     claims = [claim for claim in half.claims if claim.figure in {study.id for study in studies}]
     out = settings.out or Path("results/mine") / half.name
     takes = f"cpu for {half.name!r}, which the compiled engine trains"
-    require(half.name == "images" or settings.device == "cpu", "device", settings.device, takes)
+    require(half.any_device or settings.device == "cpu", "device", settings.device, takes)
     takes = "no value with --cluster, where every worker trains one run at a time"
     require(settings.cluster is None or settings.jobs is None, "jobs", settings.jobs, takes)
     # The machines of a cluster may have other devices than this one; they are checked before training starts.

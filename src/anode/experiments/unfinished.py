@@ -49,6 +49,10 @@ CAPTION = (
 )
 
 
+NAMES = {**TITLES, "overfit": "Overfitting MNIST"}
+"""The groups of runs, by the first part of their names, in words."""
+
+
 def certify_finished(folder: Path, bars: Bars, place: Place) -> None:
     """Certify the finished models of image results that are not complete, which needs their test images."""
     begun = read_json(folder / MARKER)
@@ -168,7 +172,7 @@ def draw_progress(results: Results, unfinished: set[str]) -> Drawing:
         for style, reported in (("--", TABLE1), (":", REPRODUCED)):
             for model, value in zip(PAIR, reported.get(data, ()), strict=False):
                 accuracy.axhline(float(value.split()[0]), color=MODEL_COLORS[model], linestyle=style, linewidth=1)
-        accuracy.set_title(TITLES[data])
+        accuracy.set_title(NAMES[data])
         stretches = {label: history.windows("loss", POINTS) for label, history in histories.items()}
         at = {label: x / histories[label].batches for label, (x, _) in stretches.items()}
         curves(loss, at, {label: y for label, (_, y) in stretches.items()}, colors(), "training loss", log=True)
@@ -179,9 +183,10 @@ def draw_progress(results: Results, unfinished: set[str]) -> Drawing:
 
 
 def grouped(results: Results) -> Iterator[tuple[str, dict[str, Result]]]:
-    """Yield the runs on each dataset, by label."""
-    for data in CHOSEN:
-        labels = {f"{data}-node": "NODE", f"{data}-p{CHOSEN[data]}": "ANODE", f"{data}-head": HEAD}
+    """Yield the runs on each dataset, and those that overfit, by label."""
+    for data in NAMES:
+        anode = f"{data}-p{CHOSEN[data]}" if data in CHOSEN else f"{data}-anode"
+        labels = {f"{data}-node": "NODE", anode: "ANODE", f"{data}-head": HEAD}
         models = {labels.get(name, name): each for name, each in results.items() if name.startswith(f"{data}-")}
         if models:
             yield data, models
@@ -205,7 +210,7 @@ def table(groups: dict[str, dict[str, Result]], unfinished: set[str]) -> list[li
             others = [dict(zip(PAIR, each.get(data, ()), strict=False)) for each in (TABLE1, REPRODUCED)]
             rows.append(
                 [
-                    f"{TITLES[data]}, {label}",
+                    f"{NAMES[data]}, {label}",
                     f"{result.run.parameters:,}",
                     f"{epochs:.3g} of {result.run.epochs}{open_ended}",
                     mean_std(history.windows("loss", 10)[1][-1]),

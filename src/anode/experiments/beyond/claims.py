@@ -17,7 +17,7 @@ from anode.experiments.beyond.protocols import (
     name_of,
     regularised,
 )
-from anode.experiments.beyond.runs import LABELS, cost_of
+from anode.experiments.beyond.runs import LABELS, at_shared, cost_of
 from anode.experiments.certificates import shared
 from anode.experiments.findings import Certified, Claim, Finding, Votes
 from anode.experiments.runs import Result
@@ -91,13 +91,6 @@ def learned_against_zeros(results: Results, costs: Callable[[str, int], list[Arr
             (f"{title}: NFE, zeros and learned", f"{median_mean(before)} and {median_mean(after)}"),
         ]
     return Finding.of_parts(parts, numbers)
-
-
-def at_shared(compared: Sequence[Result]) -> list[Array]:
-    """The evaluations of some models at the loosest tolerance that is certified for all of them."""
-    certificates = [each.certificates["last"] for each in compared]
-    tolerance = shared(certificates)
-    return [each.at(tolerance) for each in certificates]
 
 
 CHEAP = ("heavy-ball", "node", "zeros", "second-order-learned")

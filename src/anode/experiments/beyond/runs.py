@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from anode.experiments.beyond.measures import measures
 from anode.experiments.beyond.points import APART, MAPS, POINTS, Points
-from anode.experiments.certificates import PAPER, Certificates, certificates
+from anode.experiments.certificates import PAPER, Certificates, certificates, shared
 from anode.experiments.runs import HERE, Place, Result
 from anode.experiments.stacked import StackedRun
 from anode.models import family
@@ -160,3 +161,10 @@ def by_epoch(history: History) -> History:
 def cost_of(result: Result) -> Array:
     """Return the NFE of the trained models at the paper's tolerance, [repeats]."""
     return result.certificates["last"].at(np.full(result.run.repeats, PAPER))
+
+
+def at_shared(compared: Sequence[Result]) -> list[Array]:
+    """The evaluations of some models at the loosest tolerance that is certified for all of them."""
+    certificates = [each.certificates["last"] for each in compared]
+    tolerance = shared(certificates)
+    return [each.at(tolerance) for each in certificates]

@@ -139,12 +139,11 @@ class ImageRun(Run):
     def with_data(self, root: Path | None) -> tuple[ImageRun, str]:
         there, lacks = self.sizes, []
         for split, wanted in self.sizes.items():
-            if wanted < images.IMAGES[self.data].counts[split]:
-                continue  # a subset by choice; if the files have even fewer images, training raises an error
             there[split] = min(wanted, images.count(self.data, split, root))
             if there[split] < wanted:
-                has = f"{there[split]:,} images, not the official {wanted:,}"
-                lacks.append(f"The {split} split of {self.data} used here has {has}.")
+                official = wanted == images.IMAGES[self.data].counts[split]
+                meant = f"the official {wanted:,}" if official else f"the {wanted:,} of this scale"
+                lacks.append(f"The {split} split of {self.data} used here has {there[split]:,} images, not {meant}.")
         return replace(self, train_size=there["train"], test_size=there["test"]), " ".join(lacks)
 
     def build(self) -> ImageNeuralODE:

@@ -1,0 +1,143 @@
+"""Claims about the family on images, and about how much of the paper's table 1 is architecture, as code.
+
+They were stated before anything was trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from anode.experiments.beyond.on_images import NETWORKS, accuracy, network, of_family
+from anode.experiments.beyond.runs import LABELS, at_shared, cost_of
+from anode.experiments.findings import Certified, Claim, Finding
+from anode.experiments.images.curves import percent
+from anode.experiments.runs import Result
+from anode.experiments.study import Results, mean_std, median_mean
+from anode.train.record import Array
+
+Costs = Callable[[Sequence[Result]], list[Array]]
+"""Returns the evaluations of some models that are compared with each other."""
+
+CHEAP = ("heavy-ball", "node", "zeros", "second-order-learned")
+"""The heavy ball, and the models whose evaluations are compared with its own."""
+
+
+def at_the_papers(compared: Sequence[Result]) -> list[Array]:
+    """Return the evaluations of some models at the paper's tolerance."""
+    return [cost_of(each) for each in compared]
+
+
+def all_are_better(results: Results) -> Finding:
+    """Claim 36."""
+    found = {kind: accuracy(results[of_family(kind)]) for kind in LABELS}
+    parts = {f"{LABELS[kind]}: more accurate": each > found["node"] for kind, each in found.items() if kind != "node"}
+    return Finding.of_parts(parts, [(LABELS[kind], percent(each)) for kind, each in found.items()])
+
+
+def learned_is_better(results: Results, costs: Costs = at_the_papers) -> Finding:
+    """Claim 37."""
+    zeros, learned = (results[of_family(kind)] for kind in ("zeros", "hidden"))
+    before, after = costs([zeros, learned])
+    losses = [each.history.validation[-1] for each in (zeros, learned)]
+    parts = {"lower test loss": losses[1] < losses[0], "no more evaluations": after <= before}
+    numbers = [
+        ("test loss, zeros and learned", f"{mean_std(losses[0])} and {mean_std(losses[1])}"),
+        ("NFE, zeros and learned", f"{median_mean(before)} and {median_mean(after)}"),
+    ]
+    return Finding.of_parts(parts, numbers)
+
+
+def heavy_balls_are_cheap(results: Results, costs: Costs = at_the_papers) -> Finding:
+    """Claim 38."""
+    found = dict(zip(CHEAP, costs([results[of_family(kind)] for kind in CHEAP]), strict=True))
+    ball = found["heavy-ball"]
+    parts = {f"fewer than {LABELS[kind]}": ball < each for kind, each in found.items() if kind != "heavy-ball"}
+    return Finding.of_parts(parts, [(f"NFE, {LABELS[kind]}", median_mean(each)) for kind, each in found.items()])
+
+
+def architecture_is_enough(results: Results) -> Finding:
+    """Claim 39."""
+    found = _networks(results)
+    return Finding(found["pooled", "node"] > found["plain", "zeros"], _accuracies(found))
+
+
+def architecture_leaves_less(results: Results) -> Finding:
+    """Claim 40."""
+    found = _networks(results)
+    plain, pooled = (found[each, "zeros"] - found[each, "node"] for each in ("plain", "pooled"))
+    gains = [("gain by augmentation, plain", percent(plain)), ("gain by augmentation, pooled", percent(pooled))]
+    return Finding(pooled < plain, [*gains, *_accuracies(found)])
+
+
+def _networks(results: Results) -> dict[tuple[str, str], Array]:
+    return {both: accuracy(results[network(*both)]) for both in NETWORKS}
+
+
+def _accuracies(found: dict[tuple[str, str], Array]) -> list[tuple[str, str]]:
+    return [(NETWORKS[both], percent(each)) for both, each in found.items()]
+
+
+def learned_is_better_certified(results: Results) -> Finding:
+    """Claim 37, at a tolerance certified for both models."""
+    return learned_is_better(results, at_shared)
+
+
+def heavy_balls_are_cheap_certified(results: Results) -> Finding:
+    """Claim 38, at a tolerance certified for all four models."""
+    return heavy_balls_are_cheap(results, at_shared)
+
+
+CLAIMS: Sequence[Claim] = (
+    Claim(
+        36,
+        "mnist",
+        "On MNIST, every augmentation is better than a plain neural ODE of its size (as the paper says of zeros).",
+        "At the end of training, all models of the family have a higher test accuracy than the NODE.",
+        tuple(of_family(kind) for kind in LABELS),
+        all_are_better,
+    ),
+    Claim(
+        37,
+        "mnist",
+        "On MNIST, a learned augmentation is better than zeros, and its flow is no harder to solve (Massaroli et al., "
+        "2020, and the paper's future work).",
+        "With a hidden layer, the test loss at the end of training is lower than with zeros, and a solve at 1e-3 takes "
+        "no more evaluations.",
+        tuple(of_family(kind) for kind in ("zeros", "hidden")),
+        learned_is_better,
+        certified=Certified(
+            "The same, with the evaluations at the loosest tolerance certified for both.", learned_is_better_certified
+        ),
+    ),
+    Claim(
+        38,
+        "mnist",
+        "On MNIST, heavy ball flows need fewer evaluations than NODEs, ANODEs and second-order flows (Xia et al., "
+        "2021).",
+        "After training, a solve of the heavy ball at 1e-3 takes fewer evaluations than a solve of each of the three.",
+        tuple(of_family(kind) for kind in CHEAP),
+        heavy_balls_are_cheap,
+        certified=Certified(
+            "The same at the loosest tolerance certified for all four.", heavy_balls_are_cheap_certified
+        ),
+    ),
+    Claim(
+        39,
+        "architecture",
+        "Normalisation and pooling do more for a NODE than augmentation does.",
+        "At the end of training, the NODE with normalisation and pooling has a higher test accuracy than the plain "
+        "ANODE of the same size.",
+        tuple(network(*both) for both in NETWORKS),
+        architecture_is_enough,
+    ),
+    Claim(
+        40,
+        "architecture",
+        "With normalisation and pooling, augmentation gains less.",
+        "At the end of training, the difference in test accuracy between ANODE and NODE is smaller with normalisation "
+        "and pooling than without.",
+        tuple(network(*both) for both in NETWORKS),
+        architecture_leaves_less,
+    ),
+)
+"""The claims; their numbers follow those about points."""
