@@ -112,3 +112,4 @@ def test_a_tolerance_in_words_is_one_that_was_tried():
     assert tolerance_range(np.array([np.nan])) == "in none of 1 repeats"
     assert median_mean(np.array([1.0, 2.0, 9.0])) == "median 2; 4 ± 3.56"
     assert median_mean(np.array([np.nan])) == "in none of 1 repeats"
+    assert (tolerance_range(np.array([1e-4])), median_mean(np.array([38.0]))) == ("1e-04", "38")

@@ -99,6 +99,8 @@ def mean_std(values: Array, form: str = "{:.3g} ± {:.2g}") -> str:
 def median_mean(values: Array) -> str:
     """Return the median over repeats, which is robust to outliers, followed by mean and standard deviation."""
     finite = np.asarray(values, dtype=float)[np.isfinite(values)]
+    if len(values) == 1:
+        return mean_std(values)
     return f"median {np.median(finite):.3g}; {mean_std(values, '{:.3g} ± {:.3g}')}" if len(finite) else mean_std(values)
 
 
@@ -109,7 +111,7 @@ def tolerance_range(values: Array) -> str:
         return mean_std(values)
     some = "" if len(finite) == len(values) else f" in {len(finite)} of {len(values)} repeats"
     typical = np.sort(finite)[(len(finite) - 1) // 2]  # a tolerance that was tried, not the mean of two
-    return f"{typical:.0e} ({finite.max():.0e} to {finite.min():.0e}){some}"
+    return f"{typical:.0e}{'' if len(values) == 1 else f' ({finite.max():.0e} to {finite.min():.0e})'}{some}"
 
 
 CERTIFIED_COLUMNS = ["certified tolerance", "NFE there"]
