@@ -826,3 +826,33 @@ def test_a_field_may_differentiate_with_torch_func(gradient, engine):
         for each in (f, by_hand)
     ]
     torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)
+
+
+SPARSE = torch.tensor([[0.0, 2.0], [-1.0, 0.0]], dtype=torch.float64).to_sparse()
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own
+@pytest.mark.parametrize(
+    "pull",
+    [
+        lambda y, rate: torch.sparse.mm(SPARSE, y) - rate * y,
+        lambda y, rate: -torch.func.vmap(torch.func.hessian(lambda z: (rate.exp() * z**4).sum()))(y).sum(-1) * y,
+    ],
+    ids=["sparse", "torch.func"],
+)
+@pytest.mark.parametrize("solve", [anode.solve, anode.odeint])
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+def test_f_may_compute_with_tensors_that_have_no_memory_of_their_own(pull, solve, engine, monkeypatch):
+    monkeypatch.setenv("ANODE_ENGINE", engine)
+    y0, rate, accuracy = normal(2, 2, seed=1), normal(2), {"rtol": 1e-7, "atol": 1e-9}
+
+    def f(t: Tensor, y: Tensor) -> Tensor:
+        return pull(y, rate)
+
+    if solve is anode.solve:
+        y1 = solve(f, y0, (0.0, 1.0), **accuracy).y1
+    else:
+        y1 = solve(f, y0, double(0.0, 1.0, grad=False), **accuracy)[-1]
+    expected = anode.solve(f, y0, (0.0, 1.0), gradient="stored", engine="torch", **accuracy).y1
+    for ours, plain in zip(*(torch.autograd.grad(y.sum(), (y0, rate)) for y in (y1, expected)), strict=True):
+        torch.testing.assert_close(ours, plain, rtol=1e-8, atol=1e-9)

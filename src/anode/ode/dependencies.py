@@ -72,7 +72,10 @@ def _bytes_kept(slope: Tensor, birth: int) -> int | None:
                 if x is slope:
                     return None
                 if isinstance(x, Tensor) and not (x.is_leaf and x.requires_grad):  # parameters take no extra memory
-                    kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+                    try:
+                        kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+                    except RuntimeError:  # sparse tensors have no storage, and those of torch.func give no access
+                        return None
     return sum(kept.values())
 
 
