@@ -61,7 +61,7 @@ def fit(
     its state before that iteration, and the other members continue. A single model stops training. See ``on_failure``.
 
     Ctrl-C ends training after the current iteration and returns the history so far. ``history.engine`` reports whether
-    the compiled engine ran the training and, if not, why, and which engine ran the solves.
+    the compiled engine ran the training and, if not, why.
 
     Args:
         model: The model, trained in place: an anode model, or any ``nn.Module`` that maps a batch to predictions.

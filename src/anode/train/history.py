@@ -52,8 +52,7 @@ class History:
         validation_accuracy: Accuracy on the validation set at each evaluation, if the targets are classes.
         validation_nfe: Number of evaluations of the field per batch of the validation set, averaged over its batches.
         validation_at: Number of iterations before each evaluation, [evaluations].
-        engine: Which engine ran the training: ``"native"``, or ``"torch"`` with the reason. If Python ran the
-            iterations, it also says which engine ran their solves.
+        engine: Which engine ran the training: ``"native"``, or ``"torch"`` with the reason.
         check: Relative error of the inputs after solving the flow forward and back, [checks] or [checks, members].
             Infinite if a solve failed, NaN after a member has failed.
         check_at: Number of iterations before each check, [checks].

@@ -77,7 +77,6 @@ class Training:
         self.stopping = self.stopped = ""
         self.course: Course | None = None
         self.engine = Engine("no iteration was made")
-        self.solves = ""  # which engine ran the solves, if Python ran the last iteration
 
     def stop(self, reason: str = "") -> None:
         """End training after the current iteration.
@@ -177,7 +176,6 @@ class Training:
         start, self.lost = time.perf_counter(), False
         share, batch = self.protocol.batch(len(self.record), self.ranks, self.parameters[0])
         outcome, losses, seen = self.forward(share, batch)
-        self.solves = "" if outcome.solution is None else f"; solves: {outcome.solution.engine}"
         if not self.lost:
             self.optimizer.zero_grad()
             self.backward(losses, share)
@@ -285,5 +283,5 @@ class Training:
             stopped=self.stopped,
             snapshots=self.evaluation.snapshots,
             settings={**self.protocol.settings(), "epochs": self.epochs},
-            engine=f"{self.engine}{self.solves if self.engine.obstacle else ''}",
+            engine=str(self.engine),
         )
