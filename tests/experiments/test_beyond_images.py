@@ -1,5 +1,7 @@
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from anode.experiments.images.scales import SCALES
 from anode.experiments.reproduce import Settings, planned, reproduce
 from anode.experiments.runs import load, save
 from helpers.made_up import made, result_of
-from helpers.tiny import NOWHERE, quiet
+from helpers.tiny import quiet
 
 SCALE_NAMES = ("medium", "smoke")
 RUNS = {name: runs(SCALES[name]) for name in SCALE_NAMES}
@@ -34,7 +36,8 @@ def shrunk(name: str, repeats: int = 1, seed: int = 0):
 
 @cache
 def trained(name: str):
-    return shrunk(name).train(None, NOWHERE)
+    with TemporaryDirectory() as folder:  # for checkpoints
+        return shrunk(name).train(None, Path(folder))
 
 
 # ---------------------------------------------------------------------------------------------------------------- runs

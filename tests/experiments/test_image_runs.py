@@ -8,7 +8,7 @@ import anode
 from anode.data import images
 from anode.experiments.images import runs as module
 from anode.experiments.images.runs import EVALUATION, ImageRun, side_by_side
-from anode.experiments.images.scales import SCALES, matching_filters, parameters, runs
+from anode.experiments.images.scales import CHOSEN, SCALES, matching_filters, parameters, runs
 from anode.experiments.runs import HERE, load, paths, save
 from anode.files import DamagedFileError, read_tensors
 from anode.models.ensemble import from_seed
@@ -433,7 +433,8 @@ def test_the_formula_of_the_parameters_gives_the_papers_numbers(arguments, count
 
 
 def test_nodes_have_the_papers_numbers_of_filters():
-    found = {data: matching_filters(SCALES["paper"], data) for data in ("mnist", "cifar10", "svhn", "tiny_imagenet")}
+    scale = SCALES["paper"]
+    found = {data: matching_filters(scale, size, CHOSEN[data]) for data, size in scale.sizes.items()}
     assert found == {"mnist": 92, "cifar10": 125, "svhn": 125, "tiny_imagenet": 164}
 
 
