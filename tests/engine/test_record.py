@@ -514,3 +514,10 @@ def test_tracing_does_not_import_torch_s_compiler():
     path = __file__.rsplit("/", 1)[0]
     done = subprocess.run([sys.executable, "-c", code], cwd=path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own
+def test_quantized_layers_are_refused():
+    net = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(3, 3)), {nn.Linear})
+    with pytest.raises(Untraceable, match="f uses parameters that are not tensors"):
+        traced(lambda t, y: net(y), (torch.rand(4, 3),))

@@ -187,6 +187,8 @@ class Recorder(TorchDispatchMode):
             self.refuse(f"f uses a tensor subclass ({types[0].__name__})")
         if torch.Tag.nondeterministic_seeded in func.tags and name != EXACT_ATTENTION:
             self.refuse(f"f draws random numbers ({_label(func)})")
+        if any(isinstance(x, torch.ScriptObject) for x in leaves((args, list(kwargs.values())))):
+            self.refuse(f"f uses parameters that are not tensors ({_label(func)})")  # such as those of quantized layers
         fresh = "made" if name == "lift_fresh" else "outside"
         refs = mapped((args, list(kwargs.values())), Tensor, lambda x: self.ref(x, fresh))
         named = tuple(refs[0]), dict(zip(kwargs, refs[1], strict=True))
