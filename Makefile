@@ -33,7 +33,8 @@ test-native: $(STAMP)
 	cmake -S native -B $(NATIVE) -DANODE_SANITIZE=ON -DPython_EXECUTABLE=$(abspath $(BIN))/python
 	cmake --build $(NATIVE) --parallel
 	ANODE_NATIVE=$(abspath $(NATIVE)) LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
-	ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engine tests/train/test_course.py tests/models/test_conv.py
+	ASAN_OPTIONS=detect_leaks=0 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/engine tests/train/test_course*.py tests/models/test_conv.py \
+	tests/models/test_wrapped.py
 
 package: $(STAMP)
 	rm -rf dist

@@ -12,6 +12,10 @@ collect_ignore_glob = [
     "src/anode/bench/sides/fields_in_jax.py",
 ]  # not all is installed
 
+# Many tests start Python again. Without bytecode on disk, each of these processes would compile the package anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 if "ANODE_NATIVE" in os.environ:  # test the compiled engine in this folder, see `make test-native`
     (path,) = Path(os.environ["ANODE_NATIVE"]).glob("_native*.so")
     spec = importlib.util.spec_from_file_location("anode._native", path)

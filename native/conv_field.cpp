@@ -44,35 +44,38 @@ void by_kind(long y, long x, long pixels, const Images& images, Piece piece) {
 }  // namespace
 
 struct ConvField::Biases {
-  float *first, *middle, *last;  // [stride], [kinds][stride], [wide_channels]
+  float *first, *middle, *last;  // [stride], [kinds][stride], [wide_outputs]
 };
 
 /// Where the gradients of everything but time, and of time, are added up.
 struct ConvField::Sums {
-  float *winograd, *first, *last;  // of the weights: transformed, [channels][stride], [channels][stride]
+  float *winograd, *first, *last;  // of the weights: transformed, [inputs][stride], [outputs][stride]
   float *outputs[3], *timed[3];    // of the outputs of the layers, shaped as biases; and times t
   static long size(const ConvField& f) {
-    return f.winograd_.sums() + 2L * f.channels_ * f.stride_ + 2 * ((1L + kKinds) * f.stride_ + f.wide_channels_);
+    const long weights = long(f.inputs_ + f.outputs_) * f.stride_;
+    return f.winograd_.sums() + weights + 2 * ((1L + kKinds) * f.stride_ + f.wide_outputs_);
   }
 };
 
-ConvField::ConvField(int channels, int filters, Activation act, bool time, const std::vector<const float*>& parameters,
-                     const char* instructions)
+ConvField::ConvField(int inputs, int outputs, int filters, Activation act, bool time,
+                     const std::vector<const float*>& parameters, const char* instructions)
     : kernels_(conv_kernels(instructions)),
-      channels_(channels),
+      inputs_(inputs),
+      outputs_(outputs),
       filters_(filters),
-      wide_channels_(in_vectors(channels, kernels_.lanes)),
+      wide_inputs_(in_vectors(inputs, kernels_.lanes)),
+      wide_outputs_(in_vectors(outputs, kernels_.lanes)),
       stride_(in_vectors(filters, kernels_.lanes)),
       act_(act),
       time_(time),
       winograd_(kernels_, filters, stride_) {
-  first_ = pack(parameters.at(0), filters, channels, false);
-  first_back_ = pack(parameters.at(0), channels, filters, true);
-  last_ = pack(parameters.at(2), channels, filters, false);
-  last_back_ = pack(parameters.at(2), filters, channels, true);
+  first_ = pack(parameters.at(0), filters, inputs, false);
+  first_back_ = pack(parameters.at(0), inputs, filters, true);
+  last_ = pack(parameters.at(2), outputs, filters, false);
+  last_back_ = pack(parameters.at(2), filters, outputs, true);
   middle_ = winograd_.pack(parameters.at(1), false, *arena_);
   middle_weight_.assign(parameters.at(1), parameters.at(1) + 9L * filters * filters);
-  const int sizes[] = {filters, filters, channels}, wide[] = {stride_, stride_, wide_channels_};
+  const int sizes[] = {filters, filters, outputs}, wide[] = {stride_, stride_, wide_outputs_};
   for (int layer = 0; layer < 3; ++layer) {
     bias_[layer].assign(wide[layer], 0.0f);
     std::copy_n(parameters.at(3 + layer), sizes[layer], bias_[layer].begin());
@@ -119,16 +122,17 @@ std::vector<ConvField::Biases> ConvField::first_layer(const Times& times, const 
     of_image.push_back(i && !times.each ? of_image[0] : biases(times.of(i), arena));
     in_pieces(images.pixels(), [&](long row, long rows) {
       row += i * images.pixels();
-      kernels_.multiply(x + row * channels_, channels_, rows, channels_, first_, stride_, hidden + row * stride_);
+      kernels_.multiply(x + row * inputs_, inputs_, rows, inputs_, first_, stride_, hidden + row * stride_);
       kernels_.activate(act_, of_image[i].first, rows, stride_, hidden + row * stride_);
     });
   }
   return of_image;
 }
 
-void ConvField::narrow(const float* wide, long rows, float* to) const {
+void ConvField::narrow(const float* wide, long rows, long channels, float* to) const {
+  const long distance = in_vectors(channels, kernels_.lanes);
   for (long row = 0; row < rows; ++row)
-    for (long c = 0; c < channels_; ++c) to[row * channels_ + c] = wide[row * wide_channels_ + c];
+    for (long c = 0; c < channels; ++c) to[row * channels + c] = wide[row * distance + c];
 }
 
 void ConvField::evaluate(const Times& times, const float* x, const Images& images, float* slope, float* kept,
@@ -139,8 +143,7 @@ void ConvField::evaluate(const Times& times, const float* x, const Images& image
     const long from = group * some;
     const Images these{std::min(some, images.count - from), images.height, images.width};
     float* second = kept ? kept + from * pixels * stride_ : arena->take<float>(these.count * pixels * stride_);
-    evaluate_some(times.from(from), x + from * pixels * channels_, these, slope + from * pixels * channels_, second,
-                  *arena);
+    evaluate_some(times.from(from), x + from * pixels * inputs_, these, slope + from * pixels * outputs_, second, *arena);
   });
 }
 
@@ -154,13 +157,13 @@ void ConvField::evaluate_some(const Times& times, const float* x, const Images& 
       kernels_.activate(act_, of_image[i].middle + kind * stride_, length, stride_, line + first * stride_);
     });
   });
-  float* wide = arena.take<float>(kRowsAtOnce * wide_channels_);
+  float* wide = arena.take<float>(kRowsAtOnce * wide_outputs_);
   for (long i = 0; i < images.count; ++i)
     in_pieces(pixels, [&](long row, long rows) {
       row += i * pixels;
-      kernels_.multiply(second + row * stride_, stride_, rows, filters_, last_, wide_channels_, wide);
-      kernels_.activate(Activation::none, of_image[i].last, rows, wide_channels_, wide);
-      narrow(wide, rows, slope + row * channels_);
+      kernels_.multiply(second + row * stride_, stride_, rows, filters_, last_, wide_outputs_, wide);
+      kernels_.activate(Activation::none, of_image[i].last, rows, wide_outputs_, wide);
+      narrow(wide, rows, outputs_, slope + row * outputs_);
     });
 }
 
@@ -174,10 +177,10 @@ void ConvField::pull(const Times& times, const float* x, const float* kept, cons
     Loan arena;
     for (long group = strand * groups / strands; group < (strand + 1) * groups / strands; ++group) {
       const Arena::Mark mark = arena->mark();
-      const long from = group * some, at = from * pixels * channels_;
+      const long from = group * some, pixel = from * pixels;
       const Images these{std::min(some, images.count - from), images.height, images.width};
-      pull_some(times.from(from), x + at, kept + from * pixels * stride_, cotangent + at, these, pulled + at,
-                sums(strand), *arena);
+      pull_some(times.from(from), x + pixel * inputs_, kept + pixel * stride_, cotangent + pixel * outputs_, these,
+                pulled + pixel * inputs_, sums(strand), *arena);
       arena->rewind(mark);
     }
   });
@@ -192,33 +195,34 @@ void ConvField::pull_some(const Times& times, const float* x, const float* secon
   first_layer(times, x, images, hidden, arena);
   in_pieces(all, [&](long row, long rows) {
     float* to = at_second + row * stride_;
-    kernels_.multiply(cotangent + row * channels_, channels_, rows, channels_, last_back_, stride_, to);
+    kernels_.multiply(cotangent + row * outputs_, outputs_, rows, outputs_, last_back_, stride_, to);
     kernels_.pull(act_, second + row * stride_, rows * stride_, to);
   });
   winograd_.convolve(at_second, images, middle_back_, at_hidden, arena, [&](long, long, long, long count, float* line) {
     kernels_.pull(act_, hidden + (line - at_hidden), count * stride_, line);
   });
-  float* wide = arena.take<float>(kRowsAtOnce * wide_channels_);
+  float* wide = arena.take<float>(kRowsAtOnce * wide_inputs_);
   in_pieces(all, [&](long row, long rows) {
-    kernels_.multiply(at_hidden + row * stride_, stride_, rows, filters_, first_back_, wide_channels_, wide);
-    narrow(wide, rows, pulled + row * channels_);
+    kernels_.multiply(at_hidden + row * stride_, stride_, rows, filters_, first_back_, wide_inputs_, wide);
+    narrow(wide, rows, inputs_, pulled + row * inputs_);
   });
   winograd_.add(hidden, at_second, images, sums.winograd, arena);
-  accumulate(x, at_hidden, all, sums.first, arena);
-  accumulate(cotangent, second, all, sums.last, arena);
+  accumulate(x, inputs_, at_hidden, all, sums.first, arena);
+  accumulate(cotangent, outputs_, second, all, sums.last, arena);
   for (long i = 0; i < images.count; ++i) {
     const long from = i * images.pixels();
-    add_up(times.of(i), {1, images.height, images.width}, cotangent + from * channels_, at_second + from * stride_,
+    add_up(times.of(i), {1, images.height, images.width}, cotangent + from * outputs_, at_second + from * stride_,
            at_hidden + from * stride_, sums, arena);
   }
 }
 
-void ConvField::accumulate(const float* few, const float* many, long rows, float* sums, Arena& arena) const {
+void ConvField::accumulate(const float* few, int channels, const float* many, long rows, float* sums,
+                           Arena& arena) const {
   const Arena::Mark mark = arena.mark();
-  const long size = long(channels_) * stride_;
+  const long size = long(channels) * stride_;
   float* some = arena.take<float>(size);
   std::memset(some, 0, size * sizeof(float));
-  kernels_.accumulate(few, channels_, many, rows, channels_, stride_, some);
+  kernels_.accumulate(few, channels, many, rows, channels, stride_, some);
   kernels_.sum(some, size, 1, size, sums);
   arena.rewind(mark);
 }
@@ -226,7 +230,7 @@ void ConvField::accumulate(const float* few, const float* many, long rows, float
 void ConvField::add_up(float t, const Images& image, const float* g, const float* at_second, const float* at_hidden,
                        const Sums& sums, Arena& arena) const {
   const Arena::Mark mark = arena.mark();
-  const long sizes[] = {stride_, long(kKinds) * stride_, wide_channels_}, pixels = image.pixels();
+  const long sizes[] = {stride_, long(kKinds) * stride_, wide_outputs_}, pixels = image.pixels();
   float* of[3];
   for (int layer = 0; layer < 3; ++layer) {
     of[layer] = arena.take<float>(sizes[layer]);
@@ -238,7 +242,7 @@ void ConvField::add_up(float t, const Images& image, const float* g, const float
       kernels_.sum(at_second + (y * image.width + first) * stride_, stride_, count, stride_, of[1] + kind * stride_);
     });
   for (long row = 0; row < pixels; ++row)
-    for (long c = 0; c < channels_; ++c) of[2][c] += g[row * channels_ + c];
+    for (long c = 0; c < outputs_; ++c) of[2][c] += g[row * outputs_ + c];
   for (int layer = 0; layer < 3; ++layer)
     for (long i = 0; i < sizes[layer]; ++i) {
       sums.outputs[layer][i] += of[layer][i];
@@ -256,12 +260,12 @@ ConvField::Sums ConvField::sums(int strand) {
   };
   Sums found;
   found.winograd = take(winograd_.sums());
-  found.first = take(long(channels_) * stride_);
-  found.last = take(long(channels_) * stride_);
+  found.first = take(long(inputs_) * stride_);
+  found.last = take(long(outputs_) * stride_);
   for (auto* of : {found.outputs, found.timed}) {
     of[0] = take(stride_);
     of[1] = take(long(kKinds) * stride_);
-    of[2] = take(wide_channels_);
+    of[2] = take(wide_outputs_);
   }
   return found;
 }
@@ -273,20 +277,19 @@ void ConvField::take(const std::vector<float*>& gradients) {
     for (long i = 0; i < size; ++i) sums_[i] += sums_[from + i];
   const Sums total = sums(0);
   winograd_.gradient(total.winograd, gradients.at(1));
-  for (long f = 0; f < filters_; ++f)
-    for (long c = 0; c < channels_; ++c) {
-      gradients.at(0)[f * channels_ + c] = total.first[c * stride_ + f];
-      gradients.at(2)[c * filters_ + f] = total.last[c * stride_ + f];
-    }
+  for (long f = 0; f < filters_; ++f) {
+    for (long c = 0; c < inputs_; ++c) gradients.at(0)[f * inputs_ + c] = total.first[c * stride_ + f];
+    for (long c = 0; c < outputs_; ++c) gradients.at(2)[c * filters_ + f] = total.last[c * stride_ + f];
+  }
   std::copy_n(total.outputs[0], filters_, gradients.at(3));
-  std::copy_n(total.outputs[2], channels_, gradients.at(5));
+  std::copy_n(total.outputs[2], outputs_, gradients.at(5));
   for (long f = 0; f < filters_; ++f) {
     gradients.at(4)[f] = 0;
     for (int kind = 0; kind < kKinds; ++kind) gradients.at(4)[f] += total.outputs[1][kind * stride_ + f];
   }
   if (time_) {
     std::copy_n(total.timed[0], filters_, gradients.at(6));
-    std::copy_n(total.timed[2], channels_, gradients.at(8));
+    std::copy_n(total.timed[2], outputs_, gradients.at(8));
     for (long f = 0; f < filters_; ++f)
       for (int place = 0; place < 9; ++place) {
         float sum = 0;

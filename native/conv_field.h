@@ -22,9 +22,10 @@ struct Times {
 
 class ConvField {
  public:
-  /// parameters: weights [filters][channels], [filters][filters][3][3], [channels][filters]; their biases; and, if f
-  /// depends on time, its weights [filters], [filters][3][3], [channels]. They are copied.
-  ConvField(int channels, int filters, Activation, bool time, const std::vector<const float*>& parameters,
+  /// inputs, outputs: channels of the images and of their slopes. parameters: weights [filters][inputs],
+  /// [filters][filters][3][3], [outputs][filters]; their biases; and, if f depends on time, its weights [filters],
+  /// [filters][3][3], [outputs]. They are copied.
+  ConvField(int inputs, int outputs, int filters, Activation, bool time, const std::vector<const float*>& parameters,
             const char* instructions);
 
   /// The number of values per pixel that evaluate() keeps.
@@ -58,11 +59,11 @@ class ConvField {
   std::vector<Biases> first_layer(const Times&, const float* x, const Images&, float* hidden, Arena&) const;
 
   /// Rows of whole vectors to rows of channels.
-  void narrow(const float* wide, long rows, float* to) const;
+  void narrow(const float* wide, long rows, long channels, float* to) const;
 
   /// sums [channels][stride] += transposed few [rows][channels] times many [rows][stride]. The product is summed
   /// separately first: adding many small numbers to large sums one by one would lose their last digits.
-  void accumulate(const float* few, const float* many, long rows, float* sums, Arena&) const;
+  void accumulate(const float* few, int channels, const float* many, long rows, float* sums, Arena&) const;
 
   /// Adds one image's gradients of biases and time weights.
   void add_up(float t, const Images& image, const float* g, const float* at_second, const float* at_hidden,
@@ -70,7 +71,7 @@ class ConvField {
   Sums sums(int strand);
 
   const ConvKernels& kernels_;
-  const int channels_, filters_, wide_channels_, stride_;  // the latter two in whole vectors
+  const int inputs_, outputs_, filters_, wide_inputs_, wide_outputs_, stride_;  // the last three in whole vectors
   const Activation act_;
   const bool time_;
   const Winograd winograd_;

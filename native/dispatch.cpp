@@ -62,16 +62,22 @@ const Choice& choice(const char* name) {
   throw std::invalid_argument(std::string("this processor has no instructions called ") + name);
 }
 
+/// The choice for a number of points. If they fill no more than half of the widest vectors, half as wide ones are faster.
+const Choice& choice(long points, long bytes, const char* name) {
+  const bool narrow = !name && points * bytes <= 32 && choices().size() == 3;
+  return narrow ? choices()[1] : choice(name);
+}
+
 }  // namespace
 
 template <>
-const Kernels<float>& kernels<float>(const char* name) {
-  return *choice(name).for_float;
+const Kernels<float>& kernels<float>(long points, const char* name) {
+  return *choice(points, sizeof(float), name).for_float;
 }
 
 template <>
-const Kernels<double>& kernels<double>(const char* name) {
-  return *choice(name).for_double;
+const Kernels<double>& kernels<double>(long points, const char* name) {
+  return *choice(points, sizeof(double), name).for_double;
 }
 
 template <>

@@ -188,17 +188,17 @@ template <class T, class Join>
 ANODE_INLINE void join_rows(const T* a, long groups, long outer, long length, long inner, long width, T* out, bool add,
                             Join join) {
   for (long g = 0; g < groups; ++g)
-    for (long b = 0; b < width; b += 2 * kLanes<T>) {
+    across<T, 2>(width, [&](auto vectors, long b) {
+      constexpr int C = decltype(vectors)::count;
       const T* at = a + g * outer * width + b;
-      V<T> first = load(at), second = load(at + kLanes<T>);
+      V<T> joined[C];
+      for (int c = 0; c < C; ++c) joined[c] = load(at + c * kLanes<T>);
       for (long i = 1; i < length; ++i) {
         at += inner * width;
-        first = join(first, load(at));
-        second = join(second, load(at + kLanes<T>));
+        for (int c = 0; c < C; ++c) joined[c] = join(joined[c], load(at + c * kLanes<T>));
       }
-      put(out + g * width + b, first, add);
-      put(out + g * width + b + kLanes<T>, second, add);
-    }
+      for (int c = 0; c < C; ++c) put(out + g * width + b + c * kLanes<T>, joined[c], add);
+    });
 }
 
 template <class T>
@@ -215,14 +215,10 @@ template <class T>
 void fold(Operand<T> a, Operand<T> b, long rows, long width, long narrow, T* out) {
   for (long r = 0; r < rows; ++r) {
     const Row<T> left(a, r), right(b, r);
-    for (long at = 0; at < narrow; at += 2 * kLanes<T>) {  // two vectors at a time, because each waits for itself
-      V<T> first = {}, second = {};
-      for (long i = at; i < width; i += narrow) {
-        first += left[i] * right[i];
-        second += left[i + kLanes<T>] * right[i + kLanes<T>];
-      }
-      store(out + r * narrow + at, first);
-      store(out + r * narrow + at + kLanes<T>, second);
+    for (long at = 0; at < narrow; at += kLanes<T>) {
+      V<T> sum = {};
+      for (long i = at; i < width; i += narrow) sum += left[i] * right[i];
+      store(out + r * narrow + at, sum);
     }
   }
 }
@@ -230,14 +226,10 @@ void fold(Operand<T> a, Operand<T> b, long rows, long width, long narrow, T* out
 template <class T>
 void sum_points(const T* a, long stride, long rows, long width, T* sums, long step) {
   for (long r = 0; r < rows; ++r) {
-    V<T> first = {}, second = {};
-    for (long b = 0; b < width; b += 2 * kLanes<T>) {
-      first += load(a + r * stride + b);
-      second += load(a + r * stride + b + kLanes<T>);
-    }
-    first += second;
+    V<T> lanes = {};
+    for (long b = 0; b < width; b += kLanes<T>) lanes += load(a + r * stride + b);
     T sum = 0;
-    for (int i = 0; i < kLanes<T>; ++i) sum += first[i];
+    for (int i = 0; i < kLanes<T>; ++i) sum += lanes[i];
     sums[r * step] += sum;
   }
 }

@@ -31,7 +31,7 @@ Field<T>::Field(std::shared_ptr<const Program> program, const Tensors<const T>& 
       Arena& arena = *strand.arena;
       strand.kept = arena.take<T>((dim + 1) * most + program_->kept_size({most, most}));
       strand.scratch = arena.take<T>(program_->scratch * most);
-      strand.result = arena.take<T>(dim * most);
+      strand.result = arena.take<T>(std::max(program_->dim, program_->outputs) * most);
       strand.cotangents = arena.take<T>(program_->cotangents_size({most, most}));
       strand.loose = arena.take<T>(program_->loose * most);
       strand.mark = arena.mark();
@@ -73,12 +73,11 @@ void Field<T>::each(int threads, const std::function<void(const Block&, Strand&)
   share_strands(int(strands_.size()), threads, work);
 }
 
-/// A block as rows [rows][dim].
+/// A block as rows [rows][features].
 template <class T>
-void Field<T>::store(const Block& block, const T* from, T* rows) const {
-  const long dim = program_->dim;
+void Field<T>::store(const Block& block, const T* from, long features, T* rows) const {
   for (long b = 0; b < block.rows; ++b)
-    for (long i = 0; i < dim; ++i) rows[(block.first + b) * dim + i] = from[i * block.width + b];
+    for (long i = 0; i < features; ++i) rows[(block.first + b) * features + i] = from[i * block.width + b];
 }
 
 template <class T>
@@ -91,7 +90,7 @@ void Field<T>::evaluate(const T* t, long times, const T* y, T* slope, T* kept, i
     for (long b = 0; b < block.width && program_->time; ++b)
       when[b] = t[times == 1 ? 0 : (block.first + std::min(b, block.rows - 1)) / part];
     networks_[block.member].evaluate(kernels_, at, strand.scratch, widths(block, times), strand.result);
-    store(block, strand.result, slope);
+    store(block, strand.result, program_->outputs, slope);
   });
 }
 
@@ -99,17 +98,17 @@ template <class T>
 void Field<T>::pull(long times, T* kept, const T* cotangent, T* at_y, int threads) {
   if (sums_.empty())
     for (Strand& strand : strands_) sums_.emplace_back(*program_, *strand.arena);
-  const long dim = program_->dim;
+  const long outputs = program_->outputs;
   each(threads, [&](const Block& block, Strand& strand) {
     const Evaluation<T> at = evaluation(block, times, kept);
     const Evaluation<T>* const evaluations[] = {&at};
     T* const cotangents[] = {strand.cotangents};
     const Network<T>& network = networks_[block.member];
-    load_cotangent(cotangent + block.first * dim, block.rows, dim, block.width, strand.cotangents);
+    load_cotangent(cotangent + block.first * outputs, block.rows, outputs, block.width, strand.cotangents);
     network.pull(kernels_, at, strand.cotangents, strand.loose, widths(block, times), strand.result,
                  sums_[block.strand]);
     network.add_gradients(kernels_, 1, evaluations, cotangents, widths(block, times), sums_[block.strand]);
-    store(block, strand.result, at_y);
+    store(block, strand.result, program_->dim, at_y);
   });
 }
 

@@ -1,4 +1,4 @@
-// A field, or a stack of fields: evaluations and pullbacks for the loop over steps in Python.
+// A field or another map of points, or a stack of them: evaluations and pullbacks one by one.
 
 #pragma once
 
@@ -22,8 +22,8 @@ class Field {
   /// The number of values that an evaluation with this number of times keeps for its pullback.
   long kept_size(long times) const;
 
-  /// Evaluates the slope at y, [rows][dim], at one time, or at one time for each of `times` parts of the rows. `kept`
-  /// is null if it will not be pulled back.
+  /// Evaluates the slope, [rows][outputs], at y, [rows][dim], at one time, or at one time for each of `times` parts of
+  /// the rows. `kept` is null if it will not be pulled back.
   void evaluate(const T* t, long times, const T* y, T* slope, T* kept, int threads);
 
   /// Pulls a cotangent of the slope back to y. The gradients of the tensors accumulate.
@@ -53,7 +53,7 @@ class Field {
   Width widths(const Block& block, long times) const;
   Evaluation<T> evaluation(const Block& block, long times, T* kept) const;
   void each(int threads, const std::function<void(const Block&, Strand&)>& piece);
-  void store(const Block& block, const T* from, T* rows) const;
+  void store(const Block& block, const T* from, long features, T* rows) const;
 
   std::shared_ptr<const Program> program_;
   int members_;

@@ -34,15 +34,18 @@ ANODE_INLINE V<T> pull_activation(V<T> cotangent, const T* seen) {
   return cotangent * s;
 }
 
-/// Two vectors of each of R rows of a product: acc += packed * x, over `depth` columns.
-template <class T, int R>
-ANODE_INLINE void multiply(const T* packed, const T* x, long depth, long width, V<T> (&acc)[R][2]) {
+/// How many vectors of each row a product has in registers, of which there are twice as many with the widest vectors.
+constexpr int kAcross = ANODE_VECTOR_BYTES == 64 ? 4 : 2;
+
+/// C vectors of each of R rows of a product: acc += packed * x, over `depth` columns.
+template <class T, int R, int C>
+ANODE_INLINE void multiply(const T* packed, const T* x, long depth, long width, V<T> (&acc)[R][C]) {
   for (long m = 0; m < depth; ++m) {
-    V<T> x0 = load(x + m * width), x1 = load(x + m * width + kLanes<T>);
+    V<T> row[C];
+    for (int c = 0; c < C; ++c) row[c] = load(x + m * width + c * kLanes<T>);
     for (int r = 0; r < R; ++r) {
       T w = packed[m * kTile + r];
-      acc[r][0] += w * x0;
-      acc[r][1] += w * x1;
+      for (int c = 0; c < C; ++c) acc[r][c] += w * row[c];
     }
   }
 }
@@ -68,19 +71,21 @@ void affine_with(const Layer<T>& layer, const T* x, long width, T* out, T* deriv
     const T* packed = layer.forward + long(n) * layer.inputs;
     with_rows(rows, [&](auto tile) {
       constexpr int R = decltype(tile)::count;
-      for (long b = 0; b < width; b += 2 * kLanes<T>) {
-        V<T> acc[R][2];
-        for (int r = 0; r < R; ++r) acc[r][0] = acc[r][1] = splat<T>(layer.bias[n + (r < rows ? r : 0)]);
-        multiply<T, R>(packed, x + b, layer.inputs, width, acc);
+      across<T, kAcross>(width, [&](auto vectors, long b) {
+        constexpr int C = decltype(vectors)::count;
+        V<T> acc[R][C];
+        for (int r = 0; r < R; ++r)
+          for (V<T>& each : acc[r]) each = splat<T>(layer.bias[n + (r < rows ? r : 0)]);
+        multiply<T, R, C>(packed, x + b, layer.inputs, width, acc);
         for (int r = 0; r < R && r < rows; ++r)
-          for (int half = 0; half < 2; ++half) {
-            T* place = out + (n + r) * width + b + half * kLanes<T>;
+          for (int c = 0; c < C; ++c) {
+            T* place = out + (n + r) * width + b + c * kLanes<T>;
             if constexpr (is_cheap(A))
-              store(place, activate<T, A>(acc[r][half], nullptr));
+              store(place, activate<T, A>(acc[r][c], nullptr));
             else
-              store(place, acc[r][half]);
+              store(place, acc[r][c]);
           }
-      }
+      });
     });
   }
   if constexpr (A == Activation::tanh)
@@ -110,17 +115,19 @@ void pull_with(const Layer<T>& layer, const T* cotangent, const T* seen, long wi
     const T* packed = layer.backward + long(m) * layer.outputs;
     with_rows(rows, [&](auto tile) {
       constexpr int R = decltype(tile)::count;
-      for (long b = 0; b < width; b += 2 * kLanes<T>) {
-        V<T> acc[R][2];
-        for (auto& row : acc) row[0] = row[1] = V<T>{};  // GCC fills = {} by `rep stos`: up to 2x the time
-        multiply<T, R>(packed, cotangent + b, layer.outputs, width, acc);
+      across<T, kAcross>(width, [&](auto vectors, long b) {
+        constexpr int C = decltype(vectors)::count;
+        V<T> acc[R][C];
+        for (auto& row : acc)  // GCC fills = {} by `rep stos`: up to 2x the time
+          for (V<T>& each : row) each = V<T>{};
+        multiply<T, R, C>(packed, cotangent + b, layer.outputs, width, acc);
         for (int r = 0; r < R && r < rows; ++r)
-          for (int half = 0; half < 2; ++half) {
-            const long at = (m + r) * width + b + half * kLanes<T>;
-            V<T> pulled = pull_activation<T, A>(acc[r][half], A == Activation::none ? nullptr : seen + at);
+          for (int c = 0; c < C; ++c) {
+            const long at = (m + r) * width + b + c * kLanes<T>;
+            V<T> pulled = pull_activation<T, A>(acc[r][c], A == Activation::none ? nullptr : seen + at);
             store(out + at, Add ? load(out + at) + pulled : pulled);
           }
-      }
+      });
     });
   }
 }
@@ -188,10 +195,11 @@ template <class T>
 void sums(int outputs, int inputs, int count, const T* const* cotangents, const T* const* x, long width,
           const LayerSums<T>& sums) {
   constexpr int columns = 32 / sizeof(T);  // so many rows of x, of all pairs, stay in the first cache
+  constexpr int R = ANODE_VECTOR_BYTES == 64 ? 4 : 3;
   for (int m = 0; m < inputs; m += columns) {
     const int end = m + columns < inputs ? m + columns : inputs;
     int n = 0;
-    for (; n + 3 <= outputs; n += 3) sums_rows<T, 3>(n, m, end, inputs, count, cotangents, x, width, sums.weight);
+    for (; n + R <= outputs; n += R) sums_rows<T, R>(n, m, end, inputs, count, cotangents, x, width, sums.weight);
     for (; n < outputs; ++n) sums_rows<T, 1>(n, m, end, inputs, count, cotangents, x, width, sums.weight);
   }
   for (int n = 0; n < outputs; ++n) {
@@ -255,9 +263,9 @@ extern const Elementwise<double> elementwise_for_double;
 #define ANODE_TEXT(x) ANODE_TEXT_OF(x)
 
 extern const Kernels<float> for_float = {
-    ANODE_TEXT(ANODE_ISA), 2 * kLanes<float>, &elementwise_for_float, affine, pull, sums, combine, combine_pointwise, squares};
+    ANODE_TEXT(ANODE_ISA), kLanes<float>, &elementwise_for_float, affine, pull, sums, combine, combine_pointwise, squares};
 extern const Kernels<double> for_double = {
-    ANODE_TEXT(ANODE_ISA), 2 * kLanes<double>, &elementwise_for_double, affine, pull, sums, combine, combine_pointwise, squares};
+    ANODE_TEXT(ANODE_ISA), kLanes<double>, &elementwise_for_double, affine, pull, sums, combine, combine_pointwise, squares};
 
 }  // namespace ANODE_ISA
 }  // namespace anode

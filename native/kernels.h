@@ -19,7 +19,7 @@ constexpr bool keeps_derivative(Activation act) {
 
 constexpr int kMostSlopes = 32;
 
-/// How many rows of a matrix a kernel computes at once, each in two vectors: as many as have registers, so that their
+/// How many rows of a matrix a kernel computes at once, each in several vectors: as many as have registers, so that their
 /// sums wait neither for each other nor for the loads.
 constexpr int kTile = 6;
 
@@ -70,9 +70,9 @@ struct Kernels {
                   long features, long width, T* out);
 };
 
-/// The kernels of the best instruction set that this processor has, or those called `name`.
+/// The kernels of the best instruction set of this processor for this number of points, or those called `name`.
 template <class T>
-const Kernels<T>& kernels(const char* name = nullptr);
+const Kernels<T>& kernels(long points, const char* name = nullptr);
 
 /// The names of the instruction sets that this processor can use, best first, separated by spaces.
 const char* instruction_sets();

@@ -59,13 +59,13 @@ using Numbers = std::vector<long>;
 struct HeldProgram {
   std::shared_ptr<const Program> program;
 
-  HeldProgram(int dim, bool time, const Numbers& rows, const std::vector<Numbers>& forward,
+  HeldProgram(int dim, int outputs, bool time, const Numbers& rows, const std::vector<Numbers>& forward,
               const std::vector<Row>& forward_numbers, const std::vector<Numbers>& backward,
               const std::vector<Row>& backward_numbers, const std::vector<Numbers>& maps,
               const std::vector<std::vector<int>>& weights, const std::vector<std::vector<int>>& biases,
               const Numbers& sizes, const Row& literals) {
-    Program made{dim, time, rows.at(0), rows.at(1), rows.at(2), rows.at(3), rows.at(4), rows.at(5),
-                 {},  {},   {},         sizes,      literals};
+    Program made{dim, outputs, time, rows.at(0), rows.at(1), rows.at(2), rows.at(3), rows.at(4), rows.at(5),
+                 {},  {},      {},   sizes,      literals};
     for (std::size_t i = 0; i < forward.size(); ++i)
       made.forward.push_back(to_instruction(forward[i], forward_numbers.at(i)));
     for (std::size_t i = 0; i < backward.size(); ++i)
@@ -164,14 +164,15 @@ class AnySolve {
     if (addresses.size() != shared_.size())
       throw std::invalid_argument("parameters: takes one for each of the program's tensors");
     const char* name = task.instructions.empty() ? nullptr : task.instructions.c_str();
+    const long points = task.extent.rows / task.extent.members;
     if (is_double_)
       for_double_ = std::make_unique<Solve<double>>(task.method, task.task, task.program,
                                                     tensors<const double>(addresses, shared_), task.extent,
-                                                    kernels<double>(name), task.keep, task.threads);
+                                                    kernels<double>(points, name), task.keep, task.threads);
     else
       for_float_ = std::make_unique<Solve<float>>(task.method, task.task, task.program,
                                                   tensors<const float>(addresses, shared_), task.extent,
-                                                  kernels<float>(name), task.keep, task.threads);
+                                                  kernels<float>(points, name), task.keep, task.threads);
   }
 
   bool agrees(Address y0, Address slope, double tolerance) {
@@ -231,10 +232,10 @@ class AnyField {
     const char* name = instructions.empty() ? nullptr : instructions.c_str();
     if (is_double)
       for_double_ = std::make_unique<Field<double>>(program.program, tensors<const double>(parameters, shared),
-                                                    members, rows, kernels<double>(name));
+                                                    members, rows, kernels<double>(rows / members, name));
     else
       for_float_ = std::make_unique<Field<float>>(program.program, tensors<const float>(parameters, shared), members,
-                                                  rows, kernels<float>(name));
+                                                  rows, kernels<float>(rows / members, name));
   }
 
   long kept_size(long times) const { return for_double_ ? for_double_->kept_size(times) : for_float_->kept_size(times); }
@@ -278,11 +279,10 @@ PerMember<T> per_member(const Place& place) {
 class AnyCourse {
  public:
   AnyCourse(bool is_double, const HeldMethod& method, double t1, const Row& knots, double rtol, double atol,
-            long max_steps, const Row& controller, bool grouped, const HeldProgram& program, int members, int inputs,
-            int outputs, int loss,
-            const Place& x, const Place& y, const Place& weights,
-            const Addresses& parameters, const Addresses& means, const Addresses& squares,
-            const std::vector<bool>& shared, const Numbers& idle, const Row& lr, double weight_decay, const Row& adam)
+            long max_steps, const Row& controller, bool grouped, const HeldProgram& augment, const HeldProgram& field,
+            const HeldProgram& head, int members, int loss, const Addresses& parameters, const Addresses& means,
+            const Addresses& squares, const Addresses& gradients, const std::vector<bool>& shared, const Numbers& idle,
+            const Row& lr, double weight_decay, const Row& adam)
       : is_double_(is_double) {
     const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
     const Task task{{0.0, t1}, {1},      knots,     rtol,                      atol,    nan,
@@ -291,19 +291,15 @@ class AnyCourse {
       using T = std::remove_reference_t<decltype(*course.means.front())>;
       course.method = method.method;
       course.task = task;
-      course.program = program.program;
+      course.augment = augment.program;
+      course.field = field.program;
+      course.head = head.program;
       course.members = members;
-      course.inputs = inputs;
-      course.outputs = outputs;
       course.loss = Loss(loss);
-      course.x = per_member<const T>(x);
-      const bool classes = course.loss == Loss::cross_entropy;
-      course.targets = per_member<const T>(classes ? Place() : y);
-      course.labels = per_member<const std::int64_t>(classes ? y : Place());
-      course.weights = per_member<const T>(weights);
       course.parameters = at<T>(parameters);
       course.means = at<T>(means);
       course.squares = at<T>(squares);
+      course.gradients = at<T>(gradients);
       course.shared = shared;
       course.idle.assign(idle.begin(), idle.end());
       course.adam = {lr, weight_decay, adam.at(0), adam.at(1), adam.at(2)};
@@ -314,15 +310,8 @@ class AnyCourse {
       fill(for_float_);
   }
 
-  bool agrees(Address state, Address slope, long rows, double tolerance) {
-    return is_double_
-               ? anode::agrees(for_double_, at<const double>(state), at<const double>(slope), rows, tolerance)
-               : anode::agrees(for_float_, at<const float>(state), at<const float>(slope), rows, tolerance);
-  }
-
-  void train(const Place& order, long points, long size, long first, long count, long steps, Address frozen,
+  void train(const Place& x, const Place& y, const Place& weights, const Place& order, long points, long size, long first, long count, long steps, Address frozen,
              int threads, Address loss, Address accuracy, const Addresses& counts, Address failed_at, Address why) {
-    const Batches batches{per_member<const std::int64_t>(order), points, size, first, count};
     const Log log{at<double>(loss),
                   at<double>(accuracy),
                   at<std::int64_t>(counts.at(0)),
@@ -330,6 +319,17 @@ class AnyCourse {
                   at<std::int64_t>(counts.at(2)),
                   at<std::int64_t>(counts.at(3))};
     const auto go = [&](const auto& course) {
+      using T = std::remove_reference_t<decltype(*course.means.front())>;
+      const bool classes = course.loss == Loss::cross_entropy;
+      const Batches<T> batches{per_member<const T>(x),
+                               per_member<const T>(classes ? Place() : y),
+                               per_member<const std::int64_t>(classes ? y : Place()),
+                               per_member<const T>(weights),
+                               per_member<const std::int64_t>(order),
+                               points,
+                               size,
+                               first,
+                               count};
       anode::train(course, batches, steps, at<std::uint8_t>(frozen), threads, log, at<std::int64_t>(failed_at),
                    at<std::int64_t>(why));
     };
@@ -358,9 +358,9 @@ NB_MODULE(_native, m) {
       .def(nb::init<int, bool, Row, std::vector<Row>, Row, Row, std::vector<Row>>(), nb::arg("order"),
            nb::arg("fsal"), nb::arg("c"), nb::arg("a"), nb::arg("b"), nb::arg("error"), nb::arg("polynomials"));
   nb::class_<HeldProgram>(m, "Program")
-      .def(nb::init<int, bool, Numbers, std::vector<Numbers>, std::vector<Row>, std::vector<Numbers>, std::vector<Row>,
+      .def(nb::init<int, int, bool, Numbers, std::vector<Numbers>, std::vector<Row>, std::vector<Numbers>, std::vector<Row>,
                     std::vector<Numbers>, std::vector<std::vector<int>>, std::vector<std::vector<int>>, Numbers, Row>(),
-           nb::arg("dim"), nb::arg("uses_time"), nb::arg("rows"), nb::arg("forward"), nb::arg("forward_numbers"),
+           nb::arg("dim"), nb::arg("outputs"), nb::arg("uses_time"), nb::arg("rows"), nb::arg("forward"), nb::arg("forward_numbers"),
            nb::arg("backward"), nb::arg("backward_numbers"), nb::arg("layers"), nb::arg("weights"), nb::arg("biases"),
            nb::arg("sizes"), nb::arg("literals"));
   nb::class_<HeldTask>(m, "Task").def(
@@ -394,12 +394,12 @@ NB_MODULE(_native, m) {
       .def("take", &AnyField::take, nb::arg("gradients"), nb::call_guard<nb::gil_scoped_release>());
   nb::class_<ConvField>(m, "ConvField")
       .def("__init__",
-           [](ConvField* self, int channels, int filters, int activation, bool time, const Addresses& parameters,
-              const std::string& instructions) {
-             new (self) ConvField(channels, filters, Activation(activation), time, at<const float>(parameters),
+           [](ConvField* self, int inputs, int outputs, int filters, int activation, bool time,
+              const Addresses& parameters, const std::string& instructions) {
+             new (self) ConvField(inputs, outputs, filters, Activation(activation), time, at<const float>(parameters),
                                   instructions.empty() ? nullptr : instructions.c_str());
            },
-           nb::arg("channels"), nb::arg("filters"), nb::arg("activation"), nb::arg("time"), nb::arg("parameters"),
+           nb::arg("inputs"), nb::arg("outputs"), nb::arg("filters"), nb::arg("activation"), nb::arg("time"), nb::arg("parameters"),
            nb::arg("instructions"))
       .def_prop_ro("stride", &ConvField::stride)
       .def("evaluate",
@@ -422,18 +422,16 @@ NB_MODULE(_native, m) {
       .def("take", [](ConvField& self, const Addresses& gradients) { self.take(at<float>(gradients)); },
            nb::arg("gradients"), nb::call_guard<nb::gil_scoped_release>());
   nb::class_<AnyCourse>(m, "Course")
-      .def(nb::init<bool, const HeldMethod&, double, Row, double, double, long, Row, bool, const HeldProgram&, int, int,
-                    int, int, Place, Place, Place, Addresses, Addresses, Addresses, std::vector<bool>, Numbers, Row,
-                    double, Row>(),
+      .def(nb::init<bool, const HeldMethod&, double, Row, double, double, long, Row, bool, const HeldProgram&,
+                    const HeldProgram&, const HeldProgram&, int, int, Addresses, Addresses, Addresses, Addresses, std::vector<bool>,
+                    Numbers, Row, double, Row>(),
            nb::arg("is_double"), nb::arg("method"), nb::arg("t1"), nb::arg("knots"), nb::arg("rtol"), nb::arg("atol"),
-           nb::arg("max_steps"), nb::arg("controller"), nb::arg("grouped"), nb::arg("program"),
-           nb::arg("members"), nb::arg("inputs"), nb::arg("outputs"), nb::arg("loss"), nb::arg("x"), nb::arg("y"),
-           nb::arg("weights"), nb::arg("parameters"), nb::arg("means"), nb::arg("squares"),
-           nb::arg("shared"), nb::arg("idle"), nb::arg("lr"), nb::arg("weight_decay"), nb::arg("adam"))
-      .def("agrees", &AnyCourse::agrees, nb::arg("state"), nb::arg("slope"), nb::arg("rows"), nb::arg("tolerance"),
-           nb::call_guard<nb::gil_scoped_release>())
-      .def("train", &AnyCourse::train, nb::arg("order"), nb::arg("points"), nb::arg("size"), nb::arg("first"),
-           nb::arg("count"), nb::arg("steps"), nb::arg("frozen"), nb::arg("threads"), nb::arg("loss"),
+           nb::arg("max_steps"), nb::arg("controller"), nb::arg("grouped"), nb::arg("augment"),
+           nb::arg("field"), nb::arg("head"), nb::arg("members"), nb::arg("loss"),
+           nb::arg("parameters"), nb::arg("means"), nb::arg("squares"), nb::arg("gradients"), nb::arg("shared"),
+           nb::arg("idle"), nb::arg("lr"), nb::arg("weight_decay"), nb::arg("adam"))
+      .def("train", &AnyCourse::train, nb::arg("x"), nb::arg("y"), nb::arg("weights"), nb::arg("order"),
+           nb::arg("points"), nb::arg("size"), nb::arg("first"), nb::arg("count"), nb::arg("steps"), nb::arg("frozen"), nb::arg("threads"), nb::arg("loss"),
            nb::arg("accuracy"), nb::arg("counts"), nb::arg("failed_at"), nb::arg("why"),
            nb::call_guard<nb::gil_scoped_release>());
 }

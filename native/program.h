@@ -55,9 +55,9 @@ struct Map {
   void pack();
 };
 
-/// A field without its tensors.
+/// A field without its tensors, or another map of points, whose results have any number of features.
 struct Program {
-  int dim;
+  int dim, outputs;  // features of a point and of its result
   bool time;
   long kept, scratch, cotangents, loose, uniform, uniform_cotangents;  // rows of these spaces
   std::vector<Instruction> forward, backward;

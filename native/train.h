@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "field.h"
 #include "solve.h"
 
 namespace anode {
@@ -24,26 +25,25 @@ struct PerMember {
 };
 
 struct Optimiser {
-  std::vector<double> lr;  // of each member
+  std::vector<double> lr;  // of each member; empty if another optimiser moves the parameters
   double weight_decay, beta1, beta2, eps;
 };
 
-/// The data and parameters of a training run. The parameters are the tensors of the field, then weight and bias of the
-/// linear layer after it, then those that the loss does not depend on. Each holds all members in turn, unless they
-/// share it. Parameters without means are not trained.
+/// The model of a training run and its parameters. A model maps an input to a state, follows the flow of its field, and maps
+/// the final state to a prediction. The parameters are the tensors of these three programs, then those that the loss
+/// does not depend on. Each holds all members in turn, unless they share it.
+///
+/// Adam moves the parameters that have means. The gradients of those that have gradients are written there, for another
+/// optimiser. The others are not trained.
 template <class T>
 struct Course {
   std::shared_ptr<const Method> method;
   Task task;
-  std::shared_ptr<const Program> program;
-  int members, inputs, outputs;
+  std::shared_ptr<const Program> augment, field, head;
+  int members;
   Loss loss;
-  PerMember<const T> x;                 // [points][inputs]
-  PerMember<const T> targets;           // [points][outputs]; null for classes
-  PerMember<const std::int64_t> labels;  // [points]; null for numbers
-  PerMember<const T> weights;           // [points]; null if all are equal
-  std::vector<T*> parameters, means, squares;
-  std::vector<bool> shared;  // of each tensor of the field, whether all members share it; these are not trained
+  std::vector<T*> parameters, means, squares, gradients;
+  std::vector<bool> shared;  // of each tensor of a program, whether all members share it; these are not trained
   std::vector<long> idle;    // the sizes of the parameters that the loss does not depend on
   Optimiser adam;
 };
@@ -55,7 +55,12 @@ struct Log {
 };
 
 /// Some batches of an epoch.
+template <class T>
 struct Batches {
+  PerMember<const T> x;                  // [points][augment->dim]
+  PerMember<const T> targets;            // [points][head->outputs]; null for classes
+  PerMember<const std::int64_t> labels;  // [points]; null for numbers
+  PerMember<const T> weights;            // [points]; null if all are equal
   PerMember<const std::int64_t> order;  // the numbers of the points
   long points, size;                    // of the epoch, of a batch
   long first, count;                    // which batches
@@ -66,11 +71,7 @@ struct Batches {
 /// steps: the number of earlier iterations. frozen: the members to skip. failed_at, why: for each member the iteration
 /// of this call in which it failed (batches.count if none) and the reason.
 template <class T>
-void train(const Course<T>&, const Batches&, long steps, const std::uint8_t* frozen, int threads, const Log&,
+void train(const Course<T>&, const Batches<T>&, long steps, const std::uint8_t* frozen, int threads, const Log&,
            std::int64_t* failed_at, std::int64_t* why);
-
-/// Whether the program computes these slopes at time 0; the rows of all members follow each other.
-template <class T>
-bool agrees(const Course<T>&, const T* state, const T* slope, long rows, double tolerance);
 
 }  // namespace anode

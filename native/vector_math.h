@@ -78,6 +78,19 @@ template <class T>
 using I = typename Simd<T>::I;
 template <class T>
 constexpr int kLanes = ANODE_VECTOR_BYTES / sizeof(T);
+
+/// A number of vectors that are treated together.
+template <int C>
+struct Vectors {
+  static constexpr int count = C;
+};
+
+/// Calls work(Vectors<C>, b) for all places b of a row, C vectors at a time. What is left is treated by fewer vectors.
+template <class T, int C, class Work>
+ANODE_INLINE void across(long width, Work work, long b = 0) {
+  for (; b + C * kLanes<T> <= width; b += C * kLanes<T>) work(Vectors<C>{}, b);
+  if constexpr (C > 1) across<T, C / 2>(width, work, b);
+}
 template <class T>
 constexpr T kInfinity = __builtin_inf();
 template <class T>

@@ -49,12 +49,15 @@ def started() -> Iterator[dict[tuple[str, int], Worker]]:
 
 @pytest.fixture
 def shared(monkeypatch, started):
-    """Lets ``measure`` ask the processes of other tests; not for memory, nor where one of them ends."""
+    """Lets ``measure`` ask the processes of other tests, but for those that have ended; not for memory."""
 
     def worker(entry, number):
         key = (entry.side, number)
+        if key in started and started[key]._process.poll() is not None:
+            started.pop(key).__exit__()
         if key not in started:
             started[key] = Worker(entry, number)
+        started[key].entry = entry
         return nullcontext(started[key])
 
     monkeypatch.setattr(turns, "Worker", worker)

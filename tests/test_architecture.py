@@ -73,7 +73,7 @@ def test_each_room_uses_only_those_above_it():
 def test_figures_and_claims_do_not_know_each_other():
     experiments = {path: set(names_in(path.read_text())) for path in (SOURCE / "experiments").rglob("*.py")}
     knowing = {path for path, names in experiments.items() if any(".claims." in name for name in names)}
-    assert knowing == {SOURCE / "experiments" / "halves.py"}
+    assert {path for path in knowing if path.parent.name != "claims"} == {SOURCE / "experiments" / "halves.py"}
 
 
 @pytest.mark.parametrize(

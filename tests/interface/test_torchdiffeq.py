@@ -1,10 +1,12 @@
 import math
+from functools import partial
 
 import pytest
 import torch
 import torchdiffeq
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
 
 import anode
 from anode.interface.options import UNSUPPORTED
@@ -700,3 +702,73 @@ def test_an_argument_that_there_is_not_is_named_with_the_nearest_one(solve):
     said = rf"^rtoll: is not an argument of {solve.__name__}, which takes func, .*; did you mean 'rtol'\?$"
     with pytest.raises(TypeError, match=said):
         solve(anode.MLPField(2), torch.ones(2), torch.tensor([0.0, 1.0]), rtoll=1e-3)
+
+
+class Counting(OfTheState):
+    def __init__(self, net):
+        super().__init__(net)
+        self.nfe = 0
+
+    def forward(self, t, y):
+        self.nfe += 1
+        return super().forward(t, y)
+
+
+def of_two_features():
+    torch.manual_seed(0)
+    field = Counting(nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2)).double())
+    return field, torch.linspace(-1, 1, 6, dtype=torch.float64).view(3, 2).requires_grad_()
+
+
+@pytest.mark.parametrize("interface", ["odeint", "odeint_adjoint"])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpointed_solve_is_repeated_as_it_was(interface, reentrant):
+    results, counts = [], []
+    for library in (anode, torchdiffeq):
+        field, y0 = of_two_features()
+        solve = partial(getattr(library, interface), field, t=FORWARD, method="rk4")
+        ys = checkpoint(solve, y0, use_reentrant=reentrant)
+        ys.square().sum().backward()
+        results.append([ys.detach(), y0.grad, *(p.grad for p in field.parameters())])
+        counts.append(field.nfe)
+    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-9)
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("with_callback", [False, True])
+def test_many_gradients_are_taken_at_once_as_in_torchdiffeq(with_callback):
+    """Python takes the steps if there is a callback, otherwise compiled code does."""
+    results = []
+    for library in (anode, torchdiffeq):
+        field, y0 = of_two_features()
+        if with_callback:
+            field.callback_step = lambda t, y, dt: None
+        y1 = library.odeint(field, y0, FORWARD, method="rk4")[-1]
+        rows = torch.eye(6, dtype=torch.float64).view(6, 3, 2)
+        results.append(torch.autograd.grad(y1, [y0, *field.parameters()], rows, is_grads_batched=True))
+        assert not any(gradient.requires_grad for gradient in results[-1])
+    torch.testing.assert_close(results[0], results[1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("t", "arguments"),
+    [
+        (torch.tensor([0.0, 0.3]).double(), {"method": "euler", "options": {"step_size": 0.1}}),
+        (FORWARD, {"rtol": 1e-5, "atol": 1e-5, "options": {"jump_t": FORWARD[-1:]}}),
+    ],
+)
+def test_an_evaluation_that_changes_nothing_is_saved(t, arguments):
+    counts = []
+    for library in (anode, torchdiffeq):
+        field, y0 = of_two_features()
+        library.odeint(field, y0, t, **arguments)
+        counts.append(field.nfe)
+    assert counts[0] == counts[1] - 1
+
+
+def test_the_adjoint_says_what_to_use_for_second_derivatives():
+    field, y0 = of_two_features()
+    y1 = anode.odeint_adjoint(field, y0, FORWARD)[-1]
+    (gradient,) = torch.autograd.grad(y1.sum(), y0, create_graph=True)
+    with pytest.raises(RuntimeError, match="odeint instead of odeint_adjoint"):
+        gradient.square().sum().backward()

@@ -17,6 +17,7 @@ from anode.engine.derivative import CompiledDerivative
 from anode.engine.known import CHANGES, Kind, Known, Rate, first_of, forms, memory_of
 from anode.engine.mapped import Member, is_mapped, member_of
 from anode.engine.program.program import Builder
+from anode.engine.trace.calls import Calls, calls_of
 from anode.engine.trace.record import Untraceable
 from anode.engine.trace.tracing import Traced, trace
 from anode.engine.watch.purity import observe
@@ -39,17 +40,19 @@ class Example:
         is_tuple: Whether the state is a tuple.
         t: The time.
         group_dims: Number of leading dimensions of the state that have their own step sizes.
+        is_map: Whether the function maps points to results of any size, instead of to slopes.
     """
 
     states: tuple[Tensor, ...]
     is_tuple: bool
     t: float
     group_dims: int = 0
+    is_map: bool = False
 
     @property
     def kind(self) -> Kind:
         """The kind of the states."""
-        return Kind.of(self.states, self.is_tuple, self.group_dims)
+        return Kind.of(self.states, self.is_tuple, self.group_dims, self.is_map)
 
     def of_member(self, f: Rate) -> Example:
         """Return the example for one member if f is mapped over members, otherwise itself."""
@@ -134,7 +137,7 @@ def _trace(known: Known, example: Example) -> None:
         if example.group_dims:  # every point has its own time, which broadcasts against its features
             t = t.reshape((1,) * (2 if example.is_tuple else states[0].ndim))
         try:
-            known.traced = trace(f, states, example.is_tuple, batch_dims, t, builder)
+            known.traced = trace(f, states, example.is_tuple, batch_dims, t, builder, example.is_map)
             if member is not None:
                 known.traced, known.shared = _of_all(known.traced, member)
         except Untraceable as error:
@@ -217,6 +220,27 @@ def field_of(known: Known, states: tuple[Tensor, ...]) -> Compiled:
     sources = tuple(x for x in known.traced.sources if x.requires_grad and id(x) not in given)
     derived = () if known.traced.derived is None else tuple(known.traced.derived.places)
     return Compiled(known.program, tensors, shared, known.members, sizes, known.unused, sources, derived)
+
+
+def unlike(known: Known, f: Rate, example: Example) -> str:
+    """Return an obstacle if f computes something else for the number of points in an example; empty if it does not."""
+    if known.traced is None or known.traced.numbers is None:
+        return ""
+    example, member = example.of_member(f), member_of(f)
+    states = tuple(x.detach() for x in example.states)
+    points = len(states[0])
+
+    def call() -> Calls:
+        t = torch.tensor(example.t, dtype=states[0].dtype)
+        if example.group_dims:
+            t = t.expand(points, *[1] * (1 if example.is_tuple else states[0].ndim - 1))
+        counts = [counter.count() for counter in known.counters]
+        calls = calls_of(f if member is None else member.f, t, states if example.is_tuple else states[0])
+        for counter, count in zip(known.counters, counts, strict=True):
+            counter.reset(count)
+        return calls
+
+    return known.traced.numbers.obstacle(points, call)
 
 
 def is_tried(known: Known, problem: Problem, field: Compiled) -> bool:

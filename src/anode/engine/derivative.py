@@ -42,16 +42,8 @@ class CompiledDerivative(Derivative):
         wanted = {id(p) for p in self.parameters}
         computed = {id(x): x for x in field.tensors if x.grad_fn is not None and id(x) not in wanted}
         self._computed = list(computed.values())
-        y, tensors = problem.y0, [native.laid_out(x) for x in field.tensors]
-        self._engine: Any = native.extension.Field(
-            is_double=y.dtype == torch.float64,
-            program=native.handle(field.program),
-            shared=field.shared,
-            members=field.members or 1,
-            rows=y.numel() // field.program.dim,
-            instructions=native.instructions,
-            parameters=[x.data_ptr() for x in tensors],
-        )
+        y = problem.y0
+        self._engine: Any = native.field_of(field, y)
         self._places: tuple[Tensor, Tensor] | None = None
         if field.components:  # the permutation from a packed state to rows of features, and its inverse
             packed = torch.arange(y.numel()).reshape(y.shape)
@@ -71,13 +63,7 @@ class CompiledDerivative(Derivative):
 
     def agrees(self, t: Tensor, y: Tensor, slope: Tensor) -> bool:
         """Whether the compiled slope equals the slope of f, up to rounding. Not counted as an evaluation."""
-        own = self._evaluate(t, y, None)
-        tolerance = native.AGREEMENT[y.dtype]
-        if bool((own - slope).abs().max() <= tolerance * slope.abs().max()):
-            return True
-        same = (own == slope) | (own.isnan() & slope.isnan())
-        off = (own - slope).masked_fill(same, 0.0).abs().max()
-        return bool(off <= tolerance * slope.nan_to_num(0.0, 0.0, 0.0).abs().max())
+        return native.agree(self._evaluate(t, y, None), slope)
 
     def rate(self, t: Tensor, y: Tensor) -> Tensor:
         self.count(1)

@@ -10,12 +10,10 @@ from torch import Tensor
 
 from anode.engine import native, obstacles
 from anode.engine.compiled import Compiled
-from anode.engine.compiling import Example, compiled, components, is_tried, known_of
+from anode.engine.compiling import Example, compiled, components, is_tried, known_of, unlike
 from anode.engine.derivative import CompiledDerivative
 from anode.engine.known import Known, memory_of
-from anode.engine.mapped import member_of
 from anode.engine.perceptron import Transparent
-from anode.engine.trace.calls import Calls, calls_of
 from anode.ode.continuous import Continuous
 from anode.ode.discrete import DiscreteTwice
 from anode.ode.field import Derivative
@@ -23,7 +21,7 @@ from anode.ode.gradient import Gradient
 from anode.ode.integrate import Trace
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution
-from anode.ode.tools import is_followed, may_be_followed
+from anode.ode.tools import is_followed, may_be_followed, saves_are_hooked
 
 R = TypeVar("R")
 
@@ -88,6 +86,8 @@ def described(problem: Problem) -> Compiled | None:
 def traced(problem: Problem, use: Callable[[Compiled, Known], R | None]) -> R | None:
     """Trace f and call ``use`` with it, see :func:`with_field`."""
     problem.obstacle = "f brings a derivative of its own" if problem.own_derivative is not None else ""
+    if saves_are_hooked():
+        problem.obstacle = "torch.utils.checkpoint, or another hook, replaces the tensors that autograd saves"
     for _ in range(0 if problem.obstacle else 2):
         known = known_of(problem)
         if known.obstacle:
@@ -150,23 +150,10 @@ def number_obstacle(known: Known, problem: Problem) -> str:
     """Return an obstacle if f computes something else for this number of points; empty if it does not."""
     if known.traced is None or known.traced.numbers is None or known.first is not None:
         return ""
-    example = Example(components(problem), problem.packing.is_tuple, problem.plan.times[0], problem.plan.group_dims)
-    example, member = example.of_member(problem.f), member_of(problem.f)
-    f = problem.f if member is None else member.f
-    states = tuple(x.detach() for x in example.states)
-    points = len(states[0])
-
-    def call() -> Calls:
-        t = torch.tensor(example.t, dtype=states[0].dtype)
-        if example.group_dims:
-            t = t.expand(points, *[1] * (1 if example.is_tuple else states[0].ndim - 1))
-        counts = [counter.count() for counter in known.counters]
-        calls = calls_of(f, t, states if example.is_tuple else states[0])
-        for counter, count in zip(known.counters, counts, strict=True):
-            counter.reset(count)
-        return calls
-
-    return known.traced.numbers.obstacle(points, call)
+    plan = problem.plan
+    return unlike(
+        known, problem.f, Example(components(problem), problem.packing.is_tuple, plan.times[0], plan.group_dims)
+    )
 
 
 def first_slope(problem: Problem) -> Tensor:

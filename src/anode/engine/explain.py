@@ -17,7 +17,7 @@ from anode.engine.known import Known
 from anode.engine.naming import Names
 from anode.engine.program.layout import Layout, Space
 from anode.engine.program.listing import listing
-from anode.engine.sequential import as_function
+from anode.engine.timeless import as_function
 from anode.ode import inputs
 from anode.ode.field import Field
 from anode.ode.packing import Packing

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from anode.engine.compiled import Compiled
 from anode.engine.program.program import Program
-from anode.engine.sequential import SequentialField
+from anode.engine.timeless import Timeless
 from anode.engine.trace.tracing import Traced
 from anode.engine.watch.guard import Guard, can_swap, same
 from anode.engine.watch.names import MEMORY
@@ -44,6 +44,7 @@ class Kind:
         recording: Whether autograd is recording, which f can observe.
         group_dims: Number of leading dimensions with their own times.
         numbers: torch's default dtype, which tensors have that f makes from numbers.
+        is_map: Whether f maps points to results of any size, instead of to slopes.
     """
 
     dtype: torch.dtype
@@ -53,13 +54,14 @@ class Kind:
     recording: bool
     group_dims: int
     numbers: torch.dtype
+    is_map: bool = False
 
     @classmethod
-    def of(cls, states: tuple[Tensor, ...], is_tuple: bool, group_dims: int) -> Kind:
+    def of(cls, states: tuple[Tensor, ...], is_tuple: bool, group_dims: int, is_map: bool) -> Kind:
         """Return the kind of a state."""
         shapes, dims = tuple(x.shape[1:] for x in states), tuple(x.ndim for x in states)
         recording, numbers = torch.is_grad_enabled(), torch.get_default_dtype()
-        return cls(states[0].dtype, is_tuple, shapes, dims, recording, group_dims, numbers)
+        return cls(states[0].dtype, is_tuple, shapes, dims, recording, group_dims, numbers, is_map)
 
 
 @dataclass
@@ -199,7 +201,7 @@ def memory_of(f: Rate) -> Memory:
     """Return the memory of a function."""
     if isinstance(f, partial):
         return memory_of(f.func)
-    if isinstance(f, SequentialField):
+    if isinstance(f, Timeless):
         f = f.net
     if isinstance(f, MethodType) and isinstance(f.__self__, nn.Module):
         f = f.__self__
@@ -257,7 +259,7 @@ class Comparison:
         self._within.add((id(a), id(b)))
         if isinstance(a, FunctionType) and isinstance(b, FunctionType):
             return self._same_function(a, b)
-        if isinstance(a, SequentialField) and isinstance(b, SequentialField):
+        if isinstance(a, Timeless) and isinstance(b, Timeless):
             return a.net is b.net
         if isinstance(a, MethodType) and isinstance(b, MethodType):
             return a.__self__ is b.__self__ and a.__func__ is b.__func__

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from anode.engine.sequential import knows_no_time
+from anode.engine.timeless import Timeless, knows_no_time
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,39 @@ def is_mapped(f: Any) -> bool:
     return isinstance(f, Mapped) and f.members is not None
 
 
-def first_of(module: nn.Module) -> Member:
-    """Return the first member of a field whose tensors are stacked."""
+def first_of(module: nn.Module, timeless: bool | None = None) -> Member:
+    """Return the first member of a module whose tensors are stacked.
+
+    Args:
+        module: The module.
+        timeless: Whether it is called with the state only. By default, an ``nn.Sequential`` is.
+    """
+    given = knows_no_time(module) if timeless is None else timeless
     stacked = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     own = {name: tensor.detach()[0].requires_grad_(tensor.requires_grad) for name, tensor in stacked.items()}
 
     def first(t: Tensor, h: Any) -> Any:
-        return functional_call(module, own, (h,) if knows_no_time(module) else (t, h))
+        return functional_call(module, own, (h,) if given else (t, h))
 
     return Member(first, tuple((own[name], stacked[name]) for name in stacked))
+
+
+class TimelessStack(Timeless, Mapped):
+    """A stack of modules that are called with the state only.
+
+    Args:
+        net: The stack, on states with a dimension of members.
+        module: The module with stacked tensors that ``net`` maps over the members; ``net`` itself if it needs none.
+        members: Number of members.
+    """
+
+    def __init__(self, net: nn.Module, module: nn.Module, members: int) -> None:
+        super().__init__(net)
+        self.module, self._members = module, members
+
+    @property
+    def members(self) -> int:
+        return self._members
+
+    def member(self) -> Member:
+        return first_of(self.module, timeless=True)

@@ -25,7 +25,7 @@ from anode.engine.program.layout import Layout
 from anode.engine.program.program import Program
 from anode.ode.clocks import CHECK_EVERY
 from anode.ode.control import PID
-from anode.ode.gradient import Gradient, is_last_pass, not_twice, recorded_gradients
+from anode.ode.gradient import Gradient, is_last_pass, is_plain_pass, not_twice, recorded_gradients
 from anode.ode.integrate import Trace
 from anode.ode.plan import Plan
 from anode.ode.problem import Problem
@@ -176,7 +176,7 @@ class NativeSolveTwice(NativeSolve):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
         """Gradients for y0 and the tensors of the field."""
-        if not torch.is_grad_enabled():
+        if is_plain_pass(cotangents):
             return NativeSolve.pull(ctx, cotangents)
         y0, *tensors = ctx.saved_tensors
         problem, field = ctx.problem, ctx.field
@@ -271,6 +271,38 @@ def _task(plan: Plan, field: Compiled, y0: Tensor, keep: bool, most: int, thread
         threads=threads,
         instructions=instructions,
     )
+
+
+def field_of(field: Compiled, y: Tensor) -> Any:
+    """Return the engine's object that evaluates a compiled field on states like y. It copies the field's tensors."""
+    tensors = [laid_out(x) for x in field.tensors]
+    return extension.Field(
+        is_double=y.dtype == torch.float64,
+        program=handle(field.program),
+        shared=field.shared,
+        members=field.members or 1,
+        rows=y.numel() // field.program.dim,
+        instructions=instructions,
+        parameters=[x.data_ptr() for x in tensors],
+    )
+
+
+def evaluated(field: Compiled, y: Tensor) -> Tensor:
+    """Return what a compiled field computes at time 0, without a gradient."""
+    y, t = laid_out(y.detach()), y.new_zeros(())
+    result = y.new_empty(*y.shape[:-1], len(field.program.slope))
+    field_of(field, y).evaluate(t.data_ptr(), 1, y.data_ptr(), result.data_ptr(), 0, torch.get_num_threads())
+    return result
+
+
+def agree(own: Tensor, slope: Tensor) -> bool:
+    """Whether the engine and f compute the same slope, up to rounding."""
+    tolerance = AGREEMENT[slope.dtype]
+    if bool((own - slope).abs().max() <= tolerance * slope.abs().max()):
+        return True
+    same = (own == slope) | (own.isnan() & slope.isnan())
+    off = (own - slope).masked_fill(same, 0.0).abs().max()
+    return bool(off <= tolerance * slope.nan_to_num(0.0, 0.0, 0.0).abs().max())
 
 
 def _zeros(x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from anode.checks import check_function, describe, lookup, require
-from anode.engine.sequential import as_function
+from anode.engine.timeless import as_function
 from anode.ode import inputs
 from anode.ode.continuous import largest_norm
 from anode.ode.control import PID

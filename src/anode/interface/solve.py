@@ -13,7 +13,7 @@ from torch import Tensor
 
 from anode.checks import check_function, flag, require, tensors_in
 from anode.engine.dispatch import run
-from anode.engine.sequential import as_function
+from anode.engine.timeless import as_function
 from anode.ode import inputs
 from anode.ode.field import Field
 from anode.ode.noise import Noise

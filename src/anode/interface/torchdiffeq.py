@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from anode.checks import check_function, describe, names_arguments, tensors_in
 from anode.engine.dispatch import compiled_again
 from anode.engine.dispatch import run as engine_run
-from anode.engine.sequential import as_function
+from anode.engine.timeless import as_function
 from anode.interface.options import CALLBACKS, adjoint_norm, problem_from
 from anode.ode.continuous import AdjointRate, ContinuousSolve, solve_backward
 from anode.ode.field import AutogradDerivative, Derivative, parameters_of

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from anode.checks import describe, require
-from anode.engine.sequential import knows_no_time
+from anode.engine.timeless import knows_no_time
 from anode.models.ensemble import StackedField, members_of
 from anode.models.layers import Stackable
 from anode.ode.field import Field

@@ -74,7 +74,7 @@ class Zeros(Augment, Stackable):
     def forward(self, x: Tensor) -> Tensor:
         if self.extra:
             before_last = (0, 0) * (-self.dim - 1)
-            x = nn.functional.pad(x, (*before_last, 0, self.extra))
+            x = torch.constant_pad_nd(x, (*before_last, 0, self.extra))
         return laid_out(x, self.dim)
 
     def remove(self, h: Any) -> Tensor:

@@ -47,9 +47,11 @@ class CompiledConvDerivative(Derivative):
     def __init__(self, parameters: Sequence[Tensor], activation: str, instructions: str = "") -> None:
         self.parameters = tuple(parameters)
         self._parameters = [p.detach().contiguous() for p in parameters]
-        filters, channels = parameters[0].shape[:2]
+        filters, inputs = parameters[0].shape[:2]
+        self._outputs = len(parameters[2])
         self._engine = native.extension.ConvField(
-            channels=channels,
+            inputs=inputs,
+            outputs=self._outputs,
             filters=filters,
             activation=ACTIVATIONS.index(activation),
             time=len(parameters) > 6,
@@ -74,7 +76,7 @@ class CompiledConvDerivative(Derivative):
 
     def _evaluate(self, t: Tensor, y: Tensor, kept: Tensor | None) -> Tensor:
         x = channels_last(y.resolve_neg())
-        times, slope = self._times(t, y), torch.empty_like(x)
+        times, slope = self._times(t, y), x.new_empty(*x.shape[:3], self._outputs)
         self._engine.evaluate(
             times.data_ptr(),
             times.ndim > 0,

@@ -57,7 +57,7 @@ class ConvDerivative(Derivative):
     """A field of convolutions 1x1, 3x3, 1x1 and its derivative with respect to the state and all parameters.
 
     Args:
-        weights: [filters, channels, 1, 1], [filters, filters, 3, 3] and [channels, filters, 1, 1].
+        weights: [filters, inputs, 1, 1], [filters, filters, 3, 3] and [channels, filters, 1, 1].
         biases: Their biases.
         time_weights: The weights of time in each of them, [out, size, size]; or none.
         act: The activation function.
@@ -75,7 +75,7 @@ class ConvDerivative(Derivative):
         self.parameters = (*weights, *biases, *time_weights)
         first, middle, last = (weight.detach() for weight in weights)
         self._middle = Middle(middle)
-        self._first, self._last = first.flatten(1), last.flatten(1)  # [filters, channels], [channels, filters]
+        self._first, self._last = first.flatten(1), last.flatten(1)  # [filters, inputs], [channels, filters]
         self._biases = [bias.detach() for bias in biases]
         self._time_weights = [weight.detach() for weight in time_weights]
         self._activation = activation
@@ -104,7 +104,7 @@ class ConvDerivative(Derivative):
         self._make_time_maps(y)
         t = times_of(t, y)
         x = channels_last(y)
-        slope = torch.empty_like(x)
+        slope = x.new_empty(*x.shape[:3], len(self._last))
         for part in self._slices(y):
             times = t if t.ndim == 0 else t[part]
             second = self._second(times, self._hidden(times, x[part]))

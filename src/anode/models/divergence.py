@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from anode.checks import lookup
 from anode.engine.mapped import Mapped, Member, first_of, is_mapped
-from anode.engine.sequential import knows_no_time
+from anode.engine.timeless import knows_no_time
 from anode.models.description import described
 from anode.ode.field import Field, Rate
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
+from operator import eq
 from typing import Any
 
 import torch
@@ -139,16 +141,17 @@ class MLPField(Network, Transparent, Stackable):
         own = self._plain_parameters() if self.inputs == self.dim else None
         if own is None:
             return None
-        return Perceptron(self._sizes, [*[self.activation] * self.layers, "none"], own, self.time, self.members)
+        activations = [*[self.activation] * self.layers, "none"]
+        return Perceptron(self._sizes, activations, own, self.time, members_of(own[-1]))
 
     def _plain_parameters(self) -> tuple[Tensor, ...] | None:
         """Return the parameters in the order of a :class:`Perceptron`; ``None`` if the field was modified."""
-        if not is_plain(self, MLPField, 2 * (self.layers + 1) + self.time):
+        time = self.time_weight
+        if not is_plain(self, MLPField, 2 * (self.layers + 1) + (time is not None)):
             return None
-        own = (*(() if self.time_weight is None else (self.time_weight,)), *self.weights, *self.biases)
-        front, sizes = () if self.members is None else (self.members,), self._sizes
-        shapes = [(self.hidden,)] * self.time + [(n, m) for m, n in pairwise(sizes)] + [(n,) for n in sizes[1:]]
-        return own if all(p.shape == (*front, *shape) for p, shape in zip(own, shapes, strict=True)) else None
+        own = (*(() if time is None else (time,)), *_listed(self.weights), *_listed(self.biases))
+        shapes = _shapes(tuple(self._sizes), time is not None, members_of(own[-1]))
+        return own if all(map(eq, (p.shape for p in own), shapes)) else None
 
     def derivative(self) -> Derivative:
         """Return a derivative without autograd if the activation has one and the field was not modified."""
@@ -239,13 +242,23 @@ class ConvField(Network):
             raise ValueError(f"h: takes {takes}, got {tuple(h.shape)}")
 
     def derivative(self) -> Derivative:
+        own = self.part() if self.inputs == self.channels else None
+        return super().derivative() if own is None else own
+
+    def part(self) -> Derivative | None:
         """Return a derivative without autograd if the activation has one and the field was not modified."""
         fits = [p.shape for p in (*self.weights, *self.biases, *self.time_weights)] == self._shapes
-        fits = fits and self.inputs == self.channels
-        if self.activation in PULLBACKS and fits and is_plain(self, ConvField, 6 + 3 * self.time):
-            act = ACTIVATIONS[self.activation]
-            return ConvDerivative(self.weights, self.biases, self.time_weights, act, self.activation)
-        return super().derivative()
+        if self.activation not in PULLBACKS or not fits or not is_plain(self, ConvField, 6 + 3 * self.time):
+            return None
+        act = ACTIVATIONS[self.activation]
+        return ConvDerivative(self.weights, self.biases, self.time_weights, act, self.activation)
+
+
+@cache
+def _shapes(sizes: tuple[int, ...], time: bool, members: int | None) -> tuple[torch.Size, ...]:
+    """Return the shapes of the time weights, if any, the weight matrices and the biases of a perceptron."""
+    single = [(sizes[1],)] * time + [(n, m) for m, n in pairwise(sizes)] + [(n,) for n in sizes[1:]]
+    return tuple(torch.Size(shape if members is None else (members, *shape)) for shape in single)
 
 
 def is_plain(field: Field, kind: type[Field], parameters: int) -> bool:
@@ -258,3 +271,9 @@ def is_plain(field: Field, kind: type[Field], parameters: int) -> bool:
     if own + sum(map(len, lists)) != parameters:  # type: ignore[arg-type]
         return False
     return not torch.is_autocast_enabled(lists[0][0].device.type)  # type: ignore[index]
+
+
+def _listed(parameters: nn.ParameterList) -> list[Any]:
+    """Return ``list(parameters)``. Iterating takes 3 us per parameter, too long for something that every solve does."""
+    found = [parameters._parameters.get(str(i)) for i in range(len(parameters))]
+    return list(parameters) if any(each is None for each in found) else found  # pruned ones are not parameters

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from anode.checks import describe, finite_rows, require
-from anode.engine.sequential import as_function
+from anode.engine.timeless import as_function
 from anode.ode.field import Field
 from anode.ode.packing import wrong_call
 from anode.ode.tools import may_be_followed

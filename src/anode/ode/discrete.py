@@ -19,7 +19,16 @@ from torch import Tensor
 
 from anode.ode.control import Number
 from anode.ode.field import Derivative
-from anode.ode.gradient import Gradient, dot, is_last_pass, only_once, plain_sum, prepare, recorded_gradients
+from anode.ode.gradient import (
+    Gradient,
+    dot,
+    is_last_pass,
+    is_plain_pass,
+    only_once,
+    plain_sum,
+    prepare,
+    recorded_gradients,
+)
 from anode.ode.integrate import Step, Trace, combine, dense_slope_weights, dense_weights, stand_in, weighted_sum
 from anode.ode.plan import Emission, Plan, to_broadcast
 from anode.ode.solution import Solution, Stats, Status
@@ -129,7 +138,7 @@ class DiscreteSolveTwice(DiscreteSolve):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
         """Gradients for y0, the times and the parameters."""
-        if not torch.is_grad_enabled():
+        if is_plain_pass(cotangents):
             return DiscreteSolve.backward(ctx, *cotangents)
         problem = ctx.problem
         y0, times, *params = ctx.saved_tensors

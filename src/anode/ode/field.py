@@ -209,6 +209,13 @@ class Field(nn.Module):
         """Return the derivative with respect to y and all parameters."""
         return AutogradDerivative(self, tuple(self.parameters()))
 
+    def part(self) -> Derivative | None:
+        """Return a derivative that is faster than autograd's, or ``None``, for a field that calls this one.
+
+        What this field returns need not have the shape of what it is given.
+        """
+        return None
+
 
 def is_hooked(module: nn.Module) -> bool:
     """Whether calling a module does something other than its class's ``forward``, such as running hooks."""

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from anode.ode.field import partial_gradients
+from anode.ode.tools import is_batched
 
 if TYPE_CHECKING:
     from anode.ode.problem import Problem
@@ -79,7 +80,10 @@ class NoSecondDerivative(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
         """Raise ``RuntimeError``."""
-        raise RuntimeError('this gradient cannot be differentiated again; solve with gradient="stored"')
+        raise RuntimeError(
+            'this gradient cannot be differentiated again; solve with gradient="stored", or with odeint instead of '
+            "odeint_adjoint"
+        )
 
 
 def only_once(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
@@ -117,13 +121,21 @@ def not_twice(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[A
     return once
 
 
+def is_plain_pass(cotangents: Sequence[Tensor | None]) -> bool:
+    """Whether a backward pass is neither differentiated again nor mapped over many cotangents at once.
+
+    ``torch.autograd.grad`` maps with ``is_grads_batched=True``. Compiled code cannot be mapped.
+    """
+    return not torch.is_grad_enabled() and not is_batched(*(g for g in cotangents if g is not None))
+
+
 def recorded_gradients(
     solve: Callable[..., Sequence[Tensor]],
     starts: Sequence[Tensor | None],
     tensors: Sequence[Tensor],
     cotangents: Sequence[Tensor | None],
 ) -> list[Tensor | None]:
-    """Repeat a solve under autograd and return its gradients, which can be differentiated again.
+    """Repeat a solve under autograd and return its gradients, which can be differentiated again if autograd is on.
 
     Args:
         solve: The solve, as a function of ``starts``.
@@ -132,10 +144,12 @@ def recorded_gradients(
             others; this is not differentiated here.
         cotangents: The cotangents of the results of ``solve``.
     """
-    given = [None if x is None else x.view_as(x) for x in starts]  # to tell it from other uses of the same tensor in f
-    pairs = [(y, g) for y, g in zip(solve(*given), cotangents, strict=True) if g is not None and y.requires_grad]
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        given = [None if x is None else x.view_as(x) for x in starts]  # to tell it from other uses of the tensor in f
+        pairs = [(y, g) for y, g in zip(solve(*given), cotangents, strict=True) if g is not None and y.requires_grad]
     wanted = [x for x in (*given, *tensors) if x is not None and x.requires_grad]
-    found = iter(partial_gradients([y for y, _ in pairs], wanted, [g for _, g in pairs], create_graph=True))
+    found = iter(partial_gradients([y for y, _ in pairs], wanted, [g for _, g in pairs], create_graph=again))
     return [next(found) if x is not None and x.requires_grad else None for x in (*given, *tensors)]
 
 

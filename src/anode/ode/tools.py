@@ -50,6 +50,21 @@ def is_followed(*tensors: Tensor) -> bool:
     return in_functorch() or any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
 
 
+def is_batched(*tensors: Tensor) -> bool:
+    """Whether a tensor is one of many that ``torch.autograd.grad`` maps over with ``is_grads_batched=True``."""
+    return any(torch._C._functorch.is_legacy_batchedtensor(x) for x in tensors)
+
+
+def saves_are_hooked() -> bool:
+    """Whether ``torch.autograd.graph.saved_tensors_hooks`` are active, as in ``torch.utils.checkpoint``.
+
+    Checkpointing repeats a solve and expects autograd to save as many tensors again. Tracing f the first time would
+    add some.
+    """
+    top = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)  # not in torch 2.4
+    return top is not None and top(False) is not None
+
+
 def refuse_vmap(y0: Tensor) -> None:
     """Raise ``RuntimeError`` if ``torch.vmap`` maps over a state: all entries would have to share their steps."""
     functorch = torch._C._functorch

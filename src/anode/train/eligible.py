@@ -6,15 +6,12 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from torch import Tensor, nn
+import torch.optim.optimizer as torch_optimizer
+from torch.optim import Optimizer
 
 from anode.engine import native
-from anode.engine.compiled import Compiled
-from anode.models.augment import Zeros
-from anode.models.ensemble import Stacked
 from anode.models.fields import MLPField
 from anode.models.flow import Flow
-from anode.models.layers import LinearHead
 from anode.models.model import Model
 from anode.models.nets import NeuralODE
 from anode.ode.control import PID
@@ -24,6 +21,7 @@ from anode.train.optimizers import Adam
 from anode.train.points import Points
 
 if TYPE_CHECKING:
+    from anode.train.protocol import Protocol
     from anode.train.training import Training
 
 TAKEN = {"method", "rtol", "atol", "controller", "control", "gradient", "max_steps", "step_size", "engine"}
@@ -31,31 +29,21 @@ TAKEN = {"method", "rtol", "atol", "controller", "control", "gradient", "max_ste
 
 
 def eligible(training: Training) -> Followed:
-    """Return the compiled version of the model's field, or why the engine cannot run the training."""
+    """Return the compiled parts of the model, or why the engine cannot run the training."""
     if why := _made_otherwise(training.network) or _done_otherwise(training):
-        return Followed(None, obstacle=why)
-    found = followed(training)  # last, because it may have to trace the field
-    if found.obstacle or found.field is None:
-        return found
-    return replace(found, obstacle=_trained_otherwise(training, found.field))
-
-
-def linear_of(head: nn.Module) -> nn.Linear | None:
-    """Return the linear layer with a bias that a head consists of; ``None`` for any other head."""
-    inner = head.module if type(head) is Stacked else head
-    return inner if type(inner) in (LinearHead, nn.Linear) and isinstance(inner.bias, Tensor) else None  # type: ignore[return-value]
+        return Followed(obstacle=why)
+    found = followed(training)  # last, because it may have to trace the parts
+    return found if found.obstacle else replace(found, obstacle=_trained_otherwise(training, found))
 
 
 def _made_otherwise(model: Model) -> str:
-    """Return why a model is not a zero-augmented flow with a linear head; empty if it is."""
+    """Return why a model does more than augmentation, flow and head; empty if it does not."""
     if type(model) is not NeuralODE:
         return "the model is not a NeuralODE"
     flow = model.flow
     pieces = (model, flow, flow.augment, model.head, *([flow.field] if isinstance(flow.field, MLPField) else ()))
     checks = (
         (type(flow) is not Flow, "the flow is not an anode.Flow"),
-        (type(flow.augment) is not Zeros or flow.augment.dim != -1, "the augmentation is not zeros"),
-        (linear_of(model.head) is None, "the head is not a linear map with a bias"),
         (any(map(is_hooked, model.modules())), "the model has hooks"),
         (any({"run", "solve", "_solve"} & piece.__dict__.keys() for piece in pieces), "the model was modified"),
         (flow.norm is not None, "there is a norm"),
@@ -67,8 +55,6 @@ def _done_otherwise(training: Training) -> str:
     """Return which setting of the run the engine does not support in training, whatever the field; empty if none."""
     protocol, parameters, data = training.protocol, training.parameters, training.protocol.data
     assert isinstance(training.network, NeuralODE)
-    if not isinstance(data, Points):
-        return "the data come in batches"
     like, alone, solver = parameters[0], protocol.members is None, training.network.flow.solver
     own = {id(p) for p in training.network.parameters()}
     checks = (
@@ -86,36 +72,43 @@ def _done_otherwise(training: Training) -> str:
         (not own.issuperset(map(id, parameters)), "some parameters of the model were replaced"),
         (not all(p.requires_grad for p in parameters), "some parameters are frozen"),
         (any(p._backward_hooks or p._post_accumulate_grad_hooks for p in parameters), "parameters have hooks"),
-        (any(part.device != like.device for part in (data.x, data.y)), "the points are on another device"),
-        (data.x.dtype != like.dtype or data.x.ndim != (2 if alone else 3), "points are not rows of numbers"),
+        (isinstance(data, Points) and data.x.device != like.device, "the points are on another device"),
         (not protocol.has_loss_of_ours, "the loss is not a built-in one"),
-        (type(training.optimizer) is not Adam, f"the optimizer is {type(training.optimizer).__name__}"),
-        (len(training.optimizer.param_groups) != 1, "the optimizer has several groups of parameters"),
-        (not _has_moments(training), "the optimizer's state does not match the parameters"),
-        (protocol.scheduler is not None, "there is a scheduler"),
-        (protocol.clip is not None, "gradients are clipped"),
-        (protocol.transform is not None, "there is a transform"),
         (not training.ranks.alone, "there are several processes"),
         (not alone and protocol.on_failure != "stop", 'on_failure is not "stop"'),
     )
     return next((text for applies, text in checks if applies), "")
 
 
-def _trained_otherwise(training: Training, field: Compiled) -> str:
-    """Return why the engine cannot update the parameters, given the compiled field; empty if it can."""
-    model = training.network
-    assert isinstance(model, NeuralODE)
-    head, trained = linear_of(model.head), {id(p) for p in training.parameters}
-    assert head is not None
-    moved = [id(p) for p in (*field.tensors, head.weight, head.bias) if id(p) in trained]
-    front = () if training.protocol.members is None else (training.protocol.members,)
-    checks = (
-        (not trained.issuperset({id(head.weight), id(head.bias)}), "some parameters of the head are not trained"),
-        (len(set(moved)) != len(moved), "parameters are shared"),
-        (head.weight.shape != (*head.bias.shape, field.program.dim), "the linear map has another size"),
-        (head.bias.shape[:-1] != front, "the linear map has another size"),
-    )
-    return next((text for applies, text in checks if applies), "")
+def _trained_otherwise(training: Training, found: Followed) -> str:
+    """Return why the engine cannot train the compiled parts together on such batches; empty if it can."""
+    trained = {id(p) for p in training.parameters}
+    moved = [id(p) for p in found.tensors if id(p) in trained]
+    if len(set(moved)) != len(moved):
+        return "parameters are shared"
+    data, size = training.protocol.data, training.protocol.batch_size
+    sizes = {size, len(data) % size} - {0} if isinstance(data, Points) else ()
+    return next(filter(None, map(found.unlike, sizes)), "")
+
+
+def in_memory(protocol: Protocol) -> Points | None:
+    """Return the points of a run if batches are taken from them as they are; otherwise ``None``."""
+    return protocol.data if isinstance(protocol.data, Points) and protocol.transform is None else None
+
+
+def moves_by_adam(training: Training) -> bool:
+    """Whether the engine can update the parameters itself, by our Adam without schedule and clipping."""
+    protocol, optimizer = training.protocol, training.optimizer
+    plain = protocol.scheduler is None and protocol.clip is None and in_memory(protocol) is not None
+    plain = plain and type(optimizer) is Adam and not _is_hooked(optimizer)
+    return plain and len(optimizer.param_groups) == 1 and _has_moments(training)
+
+
+def _is_hooked(optimizer: Optimizer) -> bool:
+    """Whether a step of an optimizer does something other than its class's ``step``, such as running hooks."""
+    hooks = (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
+    of_all = (torch_optimizer._global_optimizer_pre_hooks, torch_optimizer._global_optimizer_post_hooks)
+    return any(hooks) or any(of_all) or "step" in optimizer.__dict__
 
 
 def _has_moments(training: Training) -> bool:

@@ -1,21 +1,27 @@
-"""The compiled version of a model's field, for training by the engine."""
+"""The compiled parts of a model, for training by the engine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from anode.engine import obstacles
+from anode.engine import native, obstacles
 from anode.engine.compiled import Compiled
-from anode.engine.compiling import Example, field_of, known_for
+from anode.engine.compiling import Example, field_of, known_for, unlike
 from anode.engine.known import Known, memory_of
-from anode.engine.perceptron import Transparent
-from anode.engine.sequential import as_function
-from anode.models.flow import Flow
+from anode.engine.mapped import TimelessStack
+from anode.engine.perceptron import Perceptron, Transparent
+from anode.engine.program.program import Builder, Program
+from anode.engine.timeless import Timeless, as_function
+from anode.models.augment import Zeros
+from anode.models.ensemble import Stacked
+from anode.models.layers import LinearHead
 from anode.models.nets import NeuralODE
 from anode.models.randomness import apart
 from anode.train.points import Points
@@ -25,81 +31,246 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Followed:
-    """The compiled version of a field.
+class Part:
+    """A part of a model: its augmentation, its field or its head.
 
     Attributes:
-        field: The compiled field; ``None`` if it cannot be compiled.
-        known: What is known from tracing it; ``None`` for a field that describes itself.
+        name: What it is called in obstacles.
+        f: The part as a function of time and state.
+        compiled: Its compiled version; ``None`` if it cannot be compiled.
+        shape: The shape of what it returns for one point.
+        known: What is known from tracing it; ``None`` if it describes itself.
+        example: The point that it was traced on; ``None`` if it describes itself.
         obstacle: Why the engine cannot train it; empty if it can.
     """
 
-    field: Compiled | None
+    name: str
+    f: Any
+    compiled: Compiled | None
+    shape: tuple[int, ...] = ()
     known: Known | None = None
+    example: Example | None = None
     obstacle: str = ""
 
+    def unlike(self, points: int) -> str:
+        """Return why the engine cannot take this number of points; empty if it can."""
+        if self.known is None or self.example is None:
+            return ""
+        (x,) = self.example.states
+        states = (x.repeat_interleave(points, self.example.group_dims),)
+        return unlike(self.known, self.f, replace(self.example, states=states))
+
+    def evaluated(self, x: Tensor) -> Tensor:
+        """Return what the engine computes from inputs x."""
+        assert self.compiled is not None
+        return native.evaluated(self.compiled, rows(x, self.compiled.members)).unflatten(-1, self.shape)
+
+    def computes_the_same(self, x: Tensor) -> bool:
+        """Whether the part and the engine compute the same from x. A call of the part does not count."""
+        if self.known is None:
+            return True
+        own = self.evaluated(x)
+        with torch.no_grad():
+            result = self.f(x.new_zeros(()), x)
+        self.count(-1)
+        return native.agree(own, result.expand_as(own))
+
+    @property
+    def swapped(self) -> dict[int, int] | None:
+        """Which tensors replace traced ones now, as ids that can be compared; ``None`` if more has changed."""
+        swaps = {} if self.known is None else self.known.swaps(self.known.f)
+        return None if swaps is None else {old: id(new) for old, new in swaps.items()}
+
     def count(self, calls: int) -> None:
-        """Advance the field's own counters by this number of calls."""
+        """Advance the part's own counters by this number of calls."""
         if self.known is not None:
             self.known.count(calls)
 
     def forget(self) -> None:
-        """Discard the trace, because the field computes something else now."""
+        """Discard the trace, because the part computes something else now."""
         if self.known is not None:
             memory_of(self.known.f).forget(self.known)
 
 
+@dataclass(frozen=True)
+class Followed:
+    """The compiled parts of a model.
+
+    Attributes:
+        parts: Augmentation, field and head; fewer if one of them cannot be compiled.
+        given: The shape of a point.
+        obstacle: Why the engine cannot train the model; empty if it can.
+    """
+
+    parts: tuple[Part, ...] = ()
+    given: tuple[int, ...] = ()
+    obstacle: str = ""
+
+    @property
+    def compiled(self) -> tuple[Compiled, ...]:
+        """The compiled version of each part."""
+        return tuple(part.compiled for part in self.parts if part.compiled is not None)
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The tensors of all parts."""
+        return tuple(x for compiled in self.compiled for x in compiled.tensors)
+
+    @property
+    def shared(self) -> tuple[bool, ...]:
+        """Whether all members share the tensor, for each tensor."""
+        return tuple(shared for compiled in self.compiled for shared in compiled.shared)
+
+    def unlike(self, points: int) -> str:
+        """Return why the engine cannot take batches of this number of points; empty if it can."""
+        obstacles = (f"{part.name}: {why}" for part in self.parts if (why := part.unlike(points)))
+        return next(obstacles, "")
+
+    def computes_the_same(self, x: Tensor) -> bool:
+        """Whether all parts and the engine compute the same from inputs x. The head is given initial states."""
+        for part in self.parts:
+            if not part.computes_the_same(x):
+                return False
+            x = part.evaluated(x) if part is self.parts[0] else x
+        return True
+
+
+def rows(x: Tensor, members: int | None) -> Tensor:
+    """Return points of any shape as rows of numbers."""
+    return x.flatten(1 if members is None else 2)
+
+
 def followed(training: Training) -> Followed:
-    """Return the compiled field of a run whose model is a ``NeuralODE`` and whose points are rows of numbers."""
-    model, data = training.network, training.protocol.data
+    """Return the compiled parts of a run whose model is a ``NeuralODE``."""
+    x, parts = _example(training), []
+    if x is None:
+        return Followed(obstacle="the points are not rows of numbers of the model's dtype")
+    for part in _parts(training, x):
+        parts.append(part)
+        if part.obstacle:
+            break
+    last, given = parts[-1], tuple(x.shape[training.protocol.dims :])
+    return Followed(tuple(parts), given, f"{last.name}: {last.obstacle}" if last.obstacle else "")
+
+
+def _parts(training: Training, x: Tensor) -> Iterator[Part]:
+    model, members = training.network, training.protocol.members
     assert isinstance(model, NeuralODE)
-    assert isinstance(data, Points)
-    field, state = model.flow.field, model.flow.augment(data.x[..., :1, :]).detach()
+    augment, field, head = model.flow.augment, model.flow.field, model.head
+    first = _part("augment", _as_map(augment, members), _zeros(augment, x, members), training, x)
+    yield first
+    state = first.evaluated(x)
     perceptron = field.perceptron() if isinstance(field, Transparent) else None
-    told = None if perceptron is None else perceptron.compiled()
+    yield _part("field", as_function(field), None if perceptron is None else perceptron.compiled(), training, state)
+    yield _part("head", _as_map(head, members), _linear(head, state, members), training, state)
+
+
+def _example(training: Training) -> Tensor | None:
+    """Return one point, with a dimension of the batch; ``None`` if points are single numbers or of another dtype."""
+    data, like, dims = training.protocol.data, training.parameters[0], training.protocol.dims
+    if isinstance(data, Points) and training.protocol.transform is None:
+        x = data.x
+    elif len(training.record) < training.total:
+        x = training.batch()[1][0]  # the next one, so that nothing is drawn that would not be drawn anyway
+    else:
+        x, _, _ = data.first(like)
+    return x.narrow(dims - 1, 0, 1).detach() if x.ndim > dims and x.dtype == like.dtype else None
+
+
+def _as_map(module: nn.Module, members: int | None) -> Timeless:
+    """Return an augmentation or a head as a function of time and state."""
+    if members is None:
+        return Timeless(module)
+    return TimelessStack(module, module.module if isinstance(module, Stacked) else module, members)
+
+
+def _zeros(augment: nn.Module, x: Tensor, members: int | None) -> Compiled | None:
+    """Return the compiled version of an augmentation that appends zeros; ``None`` for any other."""
+    if type(augment) is not Zeros or augment.dim != -1 or rows(x, members).ndim != x.ndim:
+        return None
+    return Compiled(_zeros_program(x.shape[-1], augment.extra), (), (), members)
+
+
+@cache
+def _zeros_program(inputs: int, extra: int) -> Program:
+    builder = Builder(inputs)
+    return builder.finish(np.concatenate([builder.state(inputs), builder.numbers(np.zeros(extra))]))
+
+
+def _linear(head: nn.Module, state: Tensor, members: int | None) -> Compiled | None:
+    """Return the compiled version of a head that is a linear map of all features; ``None`` for any other."""
+    inner = head.module if type(head) is Stacked else head
+    if type(inner) not in (LinearHead, nn.Linear) or not isinstance(inner.bias, Tensor):
+        return None
+    outputs, inputs = inner.weight.shape[-2:]  # type: ignore[index]
+    if (
+        inputs != state.shape[-1]
+        or rows(state, members).ndim != state.ndim
+        or inner.bias.ndim != (1 if members is None else 2)
+    ):
+        return None
+    return Perceptron((inputs, outputs), ("none",), (inner.weight, inner.bias), False, members).compiled()  # type: ignore[arg-type]
+
+
+def _part(name: str, f: Any, told: Compiled | None, training: Training, x: Tensor) -> Part:
+    """Return a part that describes itself, or that is traced on inputs like x."""
     if told is not None:
-        return Followed(told, obstacle=_misfit(told, training, state))
-    known = _traced(model.flow, state)
+        why = _misfit(told, training, x) or _computed(told.tensors, training.parameters)
+        return Part(name, f, told, (len(told.program.slope),), obstacle=why)
+    group_dims = int(training.protocol.members is not None)
+    example = Example((x,), False, 0.0, group_dims, is_map=name != "field")
+    known = _traced(f, example)
     if known.obstacle:
-        return Followed(None, known, known.obstacle)
+        return Part(name, f, None, known=known, obstacle=known.obstacle)
     assert known.traced is not None
     if known.traced.derived is not None:
-        return Followed(None, known, "f computes tensors from its parameters alone")
+        return Part(name, f, None, known=known, obstacle="f computes tensors from its parameters alone")
     if known.first is not None:
-        return Followed(None, known, "f takes all points of a batch together")
-    compiled = field_of(known, (state,))
-    why = _misfit(compiled, training, state) or _computed(compiled.tensors, training.parameters)
-    return Followed(compiled, known, why)
+        return Part(name, f, None, known=known, obstacle="f takes all points of a batch together")
+    compiled = field_of(known, (x,))
+    why = _misfit(compiled, training, x) or _computed(compiled.tensors, training.parameters)
+    (shape,) = known.traced.shapes
+    if name == "head" and training.protocol.classifies and len(shape) != 1:
+        why = why or "it predicts several classes for a point"
+    return Part(name, f, compiled, shape, known, example, why)
 
 
-def _traced(flow: Flow, state: Tensor) -> Known:
-    """Trace a flow's field and return what is known of it. Its buffers and torch's random state are restored."""
-    f, t, looked = as_function(flow.field), state.new_zeros(()), False
+def _traced(f: nn.Module, example: Example) -> Known:
+    """Trace a part of a model and return what is known of it. Its own state and torch's random state are restored."""
+    (x,) = example.states
+    before: list[tuple[nn.Module, dict[str, Any]]] = []
 
     def look() -> None:
-        nonlocal looked
-        looked = True
-        buffers = [(buffer, buffer.clone()) for buffer in flow.field.buffers()]
-        with apart():
-            f(t, state)
-        for buffer, value in buffers:  # such as statistics of a batch
-            if not torch.equal(buffer, value):
-                buffer.copy_(value)
+        before.extend((module, dict(vars(module))) for module in f.modules())
+        buffers = [(buffer, buffer.clone()) for buffer in f.buffers()]
+        try:
+            with apart():
+                f(x.new_zeros(()), x)
+        finally:
+            for buffer, value in buffers:  # such as statistics of a batch
+                if not torch.equal(buffer, value):
+                    buffer.copy_(value)
 
-    with torch.enable_grad():
-        known = known_for(f, Example((state,), False, 0.0, int(flow.members is not None)), look)
-    if looked:
+    try:
+        with torch.enable_grad():
+            known = known_for(f, example, look)
+    except Exception as error:  # it may need several points, as batch normalisation does
+        known = Known(f, example.kind, f"f raises {type(error).__name__} for a single point")
+    if before and known.guard is None:
+        for module, attributes in before:
+            vars(module).update(attributes)
+    elif before:
         known.count(-1)
     return known
 
 
-def _misfit(field: Compiled, training: Training, state: Tensor) -> str:
-    """Return why the engine cannot train a field on such states; empty if it can."""
-    if field.program.dim != state.shape[-1] or field.members != training.protocol.members:
-        return "the field takes states of another size"
-    if not all(x.is_contiguous() for x in field.tensors):
+def _misfit(compiled: Compiled, training: Training, x: Tensor) -> str:
+    """Return why the engine cannot train a part on such inputs; empty if it can."""
+    if compiled.program.dim != rows(x, compiled.members).shape[-1] or compiled.members != training.protocol.members:
+        return "it takes states of another size"
+    if not all(tensor.is_contiguous() for tensor in compiled.tensors):
         return "parameters are not contiguous"
-    return obstacles.unfit(field, state)
+    return obstacles.unfit(compiled, x)
 
 
 def _computed(tensors: Sequence[Tensor], parameters: Sequence[Tensor]) -> str:

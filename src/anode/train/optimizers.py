@@ -32,6 +32,13 @@ class Adam(torch.optim.Optimizer):
         Kingma and Ba, *Adam: a method for stochastic optimization*, ICLR 2015.
     """
 
+    # torch guards these against its compiler, imported for a second when one of them is first called. Training
+    # does not compile, and a short one would wait longer than it trains.
+    add_param_group = inspect.unwrap(Optimizer.add_param_group)
+    load_state_dict = inspect.unwrap(Optimizer.load_state_dict)
+    state_dict = inspect.unwrap(Optimizer.state_dict)
+    zero_grad = inspect.unwrap(Optimizer.zero_grad)
+
     def __init__(
         self,
         parameters: Iterable[Tensor],

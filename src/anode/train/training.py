@@ -17,7 +17,7 @@ from anode.train.callbacks import Report
 from anode.train.checkpoint.fingerprint import digest, fingerprint
 from anode.train.checkpoint.state import values_of
 from anode.train.course import Course
-from anode.train.eligible import eligible
+from anode.train.eligible import eligible, in_memory
 from anode.train.evaluation import Evaluation, Patience
 from anode.train.history import History
 from anode.train.losses import accuracy, mean
@@ -76,6 +76,7 @@ class Training:
         self.whole = True  # False while an iteration is in progress
         self.stopping = self.stopped = ""
         self.course: Course | None = None
+        self._batch: tuple[int, Share, Batch] | None = None
         self.engine = Engine("no iteration was made")
 
     def stop(self, reason: str = "") -> None:
@@ -142,6 +143,8 @@ class Training:
         self.whole = False
         done = len(self.record)
         if self.course is not None:
+            if in_memory(self.protocol) is None:
+                self.batch()  # a loader or a transform may change the model
             fits = self.course.fits if between.others_act else self.course.is_current
             if not fits:
                 self.take_course()
@@ -174,17 +177,34 @@ class Training:
     def iterate(self) -> dict[str, Any]:
         """Run one iteration in Python and return its record."""
         start, self.lost = time.perf_counter(), False
-        share, batch = self.protocol.batch(len(self.record), self.ranks, self.parameters[0])
+        share, batch = self.batch()
         outcome, losses, seen = self.forward(share, batch)
         if not self.lost:
-            self.optimizer.zero_grad()
+            self.clear_gradients()
             self.backward(losses, share)
         if not self.lost:
-            with self.members.held():
-                self.optimizer.step()
+            self.move()
         self.schedule.iterated()
         row = {name: self.unless_lost(values) for name, values in seen.items()}
         return {**row, **self.cost(outcome), "seconds": time.perf_counter() - start}
+
+    def batch(self) -> tuple[Share, Batch]:
+        """Return the batch of the next iteration, or of the current one. It is taken from the data only once."""
+        if self._batch is None or self._batch[0] != len(self.record):
+            self._batch = len(self.record), *self.protocol.batch(len(self.record), self.ranks, self.parameters[0])
+        return self._batch[1:]
+
+    def clear_gradients(self) -> None:
+        """Remove the gradients of all parameters. The optimizer may hold only some of them."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def move(self) -> None:
+        """Clip the gradients, and let the optimizer use them."""
+        if self.protocol.clip is not None:
+            clip_gradients(self.parameters, self.protocol.clip, self.protocol.members)
+        with self.members.held():
+            self.optimizer.step()
 
     def forward(self, share: Share, batch: Batch) -> tuple[Outcome, Tensor, dict[str, Tensor]]:
         """Return the outcome, the losses, and what is recorded of them.
@@ -230,8 +250,6 @@ class Training:
         if sums and not torch.stack(sums).isfinite().all():
             fine = torch.stack(sums).isfinite().all(0).reshape(-1).cpu() | self.members.frozen
             self.fail(dict.fromkeys((~fine).nonzero().flatten().tolist(), "GRADIENT"))
-        if self.protocol.clip is not None:
-            clip_gradients(self.parameters, self.protocol.clip, self.protocol.members)
 
     def fail(self, failed: dict[int, str], cause: Outcome | SolveError | None = None) -> None:
         """Handle failed members, given with their statuses, according to ``on_failure``."""

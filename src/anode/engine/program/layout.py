@@ -51,6 +51,7 @@ class Code:
     """A program for the compiled engine, see ``native/program.h``."""
 
     dim: int
+    outputs: int
     uses_time: bool
     rows: list[int]
     forward: list[list[int]]
@@ -117,7 +118,7 @@ class Layout:
 
     def _place_backward(self) -> None:
         program, back = self.program, self.back
-        self._put(Space.COTANGENT, range(back.slope, back.slope + program.dim))
+        self._put(Space.COTANGENT, range(back.slope, back.slope + len(program.slope)))
         self._put(Space.PULLED, range(back.state, back.state + program.dim))
         mapped = {program.owner[op.out] for op in program.operations if op.kind == "affine"}
         loose, taken = [], set(self.place)
@@ -170,6 +171,7 @@ class Layout:
         affine = [op for op in program.operations if op.kind == "affine"]
         return Code(
             dim=program.dim,
+            outputs=len(program.slope),
             uses_time=program.uses_time,
             rows=[self.sizes[s] for s in SIZED],
             forward=[self._written(op) for op in forward],

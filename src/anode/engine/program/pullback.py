@@ -43,9 +43,9 @@ class Pullback:
         self.first = self.next = len(program.owner)
         self.uniform = set(program.uniform)
         self._is_uniform = False  # whether the operation that is pulled back is
-        self.slope, self.state = self.rows(program.dim), self.rows(program.dim)
+        self.slope, self.state = self.rows(len(program.slope)), self.rows(program.dim)
         self.cotangents[0] = self.state - 1  # row 0 is time, whose cotangent nobody wants
-        self.defined: set[int] = set(range(self.slope, self.slope + program.dim))
+        self.defined: set[int] = set(range(self.slope, self.slope + len(program.slope)))
         self.begin = {owner: row for row, owner in reversed(list(enumerate(program.owner)))}
         self.tensors = sum(program.sizes)
         self._readers: dict[int, int] = {}

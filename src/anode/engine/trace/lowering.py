@@ -278,9 +278,9 @@ class Lowering:
     def _results(self) -> Iterator[Rows]:
         layout = Layout(self.recording.batch)
         op = Operation(self.builder, "its result")
-        for ref, state in zip(self.recording.results, self.recording.inputs, strict=False):
+        for ref, shape in zip(self.recording.results, self.recording.shapes, strict=True):
             try:
                 rows = self._quantity(ref, layout, op).rows
             except ValueError:
                 raise op.mixes() from None
-            yield np.broadcast_to(rows, layout.folded(state.size))
+            yield np.broadcast_to(rows, layout.folded(shape))

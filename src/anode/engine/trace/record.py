@@ -271,6 +271,7 @@ class Recording:
         storages: The pieces of memory.
         inputs: The state's components, and time last.
         results: The components of what f returned.
+        shapes: The shapes that they broadcast to.
         given, returned: The tensors that these are.
         alive: Everything that holds the memory that the recording names.
         stops_gradients: Whether f detached something or computed while autograd was off, as an autograd.Function does.
@@ -282,6 +283,7 @@ class Recording:
     storages: list[Storage]
     inputs: tuple[Ref, ...]
     results: tuple[Ref, ...]
+    shapes: tuple[tuple[int, ...], ...]
     given: tuple[Tensor, ...]
     returned: tuple[Tensor, ...]
     alive: list[Any]
@@ -289,7 +291,9 @@ class Recording:
     calls: Calls
 
 
-def record(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batch: int, t: Tensor) -> Recording:
+def record(
+    f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batch: int, t: Tensor, is_map: bool = False
+) -> Recording:
     """Call f once and record what it does.
 
     Args:
@@ -298,6 +302,7 @@ def record(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batc
         is_tuple: Whether f takes and returns a tuple.
         batch: Number of points in `states`; 0 without a batch dimension.
         t: The time.
+        is_map: Whether f maps points to results of any size, instead of to slopes.
 
     Raises:
         Untraceable: If f does what a recording cannot follow.
@@ -316,7 +321,9 @@ def record(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batc
     for x, y in zip(results, states, strict=True):
         if x.dtype != y.dtype:
             raise Untraceable(f"f returns {x.dtype}, the state is {y.dtype}")
-        if x.dim() > y.dim() or any(m not in (1, n) for m, n in zip(x.shape[::-1], y.shape[::-1], strict=False)):
+        if is_map and (x.dim() < 2 or x.shape[0] != batch):
+            raise Untraceable("f does not return features for each point")
+        if not is_map and not _fits(x, y):
             raise Untraceable("f returns another shape than the state")
     refs = tuple(recorder.ref(x) for x in results)
     return Recording(
@@ -325,9 +332,16 @@ def record(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batc
         recorder.storages,
         recorder.inputs,
         refs,
+        tuple(tuple(x.shape) for x in (results if is_map else states)),
         (*states, t),
         results,
         recorder.alive,
         recorder.stops_gradients or calls.detached,
         calls,
     )
+
+
+def _fits(x: Tensor, y: Tensor) -> bool:
+    """Whether x broadcasts to the shape of y."""
+    sizes = zip(x.shape[::-1], y.shape[::-1], strict=False)
+    return x.dim() <= y.dim() and all(m in (1, n) for m, n in sizes)

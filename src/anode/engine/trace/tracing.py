@@ -62,6 +62,7 @@ class Traced:
         baked: Existing integer and boolean tensors whose values are part of the program, with these values.
         shared: Existing tensors that share memory.
         slope: The ids of the derivative, flat, in the order of the state's features.
+        shapes: The shapes of what f returns for one point.
         passes_gradients: Whether gradients of f are those of its values. If f stops gradients, with `detach` or
             ``no_grad``, the program's gradients are others than autograd's.
         numbers: For which numbers of points f does the same; ``None`` if it does not ask how many there are.
@@ -73,6 +74,7 @@ class Traced:
     baked: tuple[tuple[Tensor, Tensor], ...]
     shared: tuple[Shared, ...]
     slope: Rows
+    shapes: tuple[tuple[int, ...], ...]
     passes_gradients: bool
     numbers: Numbers | None = None
 
@@ -94,7 +96,13 @@ class Traced:
 
 
 def trace(
-    f: Callable[..., Any], states: tuple[Tensor, ...], is_tuple: bool, batch_dims: int, t: Tensor, builder: Builder
+    f: Callable[..., Any],
+    states: tuple[Tensor, ...],
+    is_tuple: bool,
+    batch_dims: int,
+    t: Tensor,
+    builder: Builder,
+    is_map: bool = False,
 ) -> Traced:
     """Trace a right-hand side and build its program.
 
@@ -107,6 +115,7 @@ def trace(
         batch_dims: Number of leading batch dimensions: 0 or 1.
         t: An example of the time; of one dimension for each of the state's if every point has its own.
         builder: The builder that receives the program.
+        is_map: Whether f maps points to results of any size, instead of to slopes.
 
     Returns:
         What the program needs to be run.
@@ -115,14 +124,15 @@ def trace(
         Untraceable: If f cannot be compiled. The message is a fragment of a sentence.
     """
     _check_surroundings()
-    recording, literal = _recorded(f, states, is_tuple, batch_dims, t)
+    recording, literal = _recorded(f, states, is_tuple, batch_dims, t, is_map)
     _check_circumstances(f, recording, is_tuple)
     passes = passes_gradients(recording)
     lowering = Lowering(recording, literal, builder)
     slope = lowering.run()
     captured = lowering.captured()
     numbers = Numbers(recording.calls, recording.batch) if recording.batch and recording.calls.asked & SIZES else None
-    return Traced(**vars(captured), slope=slope, passes_gradients=passes, numbers=numbers)
+    shapes = tuple(shape[batch_dims:] for shape in recording.shapes)
+    return Traced(**vars(captured), slope=slope, shapes=shapes, passes_gradients=passes, numbers=numbers)
 
 
 def _check_circumstances(f: Callable[..., Any], recording: Recording, is_tuple: bool) -> None:
@@ -148,13 +158,13 @@ def _check_surroundings() -> None:
 
 
 def _recorded(
-    f: Callable[..., Any], states: tuple[Tensor, ...], is_tuple: bool, batch_dims: int, t: Tensor
+    f: Callable[..., Any], states: tuple[Tensor, ...], is_tuple: bool, batch_dims: int, t: Tensor, is_map: bool
 ) -> tuple[Recording, set[int]]:
     """Record f twice. Return the first recording, and the storages that f makes anew on every call."""
     for batches in _batch_sizes(f, states, batch_dims):
         # Recordings keep their memory alive: otherwise the second call may use the first one's addresses again.
         first, second = [
-            record(f, _examples(states, batch, call), is_tuple, batch, _time(t, batch, TIMES[call]))
+            record(f, _examples(states, batch, call), is_tuple, batch, _time(t, batch, TIMES[call]), is_map)
             for call, batch in enumerate(batches)
         ]
         try:

@@ -1,0 +1,34 @@
+"""Modules that are called with the state only, as functions of time and state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class Timeless(nn.Module):
+    """The function f(t, y) = net(y).
+
+    Args:
+        net: The module, such as an ``nn.Sequential``.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, t: Tensor, y: Tensor) -> Tensor:
+        """Apply the module to y."""
+        result: Tensor = self.net(y)
+        return result
+
+
+def knows_no_time(f: Any) -> bool:
+    """Whether f is an ``nn.Sequential``, which is called with the state only."""
+    return isinstance(f, nn.Sequential) and type(f).forward is nn.Sequential.forward
+
+
+def as_function(f: Any) -> Any:
+    """Return a right-hand side as f(t, y); an ``nn.Sequential`` is wrapped in a :class:`Timeless`."""
+    return Timeless(f) if knows_no_time(f) else f
