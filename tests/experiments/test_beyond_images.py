@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
-from anode.experiments.beyond.image_claims import CLAIMS
+from anode.experiments.beyond.claims import IMAGE_CLAIMS
 from anode.experiments.beyond.on_images import DATA, NETWORKS, SIZE, network, of_family, runs
 from anode.experiments.beyond.runs import LABELS, cost_of
 from anode.experiments.beyond.studies import IMAGE_STUDIES
@@ -105,7 +105,7 @@ def test_a_run_comes_back_from_disk(tmp_path):
 
 # -------------------------------------------------------------------------------------------------------------- claims
 
-BY_NUMBER = {claim.number: claim for claim in CLAIMS}
+BY_NUMBER = {claim.number: claim for claim in IMAGE_CLAIMS}
 NODES = ("mnist-node", "plain-node", "pooled-node")
 
 # For each claim what came of its runs if it is true, and ways in which it is not: by run, and for all others.
@@ -147,7 +147,7 @@ def results_of(number: int, repeats: list) -> dict:
 
 def test_every_claim_belongs_to_a_study_and_to_runs_there_are():
     assert list(BY_NUMBER) == list(CASES) == [*range(36, 41)]
-    for claim in CLAIMS:
+    for claim in IMAGE_CLAIMS:
         assert set(claim.runs) <= set(IMAGE_STUDIES[claim.figure].runs)
 
 

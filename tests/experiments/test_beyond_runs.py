@@ -1,4 +1,6 @@
+import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -68,6 +70,22 @@ def test_the_search_trains_every_rate_from_every_seed():
     assert list(found) == list(search.CANDIDATES)
     assert len({*found.values()}) == len(found)
     assert search.best({1e-3: 0.5, 1e-2: 0.1, 3e-3: np.inf}) == 1e-2
+
+
+def test_one_bad_seed_does_not_decide_the_search_but_a_failed_one_does(monkeypatch):
+    ends = {1e-3: [1e-2] * 5, 3e-3: [1e-4] * 4 + [0.5], 1e-2: [1e-6] * 4 + [np.nan], 3e-2: [1.0] * 5, 1e-1: [1.0] * 5}
+    loss = np.concatenate([*ends.values()])[None]
+    monkeypatch.setattr(search, "fit", lambda *args, **options: SimpleNamespace(per_epoch=lambda series: loss))
+    found = search.losses(shrunk(RUNS["swap-zeros"]))
+    assert found[1e-2] == np.inf
+    assert search.best(found) == 3e-3
+
+
+def test_the_search_writes_the_loss_of_every_rate(tmp_path, monkeypatch, threads):
+    monkeypatch.setattr(search, "searched", lambda: {"g-node": None})
+    monkeypatch.setattr(search, "losses", lambda run: {1e-3: 0.5, 1e-2: np.inf})
+    search.main(tmp_path / "search.json")
+    assert json.loads((tmp_path / "search.json").read_text()) == {"g-node": {"0.001": 0.5, "0.01": None}}
 
 
 @pytest.mark.parametrize("data", POINTS)

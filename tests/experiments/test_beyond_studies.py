@@ -2,6 +2,8 @@ import json
 
 import pytest
 
+from anode.experiments.beyond import printed
+from anode.experiments.beyond.runs import LABELS
 from anode.experiments.beyond.studies import STUDIES, densities
 from anode.experiments.halves import HALVES
 from anode.experiments.reproduce import Settings, planned
@@ -54,3 +56,21 @@ def test_no_study_and_no_claim_is_also_one_of_the_paper():
     paper = [HALVES[name] for name in ("toy", "images")]
     assert not set(STUDIES) & {study for half in paper for study in half.studies}
     assert not {claim.number for claim in HALVES["beyond"].claims} & {c.number for half in paper for c in half.claims}
+
+
+def test_the_printed_tables_have_a_row_per_model_and_a_row_per_claim():
+    rows = [*printed.family(results())]
+    assert len(rows) == 2 + len(LABELS)
+    assert {row.count("|") for row in rows} == {7}
+    judged = {"number": 3, "statement": "Noise helps.", "verdict": "held", "test": "true in 4 of 5 repeats (sign test)"}
+    certified = {"verdict": "not held", "test": "true in 0 of 5 repeats"}
+    assert [*printed.claims({"claims": [judged, {**judged, "certified": certified}]})][2:] == [
+        "| 3: Noise helps. | held, 4 of 5 | |",
+        "| 3: Noise helps. | held, 4 of 5 | not held, 0 of 5 |",
+    ]
+
+
+def test_tables_of_other_protocols_are_refused(tmp_path):
+    (tmp_path / "anode-results.json").write_text('{"repeats": 2, "seed": 0, "claims": []}')
+    with pytest.raises(ValueError, match="no results of this version's g-d1-node"):
+        printed.main(tmp_path)

@@ -383,7 +383,7 @@ def test_a_run_on_images_is_described_in_words_that_are_true():
     assert said["network"] == "92 filters, time not used"
     assert said["data"] == "mnist, 28x28, 60000 images, 10000 to test"
     said = PAPER["mnist-head"].described()
-    assert said["network"] == "64 filters, time appended, the linear layer sees 1 channels"
+    assert said["network"] == "64 filters, time appended, the linear layer sees 1 channel"
     assert said["parameters"] == "46,262"  # of the field 38,412, and 7,850
 
 

@@ -173,7 +173,7 @@ def test_a_process_that_is_killed_is_reported_and_finished_runs_stay(tmp_path):
 
 def ends_well(command: Started) -> None:
     """Fails unless the command ends as one that was interrupted: one line, and no process is left."""
-    out, err = command.process.communicate(timeout=20)
+    out, err = command.process.communicate(timeout=60)
     assert command.process.returncode == 130
     assert err.splitlines() == [
         f"interrupted; finished work is saved in {command.folder}; run the same command again to continue"

@@ -7,7 +7,7 @@ from matplotlib.colors import to_rgb
 
 from anode.plots.features import scatter
 from anode.plots.flows import flow_2d, flow_3d
-from anode.plots.style import CLASS_COLORS, MODEL_COLORS, STYLE, clean, figure, legend, save, shades
+from anode.plots.style import CLASS_COLORS, MODEL_COLORS, STYLE, clean, figure, legend, save, shades, shared_legend
 from helpers.synthetic import disc_and_annulus, lifting_flow, turning_flow
 
 POINTS, LABELS = disc_and_annulus()
@@ -72,6 +72,18 @@ def test_a_legend_takes_options():
     ax.plot([0, 1], label="$p$")
     legend(ax, title="title")
     assert ax.get_legend().get_title().get_text() == "title"
+
+
+@pytest.mark.parametrize(("labels", "width"), [(["NODE", "ANODE"], 4), (["NODE", "ANODE with a NODE's layer", "p"], 4)])
+def test_a_shared_legend_is_no_wider_than_its_figure(labels, width):
+    made = figure(width, 3)
+    for i, label in enumerate(labels):
+        made.axes[0].plot([0, 1], [0, i], label=label)
+    shared_legend(made)
+    made.canvas.draw()
+    (above,) = made.legends
+    assert [text.get_text() for text in above.get_texts()] == labels
+    assert above.get_window_extent().width <= width * made.dpi
 
 
 def test_the_same_figure_is_saved_as_the_same_bytes_twice(tmp_path):

@@ -8,7 +8,7 @@ from functools import partial
 
 from anode.experiments.beyond import on_images
 from anode.experiments.beyond.claims import CLAIMS as BEYOND_CLAIMS
-from anode.experiments.beyond.image_claims import CLAIMS as FAMILY_CLAIMS
+from anode.experiments.beyond.claims import IMAGE_CLAIMS as FAMILY_CLAIMS
 from anode.experiments.beyond.protocols import NOTE as BEYOND_NOTE
 from anode.experiments.beyond.protocols import protocol as beyond_protocol
 from anode.experiments.beyond.studies import IMAGE_STUDIES as FAMILY_STUDIES

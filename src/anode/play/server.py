@@ -65,20 +65,14 @@ def play(listening: socket.socket, browser: bool) -> None:
         browser: Whether to open the page in a browser.
     """
     torch.set_num_threads(1)  # both models train at once, and batches are too small for more threads
-    threading.Thread(target=_welcome, args=(address(listening) if browser else "",), daemon=True).start()
+    if browser:
+        threading.Thread(target=webbrowser.open, args=(address(listening),), daemon=True).start()
     with (
         listening,
         closing(Sessions()) as sessions,  # also after a second Ctrl-C, when the server does not wait for them
         suppress(KeyboardInterrupt),  # uvicorn raises it again after it has stopped
     ):
         serve(listening, sessions).run(sockets=[listening])
-
-
-def _welcome(page: str) -> None:
-    """Open the page, and create an optimizer: the first one makes torch import modules for seconds."""
-    if page:
-        webbrowser.open(page)
-    torch.optim.Adam([torch.zeros(1)])
 
 
 def address(listening: socket.socket) -> str:

@@ -80,12 +80,7 @@ def class_legend(where: Axes | Figure, labels: ArrayLike, names: Sequence[str] |
         Line2D([], [], linestyle="none", marker="o", markersize=6, color=colors[i], label=_name(classes[i], names))
         for i in shown
     ]
-    if isinstance(where, Figure):
-        entry = 0.6 + 0.09 * max(len(str(handle.get_label())) for handle in handles)  # about how many inches it takes
-        fitting = min(len(handles), max(1, int(where.get_figwidth() / entry)))
-        legend_above(where, handles=handles, **{"ncols": fitting} | options)
-    else:
-        legend(where, handles=handles, **options)
+    (legend_above if isinstance(where, Figure) else legend)(where, handles=handles, **options)  # type: ignore[arg-type]
 
 
 def _name(label: int, names: Sequence[str] | None) -> str:

@@ -203,10 +203,13 @@ def legend(ax: Axes, **options: Any) -> None:
 
 @styled()
 def legend_above(figure: Figure, **options: Any) -> None:
-    """Add a legend above all axes of a figure, with its entries side by side."""
+    """Add a legend above all axes of a figure, with its entries side by side, in several rows if one is too wide."""
+    labels = options.get("labels") or [handle.get_label() for handle in options.get("handles", ())]
+    inches = [0.6 + 0.09 * len(str(label)) for label in labels]  # about how many an entry takes
+    in_one_row = sum(inches) <= figure.get_figwidth()
     settings = {
         "loc": "outside upper center",
-        "ncols": len(options.get("handles", ())),
+        "ncols": len(labels) if in_one_row else max(1, int(figure.get_figwidth() / max(inches))),
         "frameon": False,
         "fontsize": SMALL + 0.5,
         "labelcolor": INK,

@@ -43,7 +43,7 @@ class DensityRun(StackedRun):
     """
 
     augment: int = 0
-    epochs: int = 25
+    epochs: int = 100
     lr: float = 3e-3
     kept: bool = True
 

@@ -109,7 +109,8 @@ class ImageRun(Run):
         return -(-self.epochs * self.batches // every)
 
     def described(self) -> dict[str, Any]:
-        head = "" if self.head_channels is None else f", the linear layer sees {self.head_channels} channels"
+        seen = "1 channel" if self.head_channels == 1 else f"{self.head_channels} channels"
+        head = "" if self.head_channels is None else f", the linear layer sees {seen}"
         used = f"{self.counted('train')} images, {self.counted('test')} to test"
         return {
             "run": self.name,

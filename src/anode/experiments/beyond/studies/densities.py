@@ -23,7 +23,7 @@ from anode.plots.series import curves
 from anode.plots.style import MODEL_COLORS, figure, shared_legend
 from anode.train.record import Array
 
-REACH, CELLS = 4.0, 70
+REACH, CELLS = 4.4, 70
 """The square that is drawn, [-reach, reach]², and how many points its grid has across."""
 
 COLORS = {"CNF": MODEL_COLORS["NODE"], "augmented CNF": MODEL_COLORS["ANODE"]}
@@ -86,6 +86,9 @@ def draw_costs(results: Results) -> Drawing:
         curves(ax, epochs(found["CNF"]), series, COLORS, "NFE" if ax in made.axes[:: len(DATA) // 2] else "")
         ax.set_title(title)
         table |= {f"{title}: {label}": each for label, each in found.items()}
+    low, high = zip(*(ax.get_ylim() for ax in made.axes), strict=True)
+    for ax in made.axes:
+        ax.set_ylim(min(low), max(high))
     shared_legend(made)
     certified = certified_cells(table, lambda result: result.run.data)
     cells = []
@@ -102,7 +105,7 @@ STUDIES = (
         "densities",
         "Densities, plain and augmented",
         "Continuous normalizing flows (CNF) and flows with two added normal coordinates, of equally many parameters "
-        "(to 2 %), each trained for 400 iterations. Densities on a grid, one scale for each picture, and samples, of "
+        "(to 2 %), each trained for 1,600 iterations. Densities on a grid, one scale for each picture, and samples, of "
         "the repeat whose likelihood is the median. An augmented flow's density is a lower bound, from 20 draws of the "
         "added coordinates.",
         tuple(f"density-{data}-{kind}" for data in DENSITIES for kind in FLOWS),

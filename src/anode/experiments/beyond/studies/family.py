@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from anode.experiments.beyond.protocols import G_DIMS, name_of
 from anode.experiments.beyond.runs import LABELS, cost_of
-from anode.experiments.beyond.studies.tables import COLORS, COLUMNS, median, rows_of
+from anode.experiments.beyond.studies.tables import COLORS, COLUMNS, fitted, median, rows_of
 from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study
-from anode.experiments.toy.flows import FITTED
 from anode.plots.rows import rows
-from anode.plots.style import FAINT, figure
+from anode.plots.style import figure, shared_legend
 
 DATA = {**{("g", dim): f"g, d = {dim}" for dim in G_DIMS}, ("nested", 2): "nested spheres"}
 
@@ -24,13 +23,14 @@ def draw(results: Results) -> Drawing:
         losses = {label: each.measured["held-out"] for label, each in found.items()}
         upper, lower = made.axes[column], made.axes[len(DATA) + column]
         rows(upper, losses, COLORS, xlabel="held-out loss", log=True, named=column == 0)
-        upper.axvline(FITTED, color=FAINT, linewidth=1.2, zorder=1)
+        fitted(upper.axvline)
         upper.set_title(title)
         costs = {label: cost_of(each) for label, each in found.items()}
         rows(lower, costs, COLORS, xlabel="NFE at 1e-3", named=column == 0)
         table |= {f"{title}: {label}": each for label, each in found.items()}
         lowest = min(losses, key=lambda label: median(losses[label]))
         best.append(f"{title}: {lowest} ({median(losses[lowest]):.2g})")
+    shared_legend(made)
     remark = f"Lowest median of the held-out loss: {'; '.join(best)}."
     return Drawing(made, COLUMNS, rows_of(table), remark=remark)
 
@@ -41,7 +41,7 @@ STUDY = Study(
     "Huber loss on points that were not trained on, and evaluations of a solve at a tolerance of 1e-3 after training; "
     "a dot for each repeat and a stroke at the median. All models of a column have equally many parameters, to 2 %, "
     "and as many added numbers as inputs: zeros, a learned constant, a linear map or a network with a hidden layer of "
-    "the input, the input itself (data control), or a velocity (second order, heavy balls). Left of the faint line a "
+    "the input, the input itself (data control), or a velocity (second order, heavy balls). Left of the dashed line a "
     "model has fitted g: a tenth of the loss of the best constant.",
     tuple(name_of(data, dim, kind) for data, dim in DATA for kind in LABELS),
     draw,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from anode.experiments.beyond.protocols import COUNT_DIMS, COUNTS
 from anode.experiments.beyond.runs import cost_of
-from anode.experiments.beyond.studies.tables import COLUMNS, median, rows_of
+from anode.experiments.beyond.studies.tables import COLUMNS, fitted, mean, median, rows_of
+from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study
-from anode.experiments.toy.flows import FITTED
 from anode.plots.series import curves
-from anode.plots.style import FAINT, figure, shades, shared_legend
+from anode.plots.style import figure, shades, shared_legend
 
 
 def draw(results: Results) -> Drawing:
@@ -18,19 +20,19 @@ def draw(results: Results) -> Drawing:
     made = figure(12.5, 4.0, columns=3)
     found = {f"d = {d}": [results[f"count-d{d}-p{p}"] for p in COUNTS] for d in COUNT_DIMS}
     colors = dict(zip(found, shades(len(found)), strict=True))
-    panels = {
-        "training loss": lambda result: result.final_loss,
-        "held-out loss": lambda result: result.measured["held-out"],
-        "NFE at 1e-3": cost_of,
+    panels: dict[str, Callable[[Result], float]] = {
+        "training loss, median": lambda result: median(result.final_loss),
+        "held-out loss, median": lambda result: median(result.measured["held-out"]),
+        "NFE at 1e-3, mean": lambda result: mean(cost_of(result)),
     }
     for ax, (title, value) in zip(made.axes, panels.items(), strict=True):
-        series = {label: np.array([median(value(each)) for each in line]) for label, line in found.items()}
+        series = {label: np.array([value(each) for each in line]) for label, line in found.items()}
         curves(ax, range(len(COUNTS)), series, colors, title, xlabel="added dimensions p", log=ax is not made.axes[2])
         ax.set_xticks(range(len(COUNTS)), [str(p) for p in COUNTS])
         for line in ax.lines:
             line.set_marker("o")
         if ax is not made.axes[2]:
-            ax.axhline(FITTED, color=FAINT, linewidth=1.2, zorder=1)
+            fitted(ax.axhline)
     shared_legend(made)
     table = {f"{label}, p = {each.run.augment}": each for label, line in found.items() for each in line}
     lowest = {
@@ -46,8 +48,8 @@ def draw(results: Results) -> Drawing:
 STUDY = Study(
     "how-many",
     "How many added dimensions",
-    "ANODEs on g in d = 1, 2, 3 and 5 with p added zeros, medians over the repeats. Models of one d have equally many "
-    "parameters, to 2 %: the more dimensions, the narrower their layers. p = 0 is the NODE. Below the faint line a "
+    "ANODEs on g in d = 1, 2, 3 and 5 with p added zeros, over all repeats. Models of one d have equally many "
+    "parameters, to 2 %: the more dimensions, the narrower their layers. p = 0 is the NODE. Below the dashed line a "
     "model has fitted g. The table has means, which single repeats that fail to fit g dominate.",
     tuple(f"count-d{d}-p{p}" for d in COUNT_DIMS for p in COUNTS),
     draw,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from anode.experiments.beyond.protocols import NOISE_DIMS, NOISES, name_of
+from anode.experiments.beyond.studies.tables import fitted
 from anode.experiments.beyond.variants import PATHS
 from anode.experiments.study import Drawing, Results, Study, mean_std
 from anode.experiments.toy.flows import FITTED
 from anode.plots.series import band, make_logarithmic
-from anode.plots.style import FAINT, MODEL_COLORS, figure, grid, legend
+from anode.plots.style import MODEL_COLORS, figure, grid, shared_legend
 
 
 def draw(results: Results) -> Drawing:
@@ -26,7 +27,7 @@ def draw(results: Results) -> Drawing:
         band(ax, at, held, f"held out, mean of {PATHS} paths", MODEL_COLORS["NODE"])
         level = np.repeat(anode.measured["held-out"][None], len(NOISES), 0)
         band(ax, at, level, "ANODE, held out", MODEL_COLORS["ANODE"])
-        ax.axhline(FITTED, color=FAINT, linewidth=1.2, zorder=1)
+        fitted(ax.axhline)
         make_logarithmic(ax, np.concatenate([each.mean(1) for each in (trained, held, level)] + [[FITTED]]))
         ax.set_xticks(at, [f"{scale:g}" for scale in NOISES])
         ax.set(xlabel="noise", ylabel="loss" if dim == NOISE_DIMS[0] else "", title=f"NODE on g, d = {dim}")
@@ -35,7 +36,7 @@ def draw(results: Results) -> Drawing:
             paths, steps = PATHS if each.run.noise else 1, each.run.steps
             loss = [mean_std(each.final_loss), mean_std(each.measured["held-out"])]
             cells.append([f"d = {dim}, noise {each.run.noise:g}", *loss, f"{paths * steps}"])
-    legend(made.axes[0])
+    shared_legend(made)
     columns = ["", "training loss", "held-out loss", "evaluations of a prediction"]
     return Drawing(made, columns, cells)
 
@@ -46,7 +47,7 @@ STUDY = Study(
     "NODEs solved by 20 steps of Euler's method with Gaussian noise in the state after each, of the given standard "
     "deviation per unit of time; this is no ODE any more, and trajectories can cross. Training takes one path of the "
     "noise in every iteration. A prediction is the mean of ten, so it takes ten times the evaluations. Mean and "
-    "standard deviation over the repeats. Below the faint line a model has fitted g.",
+    "standard deviation over the repeats. Below the dashed line a model has fitted g.",
     (
         *(f"noise-d{dim}-{scale:g}" for dim in NOISE_DIMS for scale in NOISES),
         *(name_of("g", dim, "zeros") for dim in NOISE_DIMS),

@@ -6,7 +6,7 @@ import numpy as np
 
 from anode.experiments.beyond.protocols import PARITY_DIMS, PARITY_KINDS, name_of
 from anode.experiments.beyond.runs import LABELS, cost_of
-from anode.experiments.beyond.studies.tables import COLORS, COLUMNS, median, rows_of
+from anode.experiments.beyond.studies.tables import COLORS, COLUMNS, mean, median, rows_of
 from anode.experiments.study import Drawing, Results, Study
 from anode.plots.rows import rows
 from anode.plots.series import curves
@@ -26,8 +26,8 @@ def draw(results: Results) -> Drawing:
     errors = {LABELS[kind]: np.array([[median(each.final_loss)] for each in found]) for kind, found in flips.items()}
     curves(middle, PARITY_DIMS, errors, LINES, "training error, median", xlabel="d", log=True)
     middle.set_title("x to -x")
-    costs = {LABELS[kind]: np.array([[median(cost_of(each))] for each in found]) for kind, found in flips.items()}
-    curves(right, PARITY_DIMS, costs, LINES, "NFE at 1e-3, median", xlabel="d")
+    costs = {LABELS[kind]: np.array([[mean(cost_of(each))] for each in found]) for kind, found in flips.items()}
+    curves(right, PARITY_DIMS, costs, LINES, "NFE at 1e-3, mean", xlabel="d")
     right.set_title("x to -x")
     shared_legend(made)
     table = {f"swap: {label}": each for label, each in swaps.items()}

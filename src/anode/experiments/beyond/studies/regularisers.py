@@ -10,7 +10,7 @@ from anode.experiments.beyond.studies.tables import COLUMNS, median, rows_of
 from anode.experiments.runs import Result
 from anode.experiments.study import Drawing, Results, Study
 from anode.plots.series import make_logarithmic
-from anode.plots.style import INK, figure, grid, legend
+from anode.plots.style import INK, figure, grid, shared_legend
 
 WORDS = {
     "kinetic": "kinetic energy",
@@ -42,7 +42,7 @@ def draw(results: Results) -> Drawing:
         make_logarithmic(ax, np.array(heights))
         ax.set(xlabel="NFE, median", ylabel="held-out loss, median", title=LABELS[kind])
         grid(ax)
-    legend(made.axes[0])
+    shared_legend(made)
     return Drawing(made, COLUMNS, rows_of(table))
 
 

@@ -5,26 +5,15 @@ They were stated before anything was trained.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from functools import partial
 
+from anode.experiments.beyond.claims.common import CHEAP, Costs, at_the_papers
 from anode.experiments.beyond.on_images import NETWORKS, accuracy, network, of_family
-from anode.experiments.beyond.runs import LABELS, at_shared, cost_of
+from anode.experiments.beyond.runs import LABELS, at_shared
 from anode.experiments.findings import Certified, Claim, Finding
 from anode.experiments.images.curves import percent
-from anode.experiments.runs import Result
 from anode.experiments.study import Results, mean_std, median_mean
 from anode.train.record import Array
-
-Costs = Callable[[Sequence[Result]], list[Array]]
-"""Returns the evaluations of some models that are compared with each other."""
-
-CHEAP = ("heavy-ball", "node", "zeros", "second-order-learned")
-"""The heavy ball, and the models whose evaluations are compared with its own."""
-
-
-def at_the_papers(compared: Sequence[Result]) -> list[Array]:
-    """Return the evaluations of some models at the paper's tolerance."""
-    return [cost_of(each) for each in compared]
 
 
 def all_are_better(results: Results) -> Finding:
@@ -77,17 +66,7 @@ def _accuracies(found: dict[tuple[str, str], Array]) -> list[tuple[str, str]]:
     return [(NETWORKS[both], percent(each)) for both, each in found.items()]
 
 
-def learned_is_better_certified(results: Results) -> Finding:
-    """Claim 37, at a tolerance certified for both models."""
-    return learned_is_better(results, at_shared)
-
-
-def heavy_balls_are_cheap_certified(results: Results) -> Finding:
-    """Claim 38, at a tolerance certified for all four models."""
-    return heavy_balls_are_cheap(results, at_shared)
-
-
-CLAIMS: Sequence[Claim] = (
+CLAIMS = (
     Claim(
         36,
         "mnist",
@@ -106,7 +85,8 @@ CLAIMS: Sequence[Claim] = (
         tuple(of_family(kind) for kind in ("zeros", "hidden")),
         learned_is_better,
         certified=Certified(
-            "The same, with the evaluations at the loosest tolerance certified for both.", learned_is_better_certified
+            "The same, with the evaluations at the loosest tolerance certified for both.",
+            partial(learned_is_better, costs=at_shared),
         ),
     ),
     Claim(
@@ -118,7 +98,7 @@ CLAIMS: Sequence[Claim] = (
         tuple(of_family(kind) for kind in CHEAP),
         heavy_balls_are_cheap,
         certified=Certified(
-            "The same at the loosest tolerance certified for all four.", heavy_balls_are_cheap_certified
+            "The same at the loosest tolerance certified for all four.", partial(heavy_balls_are_cheap, costs=at_shared)
         ),
     ),
     Claim(
