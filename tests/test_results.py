@@ -86,12 +86,14 @@ def family_cell(run: dict) -> str:
     certificates = run["certificates"]["last"]
     nfe = dict(zip(certificates["tolerances"], certificates["nfe"], strict=True))
     own = [nfe[tolerance][i] for i, tolerance in enumerate(certificates["loosest"]) if tolerance is not None]
-    return f"{median(run['measured']['held-out']):.1e}; {median(nfe[1e-3]):.0f}, {median(own):.0f}"
+    solved = [count for count in nfe[1e-3] if count is not None]  # of the other repeats the solve failed
+    return f"{median(run['measured']['held-out']):.1e}; {median(solved):.0f}, {median(own):.0f}"
 
 
 def test_the_learning_rates_beyond_the_paper_are_the_best_of_the_search():
     found = json.loads((ROOT / "results" / "beyond" / "search.json").read_text())
-    assert {name: float(min(losses, key=losses.get)) for name, losses in found.items()} == RATES
+    known = {name: {rate: loss for rate, loss in each.items() if loss is not None} for name, each in found.items()}
+    assert {name: float(min(losses, key=losses.get)) for name, losses in known.items()} == RATES
 
 
 def test_the_results_beyond_the_paper_are_those_of_the_protocols():
