@@ -119,13 +119,14 @@ def test_fixed_steps_are_those_of_torchdiffeq(method):
 def test_all_ways_to_train_come_to_the_same_losses(fused):
     task = replace(TRAIN, fused=fused)
     works = [side.work(task) for side in (with_torchdiffeq, your_module, in_solve, your_module_in_fit, your_loop)]
-    theirs, *ours = [work.run() for work in works]
+    found = [work.run() for work in works]
+    theirs, *ours = found
     assert len(theirs) == task.iterations > 1
     for losses in ours:
         np.testing.assert_allclose(losses, theirs, rtol=1e-3)
     assert len({tuple(work.nfe().tolist()) for work in works}) == 1
-    for work in works:
-        np.testing.assert_array_equal(work.run(), work.run())  # from the same start each time
+    for work, losses in zip(works, found, strict=True):
+        np.testing.assert_array_equal(work.run(), losses)  # from the same start each time
     assert all(work.engine() for work in works[1:])
 
 
@@ -133,9 +134,10 @@ def test_all_ways_to_train_come_to_the_same_losses(fused):
 def test_members_of_the_family_are_trained_as_with_torchdiffeq(name):
     task = replace(TRAIN, family=name)
     theirs, *mine = [side.work(task) for side in (with_torchdiffeq, ours, your_loop)]
+    losses, nfe = theirs.run(), theirs.nfe()
     for work in mine:
-        np.testing.assert_allclose(work.run(), theirs.run(), rtol=1e-3)
-        np.testing.assert_array_equal(work.nfe(), theirs.nfe())
+        np.testing.assert_allclose(work.run(), losses, rtol=1e-3)
+        np.testing.assert_array_equal(work.nfe(), nfe)
     assert mine[1].engine() == "native"
 
 

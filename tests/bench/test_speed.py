@@ -174,6 +174,7 @@ def test_operations_are_those_of_the_products():
     assert Task("solve", sizes=(2, 8, 2), batch=4, time=True).operations(1) == 4 * 2 * (3 * 8 + 8 * 2)
 
 
+@pytest.mark.usefixtures("shared")
 def test_a_library_that_fails_is_named_with_its_reason():
     broken = Task("gradient", sizes=(2, 8, 2), activations=("nothing", "none"))
     (row,) = measure([Entry("broken", "torchdiffeq", broken)], 1, quiet)
@@ -214,6 +215,7 @@ def test_the_truth_is_far_closer_than_any_tolerance_asked_for():
     assert np.abs(np.array(row.outcome) - exact[:200]).max() < 1e-9
 
 
+@pytest.mark.usefixtures("shared")
 def test_a_process_that_dies_between_turns_does_not_take_the_others_with_it(monkeypatch):
     send = Worker.send
 
@@ -223,7 +225,7 @@ def test_a_process_that_dies_between_turns_does_not_take_the_others_with_it(monk
         send(self, request)
 
     monkeypatch.setattr(Worker, "send", deadly)
-    dead, alive = measure([Entry("dies", "anode", SMALL), Entry("lives", "anode", SMALL)], 1, quiet)
+    dead, alive = measure([Entry("dies", "anode, your module", SMALL), Entry("lives", "anode", SMALL)], 1, quiet)
     assert "ended with -9" in dead.failed
     assert len(alive.seconds) == 1
 

@@ -85,7 +85,7 @@ def sweep(title: str, axis: str, values: Sequence[float], task: Callable[[Any], 
 
 TWENTY = replace(TOY, members=20)
 OWN = works(TOY, EXACT)
-FAMILY = members(replace(TOY, epochs=1))
+FAMILY = members(TOY)
 PARTS: dict[str, Part] = {
     "toy": one(
         "a training iteration of the toy experiments, one thread",
