@@ -4,7 +4,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 
@@ -340,6 +342,7 @@ def test_the_command_lets_optuna_search(tmp_path):
 
 WORKER = """
 import sys
+import threading
 from anode.experiments.search import tpe
 from anode.experiments.search.runs import Cross
 from anode.train.progress import Bars
@@ -369,6 +372,17 @@ def every_trial_beats(database: str) -> bool:
     silent = """SELECT COUNT(*) FROM trials LEFT JOIN trial_heartbeats USING (trial_id)
                 WHERE trials.state = 'RUNNING' AND trial_heartbeats.trial_id IS NULL"""
     return asked(database, silent) == [0]
+
+
+def test_processes_that_start_together_create_one_database(tmp_path):
+    together = threading.Barrier(4)
+
+    def open_it(_: int) -> int:
+        together.wait()
+        return len(tpe.backend(storages(tmp_path)["sqlite"]).get_all_studies())
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(open_it, range(4))) == [0, 0, 0, 0]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -107,14 +108,33 @@ def backend(storage: str) -> Any:
         make_folder(path.parent)
         _check_journal(path)
         return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        return optuna.storages.RDBStorage(
-            storage,
-            heartbeat_interval=HEARTBEAT,
-            grace_period=GRACE,
-            heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
-        )
+    return _database(storage)
+
+
+def _database(storage: str, attempts: int = 20) -> optuna.storages.RDBStorage:
+    """Open a database of studies, and create its tables if it is new.
+
+    If two processes start together, both create the tables, and Optuna fails in the slower one. It then tries again and
+    finds them.
+    """
+    import optuna
+    from sqlalchemy.exc import DatabaseError, IntegrityError
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return optuna.storages.RDBStorage(
+                storage,
+                heartbeat_interval=HEARTBEAT,
+                grace_period=GRACE,
+                heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
+            )
+    except DatabaseError as error:
+        created_meanwhile = isinstance(error, IntegrityError) or "already exists" in str(error.orig)
+        if not created_meanwhile or attempts == 1:
+            raise
+    time.sleep(0.1)
+    return _database(storage, attempts - 1)
 
 
 def _check_journal(path: Path) -> None:
