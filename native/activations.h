@@ -81,43 +81,35 @@ ANODE_INLINE void silu(V<T> x, V<T>& value, V<T>& derivative) {
   derivative = s * (x * (1 - s) + 1);
 }
 
-/// Coefficients of a polynomial that is e^(a^2) erfc(a) for 0 <= a <= 6.5, as a function of 3 / (3 + a) brought to the
-/// interval from -1 to 1: the Chebyshev series up to the terms that the precision asks for, in powers. Their sizes add
-/// up to the largest value, so that nothing is lost to rounding.
+/// Coefficients of a polynomial that is e^(x^2 / 2) P(X > x) for a normal X and 0 <= x <= 13.2, as a function of
+/// slope / (x + shift) + offset, which is between -1 and 1. Beyond, e^(-x^2 / 2) is negligible.
 template <class T>
-struct ScaledErfc;
+struct NormalTail;
 
 template <>
-struct ScaledErfc<float> {
-  static constexpr float powers[] = {
-      0.31203524345763091259f,  0.36713086194730555531f,   0.20549370192112367456f,
-      0.085621663491964805918f, 0.025284465583899872729f,  0.0044818363341671063867f,
-      0.00010673944822634552f,  -0.00013721513062815125f,  -0.000017317255962407014f};
+struct NormalTail<float> {
+  static constexpr float slope = 8.8560606f, shift = 3.5f, offset = -1.5303030f;
+  static constexpr float powers[] = {0.15169884996045f,    0.19660038376848f,     0.10604488503064f,
+                                     0.038534102513537f,   0.007682547932849f,    -0.00014240745500903f,
+                                     -0.0004242020468038f, -1.825708323475e-5f,   2.409708419627e-5f};
 };
 
 template <>
-struct ScaledErfc<double> {
+struct NormalTail<double> {
+  static constexpr double slope = 13.78787878787878808269, shift = 5, offset = -1.757575757575757616537;
   static constexpr double powers[] = {
-      0.31203524151332438845,     0.36713103122652739577,    0.20549379966169937945,     0.085619389134178365441,
-      0.025283677310008916210,    0.0044901296477982178566,  0.00010897654711647982589,  -0.00014856199781399156387,
-      -0.000019943389151779163384, 0.0000054456660609527006897, 0.0000011358474493932307047, -2.8711758618414453147e-7,
-      -5.4222184961303020585e-8,  1.9707832258771197210e-8,  1.7518639955411294410e-9,   -1.3914535165671767078e-9,
-      4.2206255353768658143e-11,  7.2009214280692929547e-11, -9.8847691470768439815e-12};
+      0.1270813843795574406294,    0.1670113112850656410335,   0.1105204459545098997222,  0.05927164359756171433479,
+      0.0254505276325226289566,    0.008456901764048379543295, 0.00199783516485066570649, 0.0002484177139760848011293,
+      -0.00002302233964447523555784, -0.00001506532679756164672953, -0.000001101893436659357950564,
+      6.459528494596132743345e-7,  1.125652918396487843868e-7, -3.098468842474940873555e-8, -7.64086550845494568772e-9,
+      1.838363308515754349332e-9,  4.579348900559297339516e-10, -1.008039758280873354147e-10, -2.029537959060523149339e-11};
 };
-
-/// erfc(a) for a >= 0, given e^(-a^2); the error is of the size of rounding errors of 1.
-template <class T>
-ANODE_INLINE V<T> complement_of_error_function(V<T> a, V<T> e) {
-  constexpr double low = 3.0 / 9.5;
-  a = a > T(6.5) ? splat<T>(T(6.5)) : a;
-  V<T> u = (3 / (a + 3)) * T(2 / (1 - low)) - T((1 + low) / (1 - low));
-  return e * polynomial<T>(u, ScaledErfc<T>::powers);
-}
 
 template <class T>
 ANODE_INLINE void gelu(V<T> x, V<T>& value, V<T>& derivative) {
-  V<T> e = decay<T>(x * x * T(-0.5));
-  V<T> tail = complement_of_error_function<T>(absolute<T>(x) * T(0.70710678118654752440), e) * T(0.5);
+  using Tail = NormalTail<T>;
+  V<T> e = power_of_two<T>(x * x * T(-0.72134752044448170368));  // e^(-x^2 / 2)
+  V<T> tail = e * polynomial<T>(Tail::slope / (absolute<T>(x) + Tail::shift) + Tail::offset, Tail::powers);
   V<T> below = x < 0 ? tail : 1 - tail;
   value = x * below;
   derivative = below + x * e * T(0.39894228040143267794);

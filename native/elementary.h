@@ -112,6 +112,39 @@ ANODE_INLINE void hyperbolic(V<T> x, V<T>& sine, V<T>& cosine) {
   cosine = e + inverse;
 }
 
+/// Coefficients of a polynomial that is e^(a^2) erfc(a) for 0 <= a <= 6.5, as a function of 3 / (3 + a) brought to the
+/// interval from -1 to 1: the Chebyshev series up to the terms that the precision asks for, in powers. Their sizes add
+/// up to the largest value, so that nothing is lost to rounding.
+template <class T>
+struct ScaledErfc;
+
+template <>
+struct ScaledErfc<float> {
+  static constexpr float powers[] = {
+      0.31203524345763091259f,  0.36713086194730555531f,   0.20549370192112367456f,
+      0.085621663491964805918f, 0.025284465583899872729f,  0.0044818363341671063867f,
+      0.00010673944822634552f,  -0.00013721513062815125f,  -0.000017317255962407014f};
+};
+
+template <>
+struct ScaledErfc<double> {
+  static constexpr double powers[] = {
+      0.31203524151332438845,     0.36713103122652739577,    0.20549379966169937945,     0.085619389134178365441,
+      0.025283677310008916210,    0.0044901296477982178566,  0.00010897654711647982589,  -0.00014856199781399156387,
+      -0.000019943389151779163384, 0.0000054456660609527006897, 0.0000011358474493932307047, -2.8711758618414453147e-7,
+      -5.4222184961303020585e-8,  1.9707832258771197210e-8,  1.7518639955411294410e-9,   -1.3914535165671767078e-9,
+      4.2206255353768658143e-11,  7.2009214280692929547e-11, -9.8847691470768439815e-12};
+};
+
+/// erfc(a) for a >= 0, given e^(-a^2); the error is of the size of rounding errors of 1.
+template <class T>
+ANODE_INLINE V<T> complement_of_error_function(V<T> a, V<T> e) {
+  constexpr double low = 3.0 / 9.5;
+  a = a > T(6.5) ? splat<T>(T(6.5)) : a;
+  V<T> u = (3 / (a + 3)) * T(2 / (1 - low)) - T((1 + low) / (1 - low));
+  return e * polynomial<T>(u, ScaledErfc<T>::powers);
+}
+
 /// erf(x), and e^(-x^2).
 template <class T>
 ANODE_INLINE V<T> error_function(V<T> x, V<T>& e) {

@@ -89,7 +89,7 @@ void Field<T>::evaluate(const T* t, long times, const T* y, T* slope, T* kept, i
     T* const when = times_of(at.x, block.width);
     for (long b = 0; b < block.width && program_->time; ++b)
       when[b] = t[times == 1 ? 0 : (block.first + std::min(b, block.rows - 1)) / part];
-    networks_[block.member].evaluate(kernels_, at, strand.scratch, widths(block, times), strand.result);
+    networks_[block.member].evaluate(kernels_, at, strand.scratch, widths(block, times), strand.result, kept != nullptr);
     store(block, strand.result, program_->outputs, slope);
   });
 }

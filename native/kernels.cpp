@@ -22,6 +22,12 @@ ANODE_INLINE V<T> activate(V<T> x, T* derivative) {
   return value;
 }
 
+template <class T, Activation A, bool Derivative>
+void activate_all(T* x, long count, T* derivative) {
+  for (long at = 0; at < count; at += kLanes<T>)
+    store(x + at, activate<T, A>(load(x + at), Derivative ? derivative + at : nullptr));
+}
+
 /// Whether an activation is an operation or none.
 constexpr bool is_cheap(Activation act) { return act == Activation::none || act == Activation::relu; }
 
@@ -91,8 +97,8 @@ void affine_with(const Layer<T>& layer, const T* x, long width, T* out, T* deriv
   if constexpr (A == Activation::tanh)
     hyperbolic_tangents<T>(out, layer.outputs * width);
   else if constexpr (!is_cheap(A))  // one after the other they overlap; between products each would wait for itself
-    for (long at = 0; at < layer.outputs * width; at += kLanes<T>)
-      store(out + at, activate<T, A>(load(out + at), keeps_derivative(A) && derivative ? derivative + at : nullptr));
+    derivative ? activate_all<T, A, true>(out, layer.outputs * width, derivative)
+               : activate_all<T, A, false>(out, layer.outputs * width, nullptr);
 }
 
 template <class T>

@@ -72,7 +72,7 @@ Operand<T> Network<T>::operand(const Slot& slot, Bases bases, Width width, bool 
 }
 
 template <class T>
-void Network<T>::run(const Kernels<T>& kernels, const Instruction& op, Bases bases, Width widths,
+void Network<T>::run(const Kernels<T>& kernels, const Instruction& op, Bases bases, Width widths, bool pulls,
                      const Sums<T>* sums) const {
   const Elementwise<T>& each = *kernels.elementwise;
   const bool folds = op.kind == Kind::fold;
@@ -80,7 +80,7 @@ void Network<T>::run(const Kernels<T>& kernels, const Instruction& op, Bases bas
   const long width = narrow ? widths.uniform : widths.points;
   const auto in = [&](int i) { return operand(op.inputs[i], bases, widths, !narrow); };
   T* out = op.kind == Kind::points ? nullptr : place(op.out, bases, widths);
-  T* derivative = place(op.derivative, bases, widths);
+  T* derivative = pulls ? place(op.derivative, bases, widths) : nullptr;
   switch (op.kind) {
     case Kind::unary:
       return each.unary(Unary(op.name), in(0), T(op.p), T(op.q), op.rows, width, out, derivative, op.add);
@@ -104,10 +104,11 @@ void Network<T>::run(const Kernels<T>& kernels, const Instruction& op, Bases bas
 }
 
 template <class T>
-void Network<T>::evaluate(const Kernels<T>& kernels, const Evaluation<T>& at, T* scratch, Width width, T* slope) const {
+void Network<T>::evaluate(const Kernels<T>& kernels, const Evaluation<T>& at, T* scratch, Width width, T* slope,
+                          bool pulls) const {
   T* const uniform = at.kept + program_.kept * width.points;
   T* const bases[kSpaces] = {at.x, at.kept, scratch, nullptr, slope, nullptr, nullptr, nullptr, uniform, nullptr};
-  for (const Instruction& op : program_.forward) run(kernels, op, bases, width, nullptr);
+  for (const Instruction& op : program_.forward) run(kernels, op, bases, width, pulls, nullptr);
 }
 
 template <class T>
@@ -116,7 +117,7 @@ void Network<T>::pull(const Kernels<T>& kernels, const Evaluation<T>& at, T* cot
   T* const bases[kSpaces] = {at.x,       at.kept,  nullptr, nullptr, nullptr, cotangents,
                              at_state, loose,    at.kept + program_.kept * width.points,
                              cotangents + program_.cotangents * width.points};
-  for (const Instruction& op : program_.backward) run(kernels, op, bases, width, &sums);
+  for (const Instruction& op : program_.backward) run(kernels, op, bases, width, true, &sums);
 }
 
 template <class T>

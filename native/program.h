@@ -113,8 +113,10 @@ class Network {
  public:
   Network(const Program& program, const Tensors<const T>& tensors, int member, Arena& arena);
 
-  /// The slope at a state and time. `scratch` has program.scratch rows.
-  void evaluate(const Kernels<T>& kernels, const Evaluation<T>& at, T* scratch, Width width, T* slope) const;
+  /// The slope at a state and time. `scratch` has program.scratch rows. `pulls`: whether it will be pulled back, which
+  /// needs the derivatives of operations.
+  void evaluate(const Kernels<T>& kernels, const Evaluation<T>& at, T* scratch, Width width, T* slope,
+                bool pulls = true) const;
 
   /// Pull the cotangent of a slope, which is in the first rows of `cotangents`, back to the state.
   void pull(const Kernels<T>& kernels, const Evaluation<T>& at, T* cotangents, T* loose, Width width, T* at_state,
@@ -128,7 +130,8 @@ class Network {
   using Bases = T* const*;
   T* place(const Slot& slot, Bases bases, Width width) const;
   Operand<T> operand(const Slot& slot, Bases bases, Width width, bool spread) const;
-  void run(const Kernels<T>& kernels, const Instruction& op, Bases bases, Width widths, const Sums<T>* sums) const;
+  void run(const Kernels<T>& kernels, const Instruction& op, Bases bases, Width widths, bool pulls,
+           const Sums<T>* sums) const;
 
   const Program& program_;
   T* scalars_;

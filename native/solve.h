@@ -48,9 +48,11 @@ template <class T>
 struct Block {
   int member, strand;
   long first, rows, width;
-  long uniform_width;  // of rows that hold the same for all points with one time
+  long uniform_width;        // of rows that hold the same for all points with one time
+  std::vector<long> points;  // the rows of the state, if they are not `rows` ones from `first` on
 
   Width widths() const { return {width, uniform_width}; }
+  long point(long b) const { return points.empty() ? first + b : points[b]; }
 
   // The step being tried.
   std::vector<T*> slopes;                  // and that at the end
@@ -129,6 +131,9 @@ class Solve {
   std::vector<Emission> emissions(Cohort<T>&);
   void emit(const Cohort<T>&, Block<T>&, const Emission&);
   void finish(Cohort<T>&);
+  void write_end(const Cohort<T>&, const Block<T>&, long b);
+  void write_result(const Clock&, long group);
+  void shrink(Cohort<T>&);
   Evaluation<T> room(Block<T>&);
   void evaluate(Block<T>&, int slope);
   void set_squares(Block<T>&, const Sum<T>&, const T* y, const T* y1);

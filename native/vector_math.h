@@ -38,6 +38,8 @@ struct Simd<float> {
                          expm1_largest = 89.0f, sigmoid_largest = 88.0f;
   static constexpr float exp_powers[] = {0.50000000614f, 0.16666542139f, 0.041666279688f, 0.0083667625864f,
                                          0.0013946742891f};
+  static constexpr float exp2_powers[] = {1.0f,           0.69314720671f,   0.24022651214f,   0.055503272142f,
+                                          0.0096180256026f, 0.0013400432165f, 0.00015469731977f};
   static constexpr float tanh_largest = 10.0f;
   static constexpr float half_ln2 = 0.3465735912322998046875f, half_ln2_low = -9.5232714997888e-10f;  // 21 bits
   static constexpr float tanh_powers[] = {-0.33333322712f, 0.13331182749f, -0.052726783321f};
@@ -62,6 +64,10 @@ struct Simd<double> {
       0.50000000000000041658,   0.16666666666666683971,     0.041666666666583467186,    0.0083333333333155642738,
       0.001388888893026377575,  0.0001984126990147288901,   0.000024801506176139834024, 2.7557228948252235404e-6,
       2.7625861689886765785e-7, 2.5114263121112119582e-8};
+  static constexpr double exp2_powers[] = {
+      1.0,                        0.69314718055994530835,   0.24022650695910159577,    0.055504108664821699003,
+      0.0096181291075872534294,   0.001333355814639035047,  0.00015403530463727981589, 0.000015252733856295573396,
+      1.3215432534254118261e-6,   1.0178051192117846665e-7, 7.0741945626131047707e-9,  4.4566754636398607237e-10};
   static constexpr double tanh_largest = 20.0;
   static constexpr double half_ln2 = 0.34657359027997269862, half_ln2_low = -4.3915917162026329e-17;  // 49 bits
   static constexpr double tanh_powers[] = {
@@ -177,6 +183,16 @@ ANODE_INLINE V<T> decay(V<T> x) {
   const Exponent<T> e(x < S::exp_lowest ? splat<T>(S::exp_lowest) : x);
   const V<T> scale = e.scale(e.whole + 64);  // 2^n itself may be too small a number
   return ((e.r + e.rest) * scale + scale) * T(0x1p-64);
+}
+
+/// 2^x for x <= 0, as exact as x is; 0 where that is subnormal.
+template <class T>
+ANODE_INLINE V<T> power_of_two(V<T> x) {
+  using S = Simd<T>;
+  constexpr T lowest = -S::bias;  // for which scale() is 0
+  x = x < lowest ? splat<T>(lowest) : x;
+  const V<T> shifted = x + S::round;
+  return polynomial<T>(x - (shifted - S::round), S::exp2_powers) * Exponent<T>::scale((I<T>)shifted);
 }
 
 /// (1 - e^x) / 2 as a sum of two numbers, the second small, given scale = 2^n / 2.

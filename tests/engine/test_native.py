@@ -212,6 +212,34 @@ def test_a_point_that_blows_up_does_not_disturb_the_others():
     torch.testing.assert_close(one.y1, other.y1)
 
 
+@settings(max_examples=40)
+@given(
+    rows=st.integers(1, 300),
+    members=st.none() | st.integers(1, 3),
+    method=st.sampled_from(["dopri5", "bosh3", "dopri8"]),
+    max_steps=st.sampled_from([4, 1000]),
+    bad=st.booleans(),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    seed=st.integers(0, 1000),
+)
+def test_a_point_does_not_depend_on_which_points_finish_before_it(rows, members, method, max_steps, bad, dtype, seed):
+    field = field_of(3, members=members, dtype=dtype, scale=3.0, seed=seed)
+    y0 = start(*(() if members is None else (members,)), rows, 3, dtype=dtype, seed=seed).detach()
+    y0 *= torch.linspace(0.01, 4, rows, dtype=dtype)[torch.randperm(rows), None]  # so that steps differ
+    if bad:
+        y0[..., rows // 2, :] = torch.finfo(dtype).max
+    settings = {"method": method, "control": "sample", "max_steps": max_steps, "save_at": [0.0, 0.4, 1.0]}
+    recorded = anode.solve(field, y0, (0.0, 1.0), engine="native", **settings)  # whose points stay where they are
+    with torch.no_grad():
+        plain = anode.solve(field, y0, (0.0, 1.0), engine="native", **settings)
+    for name in ("nfe", "accepted", "rejected"):
+        assert torch.equal(getattr(plain.stats, name), getattr(recorded.stats, name)), name
+    assert torch.equal(plain.status, recorded.status)
+    assert torch.equal(plain.t1, recorded.t1)
+    for a, b in zip((*plain.outputs, plain.y1), (*recorded.outputs, recorded.y1), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=0, equal_nan=True)
+
+
 @each_control
 def test_running_out_of_steps_keeps_what_was_reached(members, control, shape):
     results = both(field_of(3, members=members, scale=6.0), start(*shape), control=control, max_steps=3, rtol=1e-6)

@@ -236,7 +236,9 @@ class Solution:
 def first_failure(status: Any) -> tuple[int, Status] | None:
     """Return the first group that failed and its status; ``None`` if all succeeded."""
     every = status.flatten().tolist() if isinstance(status, Tensor) else [status]
-    return next(((group, Status(code)) for group, code in enumerate(every) if code != Status.SUCCESS), None)
+    if not any(every):  # Status.SUCCESS is 0
+        return None
+    return next((group, Status(code)) for group, code in enumerate(every) if code)
 
 
 def _stack(tensors: list[Any], like: Tensor) -> Tensor:
