@@ -160,6 +160,8 @@ def test_the_summary_speaks_of_one_and_of_many(tmp_path, verdicts, says):
     claims = [results()["claims"][0] | {"verdict": verdict} for verdict in verdicts]
     page = Page(report(store(tmp_path, results() | {"claims": claims, "repeats": 1}, studies())))
     assert says in page.text
+    assert ("which held and which did not" in page.text) is bool(verdicts)
+    assert ("_claims" in [attributes["id"] for attributes in page.all("section")]) is bool(verdicts)
 
 
 def test_every_claim_is_there_with_its_verdict_numbers_and_test(folder):

@@ -67,10 +67,10 @@ def page(folder: Path, marker: str = MARKER) -> str:
             element("p", f"{summary(results, claims)}.", class_="lead"),
             *scale_note(results),
         ),
-        contents(studies),
+        contents(studies, claims),
         element(
             "main",
-            claims_section(claims, studies),
+            *([claims_section(claims, studies)] if claims else []),
             *failures_section(results),
             *(study_section(folder / "figures", name, study, claims) for name, study in studies.items()),
             environment_section(results),
@@ -121,9 +121,9 @@ def scale_note(results: Record) -> list[Markup]:
     return [element("p", element("b", f"Scale {results.text('scale')}: "), results.text("note"), class_="scale")]
 
 
-def contents(studies: dict[str, Record]) -> Markup:
+def contents(studies: dict[str, Record], claims: Sequence[Record]) -> Markup:
     """Return the table of contents."""
-    entries = [("_claims", "Claims", "which held and which did not")]
+    entries = [("_claims", "Claims", "which held and which did not")] if claims else []
     entries += [(name, label(name), study.text("title")) for name, study in studies.items()]
     entries += [("_environment", "Machine", "hardware and versions"), ("_timings", "Time", "how long each run took")]
     links = [element("a", element("b", name), element("span", title), href=f"#{to}") for to, name, title in entries]
