@@ -53,7 +53,7 @@ def works(toy: Task, exact: Task) -> dict[str, tuple[Entry, ...]]:
     fused = replace(toy, fused=True)
     made = {
         "own module, training loop": entries(toy, ODEINT, SOLVE, FIT),
-        "our NeuralODE, training loop, we with fused Adam": (
+        "our NeuralODE, training loop, fused Adam for ours only": (
             *entries(fused, LOOP, rivals=()),
             Entry("torchdiffeq", "torchdiffeq", toy),
         ),
