@@ -326,6 +326,54 @@ def test_a_transform_may_change_the_flow_and_freeze_parameters():
     assert one.flow.t1 == other.flow.t1
 
 
+def another_activation_of_the_field(model):
+    model.flow.field.activation = "tanh"
+
+
+def another_field(model):
+    model.flow.field = from_seed(lambda: anode.MLPField(5, hidden=8), 1).double()
+
+
+def another_head(model):
+    model.head = from_seed(lambda: nn.Linear(5, 1), 1).double()
+
+
+def hooked(model):
+    model.head.register_forward_hook(lambda module, inputs, output: 2 * output)
+
+
+def with_hooked_parameters(model):
+    for p in model.parameters():
+        p.register_hook(lambda gradient: 0.5 * gradient)
+
+
+def with_a_norm(model):
+    model.flow.norm = lambda x: x.abs().max()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [another_activation_of_the_field, another_field, another_head, hooked, with_hooked_parameters, with_a_norm],
+)
+def test_what_a_transform_changes_of_the_model_counts(change):
+    models, calls = [], []
+
+    def build(engine):
+        models.append(usual(engine))
+        calls.append(0)
+        return models[-1]
+
+    def transform(x):
+        calls[-1] += 1
+        if calls[-1] == 4:
+            change(models[-1])
+        return x
+
+    results = both(build, transform=lambda: transform)
+    assert_same(results, results[0][1].engine)
+    assert not np.allclose(results[0][1].loss, both()[0][1].loss)
+
+
 def test_gradients_of_parameters_that_the_optimizer_does_not_hold_do_not_add_up():
     def some(parameters):
         return torch.optim.SGD(parameters[:2], lr=0.1)
