@@ -374,6 +374,26 @@ def test_what_a_transform_changes_of_the_model_counts(change):
     assert not np.allclose(results[0][1].loss, both()[0][1].loss)
 
 
+class Choosing(Deep):
+    """A head that picks some of its features by a buffer."""
+
+    def __init__(self, outputs=1):
+        super().__init__(outputs)
+        self.register_buffer("mask", torch.arange(6) < 5)
+
+    def forward(self, h):
+        return super().forward(torch.where(self.mask, h, -h))
+
+
+def test_another_mask_of_one_member_counts():
+    def invert(model):
+        model.head.module.mask[-1] = ~model.head.module.mask[-1]
+
+    results = both(partial(own, head=Choosing), 3, callbacks=[Replaces(invert)])
+    assert "the members have different whole numbers" in results[0][1].engine
+    assert_same(results, results[0][1].engine)
+
+
 def test_gradients_of_parameters_that_the_optimizer_does_not_hold_do_not_add_up():
     def some(parameters):
         return torch.optim.SGD(parameters[:2], lr=0.1)
