@@ -394,6 +394,14 @@ def test_another_mask_of_one_member_counts():
     assert_same(results, results[0][1].engine)
 
 
+def test_autocast_is_left_to_python():
+    model, data = from_seed(lambda: on_sets("auto", whole), 0), sets_of(torch.arange(70) % 2)()
+    data = data[0].float(), data[1]
+    assert train(model, data, epochs=1).engine == "native"
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert train(model, data, epochs=1).engine == "torch (autocast is on)"
+
+
 def test_gradients_of_parameters_that_the_optimizer_does_not_hold_do_not_add_up():
     def some(parameters):
         return torch.optim.SGD(parameters[:2], lr=0.1)

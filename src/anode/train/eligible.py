@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import torch
 import torch.optim.optimizer as torch_optimizer
 from torch.optim import Optimizer
 
@@ -68,6 +69,7 @@ def _done_otherwise(training: Training) -> str:
         (not all(isinstance(tol, float) for tol in (solver.rtol, solver.atol)), "a tolerance is not a number"),
         (type(solver.step_controller) is not PID, "the controller is not a plain PID"),
         (bool(solver.changes().keys() - TAKEN), "the solver has settings that the engine does not support in training"),
+        (torch.is_autocast_enabled("cpu"), "autocast is on"),
         (like.device.type != "cpu" or like.dtype not in native.DTYPES, f"it is {like.dtype} on {like.device}"),
         (not all(p.is_contiguous() and p.dtype == like.dtype for p in parameters), "parameters are not contiguous"),
         (not own.issuperset(map(id, parameters)), "some parameters of the model were replaced"),
