@@ -122,6 +122,37 @@ def test_looking_at_a_part_that_is_left_to_python_does_not_count(head):
     assert results[0][0].head.calls == results[1][0].head.calls
 
 
+class Listing(Deep):
+    """A head that keeps the number of points of every batch."""
+
+    def __init__(self, outputs=1):
+        super().__init__(outputs)
+        self.seen = []
+
+    def forward(self, h):
+        self.seen.append(len(h))
+        return super().forward(h) / len(self.seen)
+
+
+class Averaging(Deep):
+    """A head that subtracts a moving average, a tensor that is no buffer."""
+
+    def __init__(self, outputs=1):
+        super().__init__(outputs)
+        self.average = torch.zeros(6, dtype=torch.float64)
+
+    def forward(self, h):
+        self.average.lerp_(h.detach().mean(0), 0.5)
+        return super().forward(h - self.average)
+
+
+@pytest.mark.parametrize("head", [Listing, Averaging])
+def test_looking_at_a_part_that_is_left_to_python_leaves_its_memory_alone(head):
+    results = both(partial(own, head=head))
+    assert_same(results, results[0][1].engine)
+    assert results[0][1].engine.startswith("torch (head: f ")
+
+
 @pytest.mark.parametrize("part", ["flow.augment", "head.net.0", "head"])
 def test_frozen_parameters_of_any_part_stay_where_they_are(part):
     def build(engine):
