@@ -64,7 +64,8 @@ def nearest(name: Any, known: Iterable[str], cutoff: float = 0.6) -> str:
 def check_call(name: str, function: Callable[..., Any], arguments: int, takes: str) -> None:
     """Raise ``TypeError`` unless an argument can be called with ``arguments`` positional arguments."""
     if not callable(function):
-        raise TypeError(f"{name}: takes {takes}, got {function!r}")
+        got = repr(function)
+        raise TypeError(f"{name}: takes {takes}, got {got if got.isprintable() else describe(function)}")
     why = uncallable(function, arguments)
     if why is not None:
         raise TypeError(f"{name}: takes {takes}, got {why}")

@@ -768,6 +768,17 @@ def test_parameters_frozen_before_the_backward_pass_get_no_gradient(gradient):
     assert at_y0.isfinite().all()
 
 
+def test_a_hook_of_a_parameter_runs_once():
+    gradients = []
+    for engine in ("auto", "torch"):
+        net, seen = Net().double(), []
+        net.inner.register_hook(lambda gradient, seen=seen: seen.append(gradient) or 0.5 * gradient)
+        anode.solve(net, normal(4, 2), (0.0, 1.0), engine=engine).y1.sum().backward()
+        assert len(seen) == 1
+        gradients.append(net.inner.grad)
+    torch.testing.assert_close(*gradients)
+
+
 def test_a_module_that_comes_to_use_another_tensor_is_refused():
     class Late(torch.nn.Module):
         def __init__(self):

@@ -122,6 +122,37 @@ def test_looking_at_a_part_that_is_left_to_python_does_not_count(head):
     assert results[0][0].head.calls == results[1][0].head.calls
 
 
+class Listing(Deep):
+    """A head that keeps the number of points of every batch."""
+
+    def __init__(self, outputs=1):
+        super().__init__(outputs)
+        self.seen = []
+
+    def forward(self, h):
+        self.seen.append(len(h))
+        return super().forward(h) / len(self.seen)
+
+
+class Averaging(Deep):
+    """A head that subtracts a moving average, a tensor that is no buffer."""
+
+    def __init__(self, outputs=1):
+        super().__init__(outputs)
+        self.average = torch.zeros(6, dtype=torch.float64)
+
+    def forward(self, h):
+        self.average.lerp_(h.detach().mean(0), 0.5)
+        return super().forward(h - self.average)
+
+
+@pytest.mark.parametrize("head", [Listing, Averaging])
+def test_looking_at_a_part_that_is_left_to_python_leaves_its_memory_alone(head):
+    results = both(partial(own, head=head))
+    assert_same(results, results[0][1].engine)
+    assert results[0][1].engine.startswith("torch (head: f ")
+
+
 @pytest.mark.parametrize("part", ["flow.augment", "head.net.0", "head"])
 def test_frozen_parameters_of_any_part_stay_where_they_are(part):
     def build(engine):
@@ -324,6 +355,82 @@ def test_a_transform_may_change_the_flow_and_freeze_parameters():
     np.testing.assert_allclose(history.loss, expected.loss, rtol=1e-6)
     np.testing.assert_array_equal(history.nfe, expected.nfe)
     assert one.flow.t1 == other.flow.t1
+
+
+def another_activation_of_the_field(model):
+    model.flow.field.activation = "tanh"
+
+
+def another_field(model):
+    model.flow.field = from_seed(lambda: anode.MLPField(5, hidden=8), 1).double()
+
+
+def another_head(model):
+    model.head = from_seed(lambda: nn.Linear(5, 1), 1).double()
+
+
+def hooked(model):
+    model.head.register_forward_hook(lambda module, inputs, output: 2 * output)
+
+
+def with_hooked_parameters(model):
+    for p in model.parameters():
+        p.register_hook(lambda gradient: 0.5 * gradient)
+
+
+def with_a_norm(model):
+    model.flow.norm = lambda x: x.abs().max()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [another_activation_of_the_field, another_field, another_head, hooked, with_hooked_parameters, with_a_norm],
+)
+def test_what_a_transform_changes_of_the_model_counts(change):
+    models, calls = [], []
+
+    def build(engine):
+        models.append(usual(engine))
+        calls.append(0)
+        return models[-1]
+
+    def transform(x):
+        calls[-1] += 1
+        if calls[-1] == 4:
+            change(models[-1])
+        return x
+
+    results = both(build, transform=lambda: transform)
+    assert_same(results, results[0][1].engine)
+    assert not np.allclose(results[0][1].loss, both()[0][1].loss)
+
+
+class Choosing(Deep):
+    """A head that picks some of its features by a buffer."""
+
+    def __init__(self, outputs=1):
+        super().__init__(outputs)
+        self.register_buffer("mask", torch.arange(6) < 5)
+
+    def forward(self, h):
+        return super().forward(torch.where(self.mask, h, -h))
+
+
+def test_another_mask_of_one_member_counts():
+    def invert(model):
+        model.head.module.mask[-1] = ~model.head.module.mask[-1]
+
+    results = both(partial(own, head=Choosing), 3, callbacks=[Replaces(invert)])
+    assert "the members have different whole numbers" in results[0][1].engine
+    assert_same(results, results[0][1].engine)
+
+
+def test_autocast_is_left_to_python():
+    model, data = from_seed(lambda: on_sets("auto", whole), 0), sets_of(torch.arange(70) % 2)()
+    data = data[0].float(), data[1]
+    assert train(model, data, epochs=1).engine == "native"
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert train(model, data, epochs=1).engine == "torch (autocast is on)"
 
 
 def test_gradients_of_parameters_that_the_optimizer_does_not_hold_do_not_add_up():

@@ -105,6 +105,7 @@ def test_a_loss_of_a_failed_solve_is_no_mistake_of_the_loss():
             {"scheduler": lambda o: StepLR(torch.optim.SGD([torch.ones(1)]), 1)},
             "scheduler: takes .*of the optimizer that it is given, not of another one, got 'StepLR'",
         ),
+        ({"optimizer": torch.optim.SGD([torch.ones(1)])}, "optimizer: takes one of adam, .*lr=0.1.*, got a SGD$"),
         ({"optimizer": lambda: None}, "optimizer: takes one of adam, .*or a function of a list .*too many positional"),
         (
             {"optimizer": lambda p: None},
@@ -127,7 +128,7 @@ def test_a_loss_of_a_failed_solve_is_no_mistake_of_the_loss():
         ),
         ({"data": (x, y + 0j)}, "data: takes real numbers as targets, as loss is 'huber', got torch.complex128"),
     ],
-    ids=range(17),
+    ids=range(18),
 )
 def test_a_function_that_cannot_be_used_is_named(options, said):
     model = model_of()

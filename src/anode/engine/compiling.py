@@ -177,7 +177,9 @@ def _of_all(traced: Traced, member: Member) -> tuple[Traced, tuple[bool, ...]]:
     if any(id(x) not in stacked and x.untyped_storage()._cdata in memory for x in used):
         raise Untraceable("f takes its parameters from elsewhere than from its module")
     tensors = tuple(stacked.get(id(x), x) for x in traced.tensors)
-    return replace(traced, tensors=tensors), tuple(id(x) not in stacked for x in traced.tensors)
+    of_all = [stacked.get(id(x), x) for x, _ in traced.baked]
+    baked = tuple((x, x.detach().clone()) for x in of_all)  # of every member, since those of any may change
+    return replace(traced, tensors=tensors, baked=baked), tuple(id(x) not in stacked for x in traced.tensors)
 
 
 def unbatched(states: tuple[Tensor, ...], batch_dims: int, group_dims: int) -> str:

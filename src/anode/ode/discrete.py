@@ -54,7 +54,8 @@ class Discrete(Gradient):
         if problem.dense or in_functorch():
             return Stored().solve(problem)
         found = problem.dependencies()
-        if found.computed and problem.compiled is None:
+        hooked = any(p._backward_hooks for p in found.params)  # they would run for every step
+        if (found.computed or hooked) and problem.compiled is None:
             return Stored().solve(problem)
         if not problem.is_differentiated(found):
             return problem.unrecorded()

@@ -16,7 +16,7 @@ from anode.engine import native
 from anode.models.nets import NeuralODE
 from anode.ode.control import PID
 from anode.ode.inputs import even_steps
-from anode.train.eligible import eligible, in_memory, moves_by_adam
+from anode.train.eligible import eligible, in_memory, made_otherwise, moves_by_adam
 from anode.train.followed import Followed, rows
 from anode.train.members import name_of
 from anode.train.points import Points
@@ -123,7 +123,7 @@ class Course:
         )
         self._at_once, self._is_wrong, self._compare_at = 1, False, 0.0
         self._tensors, self._swapped = parameters, [part.swapped for part in followed.parts]
-        self._given = self._used()
+        self._given, self._built_of = self._used(), self._built()
 
     def _idle(self, used: Sequence[Tensor]) -> list[Tensor]:
         """Return the parameters without effect whose gradient is zero: those of the field, unless it is "stored".
@@ -156,14 +156,22 @@ class Course:
 
     @property
     def is_current(self) -> bool:
-        """Whether optimizer and data have not changed what the engine was given. Faster than :attr:`fits`."""
+        """Whether optimizer, schedule and data have not changed the model. Faster than :attr:`fits`."""
         now = [part.swapped for part in self.followed.parts]
-        return not self._is_wrong and None not in now and now == self._swapped and self._used() == self._given
+        if self._is_wrong or None in now or now != self._swapped or self._used() != self._given:
+            return False
+        return self._moves or (not made_otherwise(self.model) and self._built() == self._built_of)
 
     def _used(self) -> tuple[Any, ...]:
         """Return the addresses of all tensors, whether they are trained, and the settings of the solve."""
         flow = self.model.flow
         return flow.t1, flow.solver, *((x.data_ptr(), x.requires_grad) for x in self._tensors)
+
+    def _built(self) -> tuple[Any, ...]:
+        """Return what the model is built of."""
+        modules = tuple(self.model.modules())
+        activations = (getattr(module, "activation", None) for module in modules)
+        return *modules, *map(id, self.model.parameters()), *activations
 
     def _stretch(self, most: int) -> Stretch | None:
         """Return the data of at most so many iterations; ``None`` if the engine cannot take the next batch."""

@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import torch
 import torch.optim.optimizer as torch_optimizer
 from torch.optim import Optimizer
 
@@ -30,13 +31,13 @@ TAKEN = {"method", "rtol", "atol", "controller", "control", "gradient", "max_ste
 
 def eligible(training: Training) -> Followed:
     """Return the compiled parts of the model, or why the engine cannot run the training."""
-    if why := _made_otherwise(training.network) or _done_otherwise(training):
+    if why := made_otherwise(training.network) or _done_otherwise(training):
         return Followed(obstacle=why)
     found = followed(training)  # last, because it may have to trace the parts
     return found if found.obstacle else replace(found, obstacle=_trained_otherwise(training, found))
 
 
-def _made_otherwise(model: Model) -> str:
+def made_otherwise(model: Model) -> str:
     """Return why a model does more than augmentation, flow and head; empty if it does not."""
     if type(model) is not NeuralODE:
         return "the model is not a NeuralODE"
@@ -45,6 +46,7 @@ def _made_otherwise(model: Model) -> str:
     checks = (
         (type(flow) is not Flow, "the flow is not an anode.Flow"),
         (any(map(is_hooked, model.modules())), "the model has hooks"),
+        (any(p._backward_hooks or p._post_accumulate_grad_hooks for p in model.parameters()), "parameters have hooks"),
         (any({"run", "solve", "_solve"} & piece.__dict__.keys() for piece in pieces), "the model was modified"),
         (flow.norm is not None, "there is a norm"),
     )
@@ -67,11 +69,11 @@ def _done_otherwise(training: Training) -> str:
         (not all(isinstance(tol, float) for tol in (solver.rtol, solver.atol)), "a tolerance is not a number"),
         (type(solver.step_controller) is not PID, "the controller is not a plain PID"),
         (bool(solver.changes().keys() - TAKEN), "the solver has settings that the engine does not support in training"),
+        (torch.is_autocast_enabled("cpu"), "autocast is on"),
         (like.device.type != "cpu" or like.dtype not in native.DTYPES, f"it is {like.dtype} on {like.device}"),
         (not all(p.is_contiguous() and p.dtype == like.dtype for p in parameters), "parameters are not contiguous"),
         (not own.issuperset(map(id, parameters)), "some parameters of the model were replaced"),
         (not all(p.requires_grad for p in parameters), "some parameters are frozen"),
-        (any(p._backward_hooks or p._post_accumulate_grad_hooks for p in parameters), "parameters have hooks"),
         (isinstance(data, Points) and data.x.device != like.device, "the points are on another device"),
         (not protocol.has_loss_of_ours, "the loss is not a built-in one"),
         (not training.ranks.alone, "there are several processes"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ from anode.engine.mapped import TimelessStack
 from anode.engine.perceptron import Perceptron, Transparent
 from anode.engine.program.program import Builder, Program
 from anode.engine.timeless import Timeless, as_function
+from anode.engine.trace.record import Untraceable
+from anode.engine.watch.purity import observe
 from anode.models.augment import Zeros
 from anode.models.ensemble import Stacked
 from anode.models.layers import LinearHead
@@ -238,29 +241,39 @@ def _part(name: str, f: Any, told: Compiled | None, training: Training, x: Tenso
 def _traced(f: nn.Module, example: Example) -> Known:
     """Trace a part of a model and return what is known of it. Its own state and torch's random state are restored."""
     (x,) = example.states
-    before: list[tuple[nn.Module, dict[str, Any]]] = []
+    looks = 0
+
+    def try_copy() -> None:  # a call of f itself could leave traces in its lists and other objects
+        copy = deepcopy(f, {id(p): p for p in f.parameters()})
+
+        def call() -> None:
+            with apart():
+                copy(x.new_zeros(()), x)
+
+        if why := observe(copy, call).obstacle:
+            raise Untraceable(why)
 
     def look() -> None:
-        before.extend((module, dict(vars(module))) for module in f.modules())
-        buffers = [(buffer, buffer.clone()) for buffer in f.buffers()]
+        nonlocal looks
+        looks += 1
+        plain = (each for module in f.modules() for each in vars(module).values() if isinstance(each, Tensor))
+        before = [(tensor, tensor.detach().clone()) for tensor in (*f.buffers(), *plain)]
         try:
             with apart():
                 f(x.new_zeros(()), x)
         finally:
-            for buffer, value in buffers:  # such as statistics of a batch
-                if not torch.equal(buffer, value):
-                    buffer.copy_(value)
+            for tensor, value in before:  # such as statistics of a batch
+                if not torch.equal(tensor, value):
+                    tensor.detach().copy_(value)
 
     try:
         with torch.enable_grad():
-            known = known_for(f, example, look)
+            known = known_for(f, example, look, try_copy)
+    except Untraceable as error:
+        known = Known(f, example.kind, str(error))
     except Exception as error:  # it may need several points, as batch normalisation does
         known = Known(f, example.kind, f"f raises {type(error).__name__} for a single point")
-    if before and known.guard is None:
-        for module, attributes in before:
-            vars(module).update(attributes)
-    elif before:
-        known.count(-1)
+    known.count(-looks)
     return known
 
 
