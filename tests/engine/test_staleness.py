@@ -253,6 +253,24 @@ def test_hooks_are_called():
         handle.remove()
 
 
+def test_tracing_runs_no_hooks_of_tensors_and_retains_no_gradients():
+    leaf, seen = torch.eye(2, dtype=torch.float64, requires_grad=True), []
+    matrix = 2.0 * leaf
+    matrix.retain_grad()
+    matrix.register_hook(seen.append)
+    leaf.register_hook(seen.append)
+    solution = anode.solve(lambda t, y: (y @ matrix @ leaf).tanh(), Y0, (0.0, 1.0))
+    assert str(solution.engine) == "native"
+    assert not seen
+    assert matrix.grad is None
+    (of_matrix,) = torch.autograd.grad(solution.y1.sum(), matrix, retain_graph=True)
+    seen.clear()
+    matrix.grad = None
+    solution.y1.sum().backward()
+    assert len(seen) == 2
+    assert torch.equal(matrix.grad, of_matrix)
+
+
 def test_autocast_and_transforms_are_left_to_python():
     f = field().float()
     y = Y0.float()

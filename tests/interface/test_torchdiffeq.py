@@ -430,6 +430,8 @@ def test_unsupported_methods_are_refused_by_name(method):
         ({"atol": [1e-3, 1e-3]}, "^atol: "),
         ({"method": "rk4", "options": {"step_size": 0.1, "grid_constructor": print}}, "step_size"),
         ({"method": "rk4", "options": {"interp": "quintic"}}, "^interp: "),
+        ({"method": "rk4", "options": {"step_size": 0.0}}, "step_size.*above 0"),
+        ({"method": "rk4", "options": {"step_size": -0.1}}, "step_size.*above 0"),
         ({"options": {"step_t": torch.tensor([0.5]), "jump_t": torch.tensor([0.5])}}, "step_t, jump_t"),
         ({"event_fn": lambda t, y: y.sum()}, "event_fn"),
         ({"method": "rk4", "event_fn": lambda t, y: y.sum(), "t": FORWARD[:2]}, "step_size"),

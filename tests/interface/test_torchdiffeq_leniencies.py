@@ -134,6 +134,14 @@ def test_empty_batches_are_solved_with_fixed_steps(interface, method):
     agree(interface, lambda t, s, w: (s[0] @ w, -s[1]), (torch.zeros(0, 3), torch.zeros(0)), method)
 
 
+@pytest.mark.parametrize("method", ["rk4", "dopri5"])
+def test_an_empty_batch_may_follow_another(method):
+    f = nn.Linear(3, 3)
+    for batch in (5, 0, 2):
+        y0 = torch.ones(batch, 3)
+        assert anode.odeint(lambda t, y: f(y), y0, T, method=method).shape == (len(T), batch, 3)
+
+
 @INTERFACES
 @pytest.mark.parametrize("y0", [torch.zeros(0, 3), (torch.zeros(0, 3), torch.zeros(0))], ids=["tensor", "tuple"])
 def test_empty_batches_are_solved_with_adaptive_steps_too(interface, y0):

@@ -75,6 +75,7 @@ def _field_obstacle_in(plan: Plan) -> str:
     obstacles = [
         (device.type != "cpu", f"the state is on {device}"),
         (dtype not in native.DTYPES, f"the state is of {dtype}"),
+        (not plan.like.numel(), "the state is empty"),
         (0 < plan.group_dims == plan.like.ndim, "every number has a step size of its own"),
         (plan.times[0] == plan.times[-1], "the span is empty"),
     ]

@@ -220,9 +220,11 @@ def _fixed(
     require(step_size is None or constructor is None, "options", options, "only one of step_size and grid_constructor")
     if math.isinf(times[-1]):
         require(step_size is not None, "options", options, "step_size if event_fn is given and the steps are fixed")
+    size = 1.0 if step_size is None else _number(options, "step_size")  # any value: the knots fix the steps
+    require(size > 0, 'options["step_size"]', step_size, "a number above 0")
     if step_size is not None and len(times) > 1:
         most = MAX_FIXED_STEPS if math.isinf(times[-1]) else 2**31 - 1
-        grid = inputs.even_steps(times[0], times[-1], _number(options, "step_size"), most)
+        grid = inputs.even_steps(times[0], times[-1], size, most)
     elif step_size is not None:
         grid = times
     else:
@@ -234,7 +236,7 @@ def _fixed(
     settings = {
         "method": lookup("interp", interp, {"linear": tableau.linear, "cubic": tableau}),
         "max_steps": max(len(grid) - 1, 1),
-        "step_size": 1.0 if step_size is None else _number(options, "step_size"),  # any value: the knots fix the steps
+        "step_size": size,
     }
     special = {
         "knots": [(time, moves_with.get(time, 0)) for time in grid],

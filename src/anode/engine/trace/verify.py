@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -63,5 +64,22 @@ def _pulled_back(results: Sequence[Tensor], leaves: list[Tensor]) -> list[Tensor
     weights = [torch.linspace(0.5, 1.5, x.numel(), dtype=x.dtype).reshape(x.shape) for x in followed]
     # Given as `grad_outputs`, the weights would make torch import its compiler.
     total = torch.stack([(x * w).sum() for x, w in zip(followed, weights, strict=True)]).sum()
-    found = torch.autograd.grad(total, leaves, retain_graph=True, allow_unused=True)
+    with _unnoticed(leaves):
+        found = torch.autograd.grad(total, leaves, retain_graph=True, allow_unused=True)
     return [zero if x is None else x for x, zero in zip(found, zeros, strict=True)]
+
+
+@contextmanager
+def _unnoticed(leaves: list[Tensor]) -> Iterator[None]:
+    """Run no hooks of the tensors, and store no gradient in those with ``retain_grad``."""
+    hooked = [(x._backward_hooks, dict(x._backward_hooks)) for x in leaves if x._backward_hooks]
+    retained = [(x, x.grad) for x in leaves if x.retains_grad]
+    for hooks, _ in hooked:
+        hooks.clear()
+    try:
+        yield
+    finally:
+        for hooks, before in hooked:
+            hooks.update(before)
+        for x, gradient in retained:
+            x.grad = gradient
