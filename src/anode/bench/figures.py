@@ -44,7 +44,7 @@ def draw(out: Path, found: Sequence[Found]) -> None:
 
 
 def comparisons(found: Sequence[Found]) -> Figure:
-    """Draw the time of each library on a logarithmic axis, with one panel per comparison."""
+    """Draw the time of each library as a bar, with one panel per comparison."""
     counts = [len(rows_of(one)) for one in found]
     made = style.figure(9.0, sum(0.75 + 0.34 * count for count in counts), len(found), 1, height_ratios=counts)
     for ax, one in zip(made.axes, found, strict=True):
@@ -55,9 +55,7 @@ def comparisons(found: Sequence[Found]) -> Figure:
                 f" {seconds(row.typical)}", (row.typical, at), va="center", fontsize=style.SMALL, color=style.INK
             )
         ax.set_yticks(range(len(rows)), [row.label for row in rows])
-        ax.set_xscale("log")
-        low, high = (limit([row.typical for row in rows]) for limit in (min, max))
-        ax.set_xlim(low / 2, high * 2.5)
+        ax.set_xlim(0, 1.15 * max(row.typical for row in rows))  # room for the longest text
         ax.set_title(one.part.title, loc="left")
         ax.invert_yaxis()
         ax.tick_params(axis="x", which="both", bottom=False, labelbottom=False)
