@@ -496,3 +496,10 @@ def test_stacked_attention_is_evaluated_without_torchs_warning_about_mapping():
     attention = nn.MultiheadAttention(4, 2, batch_first=True).eval().requires_grad_(False)
     with pytest.warns(UserWarning, match="performance drop"):  # of others, it is theirs to see
         torch.vmap(lambda x: attention(x, x, x)[0])(torch.rand(2, 8, 3, 4))
+
+
+def test_parametrized_layers_are_refused_by_the_name_of_their_class():
+    with pytest.raises(
+        ValueError, match=r"class of a part: each has its own ParametrizedLinear, as [\w.]+ makes them$"
+    ):
+        anode.seeded(lambda: torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 2)), seeds=range(2))

@@ -412,3 +412,15 @@ def test_the_data_is_not_changed():
 @pytest.mark.parametrize("batch_size", [1, 22])
 def test_a_batch_may_be_one_point_or_all(batch_size):
     assert len(fit(stack_of("ResNet"), data_of(), batch_size=batch_size, epochs=1)) == 22 // batch_size
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+def test_gradients_are_computed_even_where_the_caller_has_switched_them_off(mode, engine):
+    torch.manual_seed(0)
+    model, x = anode.NeuralODE(1, 1, hidden=4, engine=engine), torch.linspace(-1, 1, 20)[:, None]
+    expected = anode.fit(deepcopy(model), (x, x), epochs=2)
+    with mode():
+        history = anode.fit(model, (x, x), epochs=2)
+    np.testing.assert_array_equal(history.loss, expected.loss)
+    assert not any(p.is_inference() for p in model.parameters())

@@ -284,6 +284,9 @@ def difference(one: nn.Module, other: nn.Module) -> str:
     ours, theirs = _kinds(one), _kinds(other)
     parts, others = list(one.modules()), list(other.modules())
     alike = configuration(one) == configuration(other) and list(map(type, parts)) == list(map(type, others))
+    pairs = zip(parts, others, strict=False)
+    if own := next((type(a) for a, b in pairs if type(a) is not type(b) and repr(a) == repr(b)), None):
+        return f"the class of a part: each has its own {own.__name__}, as torch.nn.utils.parametrize makes them"
     if not alike or ours.keys() != theirs.keys():
         return f"how they are built: {_first_difference(repr(one), repr(other))}"
     if name := next((name for name in ours if ours[name] != theirs[name]), ""):

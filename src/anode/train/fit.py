@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from anode.checks import names_arguments, number
@@ -25,6 +26,8 @@ __all__ = ["Snapshots", "fit"]
 
 
 @names_arguments
+@torch.inference_mode(False)
+@torch.enable_grad()
 def fit(
     model: nn.Module,
     data: Data,
