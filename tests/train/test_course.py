@@ -284,6 +284,7 @@ def test_evaluations_and_snapshots_are_made_when_they_should_be():
 
 SCRIPT = """
 import sys
+import conftest  # which takes the engine of `make test-native`, if that is what is tested
 from tests.train.test_course import keep_training
 keep_training(sys.argv[1], checkpoint_every=0.02)
 """
