@@ -35,7 +35,7 @@ def made(name: str, dtype: torch.dtype) -> anode.models.wrapped.Wrapped:
 
 @each_field
 @each_engine
-@pytest.mark.parametrize(("dtype", "within"), [(torch.float32, 1e-4), (torch.float64, 1e-10)])
+@pytest.mark.parametrize(("dtype", "within"), [(torch.float32, 5e-4), (torch.float64, 1e-10)])  # steps amplify rounding
 def test_the_derivative_of_a_wrapped_image_field_equals_autograds(name, engine, dtype, within):
     field, y0 = made(name, dtype), images(dtype)
     parameters = tuple(field.parameters())

@@ -283,6 +283,7 @@ def test_a_run_that_is_taken_up_again_ends_with_the_same_bits(tmp_path, members)
 
 SCRIPT = """
 import sys
+import conftest  # which takes the engine of `make test-native`, if that is what is tested
 from tests.train.test_course_traced import keep_training
 keep_training(sys.argv[1], checkpoint_every=0.02)
 """
