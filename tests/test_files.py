@@ -294,8 +294,11 @@ def test_what_json_does_not_have_is_refused_and_the_old_file_stays(tmp_path, bad
         b"\x00" * 100,
         b"[" * 100_000,
         "{}".encode("utf-16"),
+        b'{"a": NaN}',
+        b'{"a": -Infinity}',
+        b'{"a": 1e999}',
     ],
-    ids=["empty", "open", "cut", "more", "quotes", "binary", "pickle", "zeros", "deep", "utf-16"],
+    ids=["empty", "open", "cut", "more", "quotes", "binary", "pickle", "zeros", "deep", "utf-16", "nan", "inf", "huge"],
 )
 def test_a_damaged_json_file_is_an_error_that_names_it_and_says_what_to_do(tmp_path, damage):
     path = tmp_path / "content.json"
