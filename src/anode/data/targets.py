@@ -65,7 +65,8 @@ class Target:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Target:
         """Return the target that :meth:`to_json` described; raise ``ValueError`` if it is damaged."""
-        made = cls(**{**content, "classes": tuple(map(str, content["classes"]))})
+        classes = tuple(map(str, content["classes"]))
+        made = cls(content["name"], classes, content["mean"], content["scale"])
         if not (np.isfinite([made.mean, made.scale]).all() and made.scale > 0):
             raise ValueError("its target has no scale")
         return made
