@@ -109,7 +109,7 @@ def choose_target(table: Table, name: str, task: str | None) -> Target:
     if task == "regression" or (task is None and _are_numbers(table, name, column)):
         refuse_text(table, name, column, CLASSES_INSTEAD)
         target = Target(name)
-        if np.ptp(column.numbers) == 0:
+        if (column.numbers == column.numbers[0]).all():
             raise ValueError(f"target: column {name!r} is always {column.shown(0)}, so there is nothing to learn")
         return target
     return Target(name, _classes(table, name, column))
