@@ -251,7 +251,9 @@ def test_numbers_are_predicted_in_their_units(tmp_path):
     (tmp_path / "new.csv").write_text("x\n0\n1.5\n")
     found = [float(row["prediction"]) for row in rows_of(done("predict", tmp_path / "run", tmp_path / "new.csv"))]
     assert found == pytest.approx([1000, 1050], abs=15)
-    assert "picture: " in done("show", tmp_path / "run")
+    shown = done("show", tmp_path / "run")
+    assert "picture: " in shown
+    assert "20 for validation, 40 for test; 1 number each" in shown
 
 
 def test_latin_1_is_read_if_it_is_named(tmp_path):
@@ -472,6 +474,9 @@ def test_moons_is_an_anode_with_an_accuracy_on_new_points(tmp_path):
     assert {row["prediction"] for row in found} <= {"-1", "1"}
     (tmp_path / "new.csv").write_text("x\n0\n")
     refused(run("predict", tmp_path / "run", tmp_path / "new.csv"), "takes 2 columns of numbers, got 1")
+    (tmp_path / "new.csv").write_text("x,y\n0,1\n0,1e300\n")
+    words = "new.csv, line 3, column 'y': takes a number near those of training, got 1e+300; correct it"
+    refused(run("predict", tmp_path / "run", tmp_path / "new.csv"), words)
 
 
 @pytest.mark.parametrize("model", [["--model", "resnet"], ["--repeats", "2"]], ids=str)
