@@ -92,6 +92,14 @@ def test_a_save_that_raises_leaves_the_old_file_and_nothing_else(tmp_path, error
         assert path.read_bytes() == b"old"
 
 
+def test_a_pipe_or_a_device_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe: takes a file, got a device or a pipe; choose another name"):
+        write_text(tmp_path / "pipe", "text")
+    assert (tmp_path / "pipe").is_fifo()
+    assert names_in(tmp_path) == ["pipe"]
+
+
 def test_a_save_that_writes_nothing_is_an_error_and_leaves_the_old_file(tmp_path):
     path = tmp_path / "data.bin"
     path.write_bytes(b"old")

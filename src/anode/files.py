@@ -87,6 +87,9 @@ def _complete(saves: Mapping[Path, Callable[[Path], object]]) -> Iterator[dict[P
     Files that still have their temporary name afterwards are removed.
     """
     made = {path: temporary(path) for path in saves}
+    for path in saves:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # replacing a device would remove it
+            raise ValueError(f"{path}: takes a file, got a device or a pipe; choose another name")
     try:
         for path, save in saves.items():
             with naming(path):
