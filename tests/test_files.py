@@ -92,6 +92,14 @@ def test_a_save_that_raises_leaves_the_old_file_and_nothing_else(tmp_path, error
         assert path.read_bytes() == b"old"
 
 
+def test_a_pipe_or_a_device_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="pipe: takes a file, got a device or a pipe; choose another name"):
+        write_text(tmp_path / "pipe", "text")
+    assert (tmp_path / "pipe").is_fifo()
+    assert names_in(tmp_path) == ["pipe"]
+
+
 def test_a_save_that_writes_nothing_is_an_error_and_leaves_the_old_file(tmp_path):
     path = tmp_path / "data.bin"
     path.write_bytes(b"old")
@@ -294,8 +302,11 @@ def test_what_json_does_not_have_is_refused_and_the_old_file_stays(tmp_path, bad
         b"\x00" * 100,
         b"[" * 100_000,
         "{}".encode("utf-16"),
+        b'{"a": NaN}',
+        b'{"a": -Infinity}',
+        b'{"a": 1e999}',
     ],
-    ids=["empty", "open", "cut", "more", "quotes", "binary", "pickle", "zeros", "deep", "utf-16"],
+    ids=["empty", "open", "cut", "more", "quotes", "binary", "pickle", "zeros", "deep", "utf-16", "nan", "inf", "huge"],
 )
 def test_a_damaged_json_file_is_an_error_that_names_it_and_says_what_to_do(tmp_path, damage):
     path = tmp_path / "content.json"

@@ -8,9 +8,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha256
+from math import isfinite
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
+from typing import Any, NoReturn
 from uuid import uuid4
 
 from safetensors import SafetensorError
@@ -86,6 +87,9 @@ def _complete(saves: Mapping[Path, Callable[[Path], object]]) -> Iterator[dict[P
     Files that still have their temporary name afterwards are removed.
     """
     made = {path: temporary(path) for path in saves}
+    for path in saves:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # replacing a device would remove it
+            raise ValueError(f"{path}: takes a file, got a device or a pipe; choose another name")
     try:
         for path, save in saves.items():
             with naming(path):
@@ -309,11 +313,19 @@ def _only_writer(described: Path, coming: Path) -> Iterator[bool]:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file, or raise :class:`DamagedFileError`."""
+    """Read a JSON file, or raise :class:`DamagedFileError`, also for NaN and infinity, which JSON does not have."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse, parse_float=_finite)
     except (ValueError, UnicodeDecodeError, RecursionError) as error:
         raise DamagedFileError(f"{path}: is not a JSON file ({error}); remove it or restore it") from None
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"it holds {text}")
+
+
+def _finite(text: str) -> float:
+    return float(text) if isfinite(float(text)) else _refuse(text)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> Path:

@@ -251,7 +251,9 @@ def test_numbers_are_predicted_in_their_units(tmp_path):
     (tmp_path / "new.csv").write_text("x\n0\n1.5\n")
     found = [float(row["prediction"]) for row in rows_of(done("predict", tmp_path / "run", tmp_path / "new.csv"))]
     assert found == pytest.approx([1000, 1050], abs=15)
-    assert "picture: " in done("show", tmp_path / "run")
+    shown = done("show", tmp_path / "run")
+    assert "picture: " in shown
+    assert "20 for validation, 40 for test; 1 number each" in shown
 
 
 def test_latin_1_is_read_if_it_is_named(tmp_path):
@@ -324,6 +326,37 @@ def test_a_damaged_run_is_named_in_one_line(folder, tmp_path, name, kind):
     if kind != "missing":
         path.write_bytes({"half": content[:60], "empty": b"", "list": b"[]"}[kind])
     refused(run("show", place), str(place))
+
+
+@pytest.mark.parametrize("wrong", [{"scores": ["x"]}, {"scores": []}, {"baseline": None}, {"errors": [1.0]}], ids=str)
+def test_scores_that_are_not_numbers_are_named(folder, tmp_path, wrong):
+    place = tmp_path / "copy"
+    subprocess.run(["cp", "-r", folder / "run", place], check=True)
+    path = place / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **wrong}))
+    refused(run("show", place), f"{path}: is damaged (")
+
+
+def test_data_that_are_no_text_and_a_target_without_a_mean_are_named(folder, tmp_path):
+    place = tmp_path / "copy"
+    subprocess.run(["cp", "-r", folder / "run", place], check=True)
+    for name, part, wrong, words in [
+        ("run.json", "options", {"data": 3}, "is damaged (data: takes a text, got 3)"),
+        ("data.json", "target", {"name": "kind", "classes": [], "scale": 1.0}, "is damaged (KeyError('mean'))"),
+    ]:
+        content = json.loads((folder / "run" / name).read_text())
+        content[part] = {**content[part], **wrong} if name == "run.json" else wrong
+        (place / name).write_text(json.dumps(content))
+        refused(run("predict", place, folder / "things.csv"), f"{place / name}: {words}")
+        (place / name).write_bytes((folder / "run" / name).read_bytes())
+
+
+def test_points_without_classes_are_damaged(tmp_path):
+    done("train", "moons", "--epochs", 1, "--out", tmp_path / "run")
+    path = tmp_path / "run" / "data.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "classes": []}))
+    (tmp_path / "new.csv").write_text("x,y\n0,1\n")
+    refused(run("predict", tmp_path / "run", tmp_path / "new.csv"), f"{path}: is damaged (it has no classes)")
 
 
 def test_columns_that_do_not_belong_to_the_model_are_noticed(folder, tmp_path):
@@ -441,6 +474,9 @@ def test_moons_is_an_anode_with_an_accuracy_on_new_points(tmp_path):
     assert {row["prediction"] for row in found} <= {"-1", "1"}
     (tmp_path / "new.csv").write_text("x\n0\n")
     refused(run("predict", tmp_path / "run", tmp_path / "new.csv"), "takes 2 columns of numbers, got 1")
+    (tmp_path / "new.csv").write_text("x,y\n0,1\n0,1e300\n")
+    words = "new.csv, line 3, column 'y': takes a number near those of training, got 1e+300; correct it"
+    refused(run("predict", tmp_path / "run", tmp_path / "new.csv"), words)
 
 
 @pytest.mark.parametrize("model", [["--model", "resnet"], ["--repeats", "2"]], ids=str)

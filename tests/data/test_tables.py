@@ -163,6 +163,9 @@ def test_the_standard_input_is_a_table(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a,b\n1,x\n")))
     table = read_table("-")
     assert (table.name, shown(table)) == ("standard input", {"a": ["1"], "b": ["x"]})
+    monkeypatch.setattr(sys, "stdin", None)  # as in a process that was started without it
+    with pytest.raises(ValueError, match="standard input: is closed; pass a file"):
+        read_table("-")
 
 
 def test_a_data_frame_is_a_table():

@@ -482,6 +482,8 @@ def test_mistakes_are_named_by_the_argument_they_are_in(options, said):
 def test_values_too_large_to_be_scaled_are_an_error_about_them():
     with pytest.raises(ValueError, match="X: takes values whose mean and variance are finite"):
         ANODEClassifier(**QUICK).fit(IRIS.data * 1e200, IRIS.target)
+    with pytest.raises(ValueError, match=r"y: takes values whose mean .* are finite.*got values up to 2e\+300"):
+        ANODERegressor(**QUICK).fit(IRIS.data, IRIS.target * 1e300)
 
 
 def test_a_regressor_knows_its_losses():

@@ -434,6 +434,15 @@ def test_batches_larger_than_the_folds_are_found_before_the_work(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_file_in_place_of_the_folder_is_named_with_its_argument(tmp_path):
+    (tmp_path / "file").write_text("do not lose me")
+    for sampler in ("grid", "tpe"):
+        result = run("--sampler", sampler, "--out", tmp_path / "file")
+        assert result.exit_code == 2
+        assert result.stderr == f"error: out: takes a folder, got the file {tmp_path / 'file'}\n"
+    assert (tmp_path / "file").read_text() == "do not lose me"
+
+
 def test_a_search_leaves_hidden_files_of_the_user_alone(tmp_path):
     mine = tmp_path / "runs" / ".notes-20251231.txt"
     mine.parent.mkdir()

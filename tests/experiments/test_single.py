@@ -289,6 +289,7 @@ def damaged(name, content):
 DAMAGES = {
     "half of run.json": damaged("run.json", lambda old: old[:50]),
     "run.json is a list": damaged("run.json", lambda _: b"[]"),
+    "options that are a number": damaged("run.json", lambda _: b'{"format": "anode train 1", "options": 3}'),
     "run.json of another format": damaged("run.json", lambda old: old.replace(b"train 1", b"train 9")),
     "an option that there is not": damaged("run.json", lambda old: old.replace(b'"hidden"', b'"hiden"')),
     "half of history.json": damaged("history.json", lambda old: old[:50]),

@@ -285,7 +285,7 @@ def _are_distinct(column: Column) -> bool:
 def _identifies(name: str, column: Column) -> str:
     """Return why a column of distinct whole numbers is an identifier; empty if it may be a measurement."""
     keep = "; pass --numeric to use it"
-    if np.ptp(column.numbers) == len(column.numbers) - 1:
+    if float(column.numbers.max()) - float(column.numbers.min()) == len(column.numbers) - 1:
         return f"numbers the rows{keep}"
     named = LIKE_IDENTIFIER.fullmatch(name) is not None
     return f"holds a different whole number in every row, as its name suggests{keep}" if named else ""

@@ -36,6 +36,8 @@ def read_table(
     if source in BUILT_IN:
         return _keeping(built_in(source), keep)
     if source == STANDARD_INPUT:
+        if sys.stdin is None:
+            raise ValueError("standard input: is closed; pass a file, or a table through a pipe")
         return read_csv(sys.stdin.buffer, "standard input", encoding=encoding, keep=keep)
     path = Path(source)
     require(not path.is_dir(), source, Words("a folder"), "a file; name one of the files in it")

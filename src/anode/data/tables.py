@@ -64,7 +64,7 @@ class Column:
     def is_constant(self) -> bool:
         """Whether all values are the same."""
         same = bool((self.codes == self.codes[0]).all())
-        return same and (self.codes[0] != NUMBER or float(np.ptp(self.numbers)) == 0)
+        return same and (self.codes[0] != NUMBER or bool((self.numbers == self.numbers[0]).all()))
 
     @property
     def are_dates(self) -> bool:

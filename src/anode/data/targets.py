@@ -65,7 +65,8 @@ class Target:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Target:
         """Return the target that :meth:`to_json` described; raise ``ValueError`` if it is damaged."""
-        made = cls(**{**content, "classes": tuple(map(str, content["classes"]))})
+        classes = tuple(map(str, content["classes"]))
+        made = cls(content["name"], classes, content["mean"], content["scale"])
         if not (np.isfinite([made.mean, made.scale]).all() and made.scale > 0):
             raise ValueError("its target has no scale")
         return made
@@ -108,7 +109,7 @@ def choose_target(table: Table, name: str, task: str | None) -> Target:
     if task == "regression" or (task is None and _are_numbers(table, name, column)):
         refuse_text(table, name, column, CLASSES_INSTEAD)
         target = Target(name)
-        if np.ptp(column.numbers) == 0:
+        if (column.numbers == column.numbers[0]).all():
             raise ValueError(f"target: column {name!r} is always {column.shown(0)}, so there is nothing to learn")
         return target
     return Target(name, _classes(table, name, column))

@@ -14,7 +14,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from anode.checks import lookup, require
+from anode.checks import Words, lookup, require
 from anode.estimators.base import NeuralODEEstimator
 from anode.estimators.exported import graph
 from anode.estimators.parameters import documented
@@ -72,7 +72,11 @@ class ANODERegressor(RegressorMixin, NeuralODEEstimator):  # type: ignore[misc]
     def _learn_targets(self, y: Array, weights: Array | None) -> Array | None:
         lookup("loss", self.loss, dict.fromkeys(LOSSES))
         if not self._goes_on:
-            found = StandardScaler().fit(_columns(y), sample_weight=weights)
+            with np.errstate(over="ignore", invalid="ignore"):
+                found = StandardScaler().fit(_columns(y), sample_weight=weights)
+            takes = "values whose mean and variance are finite; scale them first"
+            finite = bool(np.isfinite([found.mean_, found.scale_]).all())
+            require(finite, "y", Words(f"values up to {np.abs(_columns(y)).max():g}"), takes)
             self.target_offset_: Array = found.mean_
             self.target_scale_: Array = found.scale_
         self.target_ndim_ = int(np.ndim(y))

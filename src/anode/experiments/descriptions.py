@@ -93,6 +93,8 @@ def _from_json(content: dict[str, Any]) -> Description:
             raise ValueError("it does not say how the columns are used")
         if found.encoding.width != found.sizes.inputs or found.target.classes != found.classes:
             raise ValueError("its columns do not belong to its model")
+    if not found.classes and found.target is None:
+        raise ValueError("it has no classes")
     if found.classes and len(found.frequencies) != len(found.classes):
         raise ValueError("its classes are not counted")
     return found

@@ -169,6 +169,10 @@ def load_result(folder: Path, description: Description) -> tuple[Result, Sample]
         sizes = {len(row) for row in result.confusion} | {len(result.confusion)}
         if content["format"] != FORMAT or tuple(sample.x.shape[1:]) != wide or known:
             raise ValueError("it belongs to other data")
+        errors = 0 if description.classes or result.failure else len(result.scores) + 1
+        torch.tensor(result.scores + result.errors + [result.baseline, result.nfe], dtype=torch.float64)  # all numbers
+        if bool(result.scores) == bool(result.failure) or len(result.errors) != errors:
+            raise ValueError("its scores are incomplete")
         if result.confusion and sizes != {len(description.classes)}:
             raise ValueError("its classes are others")
         return result, sample

@@ -141,6 +141,10 @@ def _plain(table: Table, width: int | tuple[int, ...]) -> Array:
         rows = np.flatnonzero(column.missing)
         if len(rows):
             raise ValueError(f"{table.where(rows[0])}, column {name!r}: takes a number, got none; remove the row")
+        large = np.flatnonzero(np.abs(column.numbers) > np.finfo(np.float32).max)
+        if len(large):
+            what = f"takes a number near those of training, got {column.shown(large[0])}; correct it"
+            raise ValueError(f"{table.where(large[0])}, column {name!r}: {what}")
     return np.stack([column.numbers for column in columns.values()], 1).astype(np.float32)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anode.data.encoding import Category, Number
+from anode.data.encoding import Category, Number, counted
 from anode.experiments.descriptions import Description
 from anode.experiments.judging import Result, load_result
 from anode.experiments.kinds import PICTURES, POINTS, TABLE
@@ -106,7 +106,7 @@ def data_lines(single: TrainOptions, found: Description) -> list[str]:
     unit = {POINTS: "points", TABLE: "rows"}.get(found.kind, "pictures" if found.kind == PICTURES else "images")
     counts = ", ".join(f"{count:,} for {name}" for name, count in found.counts.items() if count)
     size = found.sizes.inputs
-    shape = f"{size} numbers each" if isinstance(size, int) else "x".join(map(str, size))
+    shape = f"{counted(size, 'number')} each" if isinstance(size, int) else "x".join(map(str, size))
     lines = [f"data: {single.data}", f"{unit}: {counts}; {shape}"]
     if found.classes:
         shown = ", ".join(found.classes[:MOST_CLASSES]) + (", ..." if len(found.classes) > MOST_CLASSES else "")

@@ -191,8 +191,10 @@ def options_in(folder: Path) -> TrainOptions:
     try:
         if content["format"] != FORMAT:
             raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
-        return TrainOptions.from_json(content["options"])
-    except (KeyError, TypeError, ValueError) as error:
+        found = TrainOptions.from_json(content["options"])
+        require(isinstance(found.data, str), "data", found.data, "a text")
+        return found
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedFileError(f"{folder / 'run.json'}: is damaged ({error}); restore it, or train again") from None
 
 

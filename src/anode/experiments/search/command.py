@@ -74,6 +74,8 @@ class Search:
 def run_search(wanted: Search, bars: Bars) -> list[Judged]:
     """Search and write the results. Returns the best setting of every model in every dimension."""
     name = lookup("sampler", wanted.sampler, FILES)
+    if wanted.folder.exists() and not wanted.folder.is_dir():
+        raise ValueError(f"out: takes a folder, got the file {wanted.folder}")
     spaces, crosses = wanted.spaces(), wanted.crosses()
     rows = min(len(cross.parts()[0][0][0]) for cross in crosses)
     for model, space in spaces.items():
