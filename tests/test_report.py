@@ -479,7 +479,7 @@ def test_a_wrong_study_is_refused(tmp_path, change, says):
 def test_coordinates_that_are_not_finite_are_refused(folder):
     path = folder / "figures" / "fig07.json"
     path.write_text(path.read_text().replace("1.5", "NaN"))
-    refuses(folder, "'paths' takes lists of points with 3 finite coordinates")
+    refuses(folder, r"fig07\.json: is not a JSON file \(it holds NaN\)")
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
 """The command `anode`, slowed down so that a test can kill it in the middle."""
 
 SLOW = """
-import sys, time
+import inspect, sys, time
 from pathlib import Path
 from anode.train import fit as module
 from anode.train.training import Training
-module.fit.__wrapped__.__kwdefaults__["checkpoint_every"] = 0
+inspect.unwrap(module.fit).__kwdefaults__["checkpoint_every"] = 0
 iterate, seen = Training.iterate, Path(sys.argv.pop(1))
 
 def slowly(self):

@@ -126,6 +126,7 @@ const link = new Link(() => ({ settings, points: settings.data === "own" ? point
 function sendChange() {
   clearTimeout(change.timer);
   change.timer = null;
+  if (settings.data === "own" && !trainable(points)) return; // they may have been cleared meanwhile
   link.send({ type: "change", settings, points: settings.data === "own" ? points : null });
 }
 
@@ -248,7 +249,8 @@ $("csv").addEventListener("change", async () => {
 // Keys
 
 addEventListener("keydown", (event) => {
-  const typing = event.target.matches("input:not([type=radio]), select, dialog *");
+  // A dialog that was closed keeps the focus for a moment.
+  const typing = event.target.matches("input:not([type=radio]), select, dialog[open] *");
   if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey) return;
   if (typing && !(event.key === " " && event.target.type === "range")) return;
   if (event.key === " " && event.target.matches("button, [type=file]")) return; // the key presses the button
