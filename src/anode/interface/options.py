@@ -134,8 +134,8 @@ class TimesError(ValueError, AssertionError):
 def _checked_times(t: Tensor) -> list[float]:
     if not isinstance(t, Tensor) or not t.is_floating_point():
         raise TypeError(f"t: takes a floating point tensor, got {describe(t)}")
-    require(t.ndim == 1 and len(t) > 0, "t", t, "a tensor with one dimension and at least one time")
-    times: list[float] = t.detach().tolist()
+    require(t.ndim == 1 and t.numel() > 0, "t", t, "a tensor with one dimension and at least one time")
+    times: list[float] = t.tolist()
     steps = [b - a for a, b in pairwise(times)]
     ordered = all(step > 0 for step in steps) or all(step < 0 for step in steps)
     if not ordered:

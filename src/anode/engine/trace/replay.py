@@ -122,7 +122,10 @@ class Shared:
     def alive(self) -> list[tuple[Tensor, Any]]:
         """Return the remaining tensors, if there are several, and where in memory they were."""
         left = [(x, place) for each, place in self._tensors if (x := each()) is not None]
-        return left if len({id(x) for x, _ in left}) > 1 else []
+        if len({id(x) for x, _ in left}) > 1:
+            return left
+        self._tensors = []  # it stays so, and every solve asks
+        return []
 
     def holds(self) -> bool:
         """Whether they still share memory."""

@@ -127,10 +127,7 @@ class Guard:
         self._values = _Table(lambda: chain.from_iterable(map(dict.values, self._mappings)))
         self._tables = [self._lengths, self._types, self._inherited, self._read, self._items, self._values]
         self._expected: list[Any] = []
-        self._readers: list[Callable[[], Iterator[Any]]] = [
-            lambda: chain.from_iterable(map(call, *self._present)),
-            *(table.read for table in self._tables if table is not self._lengths),
-        ]
+        self._readers: list[Callable[[], Iterator[Any]]] = []
 
     def watch_type(self, owner: Any) -> None:
         """Watch an object's class."""
@@ -273,7 +270,10 @@ class Guard:
             if any(self._empty) or any(map(contains, *self._absent)):
                 return False
             sized = all(map(eq, map(len, self._sized), self._lengths.expected))
-            if not sized or not all(map(is_, chain.from_iterable(map(call, self._readers)), self._expected)):
+            present = list(chain.from_iterable(map(call, *self._present)))
+            for read in self._readers:
+                present += read()
+            if not sized or not all(map(is_, present, self._expected)):
                 return not self.changes()
         except (AttributeError, KeyError, ValueError):  # an attribute is gone, or the variable of a closure
             return False
@@ -294,7 +294,9 @@ class Guard:
             self._present[0].append(itemgetter(*(slot.key for slot in slots)))
             self._present[1].append(slots[0].space)
             self._expected += (slot.expected for slot in slots)
-        self._expected += chain.from_iterable(table.expected for table in self._tables if table is not self._lengths)
+        tables = [table for table in self._tables if table is not self._lengths and table.expected]
+        self._expected += chain.from_iterable(table.expected for table in tables)
+        self._readers = [table.read for table in tables]
         self._arranged = True
 
 
