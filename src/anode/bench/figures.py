@@ -82,6 +82,7 @@ def own(found: Found) -> Figure:
                 drawn.add(row.label)
     ax.set_yticks(range(len(works)), works)
     ax.set(xscale="log", xlabel="milliseconds", title=found.part.title)
+    ax.xaxis.set_major_formatter("{x:g}")
     ax.invert_yaxis()
     style.grid(ax)
     style.shared_legend(made)

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import ArrayLike
 
 from anode.checks import require
@@ -226,7 +226,7 @@ def make_logarithmic(ax: Axes, means: Array, bands: Sequence[Array] = ()) -> Non
     ax.set_ylim(low / max(1.1, (high / low) ** 0.08), high * max(1.1, (high / low) ** 0.08))
     if high / low < FEW_DECADES and low > 0.01 and high < 1000:  # plain numbers are easier to read than powers of ten
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low > 3 else range(1, 10)))
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.yaxis.set_major_formatter("{x:g}")
         ax.yaxis.set_minor_formatter(NullFormatter())
     ax.tick_params(axis="y", which="minor", length=2, width=0.6, color=INK)
 

@@ -277,7 +277,8 @@ def timings_section(results: Record) -> Markup:
     ]
     total = element("tr", element("th", "Total", scope="row"), element("td", duration(results.number("seconds"))))
     content = element("table", element("tbody", *rows), element("tfoot", total), class_="timings")
-    return element("section", element("h2", "Time"), content, id="_timings")
+    note = element("p", "Elapsed times, which include pauses and the work of other programs.", class_="note")
+    return element("section", element("h2", "Time"), note, content, id="_timings")
 
 
 def bar(share: float) -> Markup:
