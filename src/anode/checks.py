@@ -130,7 +130,7 @@ def tensors_in(name: str, values: Any) -> tuple[Tensor, ...]:
 
 def is_finite(x: Tensor) -> bool:
     """Whether all values are finite. If their sum is finite, they are, which is much cheaper to check."""
-    return cmath.isfinite(x.detach().sum().item()) or bool(x.isfinite().all())
+    return cmath.isfinite((x.detach() if x.requires_grad else x).sum().item()) or bool(x.isfinite().all())
 
 
 def finite_rows(name: str, value: Tensor) -> None:

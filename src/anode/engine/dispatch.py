@@ -76,10 +76,9 @@ def with_field(problem: Problem, use: Callable[[Compiled, Known | None], R | Non
 def described(problem: Problem) -> Compiled | None:
     """Return the compiled field if f describes itself and fits the state, otherwise ``None``."""
     f = problem.f
-    perceptron = f.perceptron() if isinstance(f, Transparent) and not problem.packing.is_tuple else None
-    if perceptron is None or problem.y0.shape[-1:] != (perceptron.sizes[0],):
+    field = f.compiled() if isinstance(f, Transparent) and not problem.packing.is_tuple else None
+    if field is None or problem.y0.shape[-1:] != (field.program.dim,):
         return None
-    field = perceptron.compiled()
     return None if obstacles.unfit(field, problem.y0) else field
 
 

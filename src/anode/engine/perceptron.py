@@ -3,52 +3,28 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
 import numpy as np
-from torch import Tensor
 
 from anode.engine.compiled import Compiled
 from anode.engine.program.program import Builder, Program
 from anode.ode.field import Field
 
 
-@dataclass(frozen=True)
-class Perceptron:
-    """The description of a multilayer perceptron for the compiled engine.
-
-    Attributes:
-        sizes: Sizes of the state, the hidden layers, and the state again.
-        activations: Activation of each layer, including the last: the name of a unary function of programs, or
-            ``"none"``.
-        parameters: Time weights, if there are any; weight matrices; biases. Their shapes match ``sizes``. For a stack
-            they have a leading dimension of members.
-        time: Whether there are time weights.
-        members: Number of stacked fields; ``None`` for a single field.
-    """
-
-    sizes: Sequence[int]
-    activations: Sequence[str]
-    parameters: tuple[Tensor, ...]
-    time: bool
-    members: int | None
-
-    def compiled(self) -> Compiled:
-        """Return the compiled field."""
-        return Compiled(self.program, self.parameters, (False,) * len(self.parameters), self.members)
-
-    @property
-    def program(self) -> Program:
-        """The program of the perceptron."""
-        return perceptron_program(tuple(self.sizes), tuple(self.activations), self.time)
-
-
 @cache
 def perceptron_program(sizes: tuple[int, ...], activations: tuple[str, ...], time: bool) -> Program:
-    """Return the program of a perceptron, with tensors in the order of :attr:`Perceptron.parameters`."""
+    """Return the program of a multilayer perceptron.
+
+    Its tensors are the time weights, if there are any, then the weight matrices, then the biases.
+
+    Args:
+        sizes: Sizes of the state, the hidden layers, and the result.
+        activations: Activation of each layer, including the last: the name of a unary function of programs, or
+            ``"none"``.
+        time: Whether there are time weights.
+    """
     builder = Builder(sizes[0])
     times = builder.tensor((sizes[1],)) if time else None
     weights = [builder.tensor((n, m)) for m, n in pairwise(sizes)]
@@ -68,5 +44,5 @@ class Transparent(Field):
     """A field that can describe itself to the compiled engine."""
 
     @abstractmethod
-    def perceptron(self) -> Perceptron | None:
-        """Return the description of this field; ``None`` if the engine cannot run it."""
+    def compiled(self) -> Compiled | None:
+        """Return this field for the engine; ``None`` if the engine cannot run it."""

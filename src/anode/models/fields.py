@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
-from operator import eq
 from typing import Any
 
 import torch
@@ -13,7 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from anode.checks import flag, lookup, number
-from anode.engine.perceptron import Perceptron, Transparent
+from anode.engine.compiled import Compiled
+from anode.engine.perceptron import Transparent, perceptron_program
+from anode.engine.program.program import Program
 from anode.models.backprop import PULLBACKS, MLPDerivative
 from anode.models.conv import ConvDerivative, time_map
 from anode.models.description import described
@@ -120,7 +121,8 @@ class MLPField(Network, Transparent, Stackable):
     @property
     def members(self) -> int | None:
         """The number of fields that are stacked in this one; ``None`` for a single field."""
-        return members_of(self.biases[0])
+        bias = self.biases._parameters.get("0")  # indexing takes 3 us, too long for something that every solve does
+        return members_of(self.biases[0] if bias is None else bias)
 
     def forward(self, t: Tensor, h: Tensor) -> Tensor:
         """Return the derivative of h at time t, which is a scalar or broadcasts against h."""
@@ -136,22 +138,22 @@ class MLPField(Network, Transparent, Stackable):
     def check(self, h: Tensor) -> None:
         check_state(h, self.inputs, self.members)
 
-    def perceptron(self) -> Perceptron | None:
-        """Return the layers for the compiled engine; ``None`` if the field was modified or has additional inputs."""
+    def compiled(self) -> Compiled | None:
+        """Return the field for the compiled engine; ``None`` if the field was modified or has additional inputs."""
         own = self._plain_parameters() if self.inputs == self.dim else None
         if own is None:
             return None
-        activations = [*[self.activation] * self.layers, "none"]
-        return Perceptron(self._sizes, activations, own, self.time, members_of(own[-1]))
+        program = _program(self.dim, self.hidden, self.layers, self.time, self.activation)
+        return Compiled(program, own, (False,) * len(own), members_of(own[-1]))
 
     def _plain_parameters(self) -> tuple[Tensor, ...] | None:
-        """Return the parameters in the order of a :class:`Perceptron`; ``None`` if the field was modified."""
+        """Return the parameters in the order of :func:`perceptron_program`; ``None`` if the field was modified."""
         time = self.time_weight
         if not is_plain(self, MLPField, 2 * (self.layers + 1) + (time is not None)):
             return None
         own = (*(() if time is None else (time,)), *_listed(self.weights), *_listed(self.biases))
-        shapes = _shapes(tuple(self._sizes), time is not None, members_of(own[-1]))
-        return own if all(map(eq, (p.shape for p in own), shapes)) else None
+        sizes = (self.inputs, self.hidden, self.layers, self.dim)
+        return own if [p.shape for p in own] == _shapes(*sizes, time is not None, members_of(own[-1])) else None
 
     def derivative(self) -> Derivative:
         """Return a derivative without autograd if the activation has one and the field was not modified."""
@@ -255,10 +257,17 @@ class ConvField(Network):
 
 
 @cache
-def _shapes(sizes: tuple[int, ...], time: bool, members: int | None) -> tuple[torch.Size, ...]:
-    """Return the shapes of the time weights, if any, the weight matrices and the biases of a perceptron."""
-    single = [(sizes[1],)] * time + [(n, m) for m, n in pairwise(sizes)] + [(n,) for n in sizes[1:]]
-    return tuple(torch.Size(shape if members is None else (members, *shape)) for shape in single)
+def _program(dim: int, hidden: int, layers: int, time: bool, activation: str) -> Program:
+    """Return the program of an :class:`MLPField`."""
+    return perceptron_program((dim, *[hidden] * layers, dim), (*[activation] * layers, "none"), time)
+
+
+@cache
+def _shapes(inputs: int, hidden: int, layers: int, dim: int, time: bool, members: int | None) -> list[torch.Size]:
+    """Return the shapes of the time weights, if any, the weight matrices and the biases of an :class:`MLPField`."""
+    sizes = [inputs, *[hidden] * layers, dim]
+    single = [(hidden,)] * time + [(n, m) for m, n in pairwise(sizes)] + [(n,) for n in sizes[1:]]
+    return [torch.Size(shape if members is None else (members, *shape)) for shape in single]
 
 
 def is_plain(field: Field, kind: type[Field], parameters: int) -> bool:
@@ -275,5 +284,11 @@ def is_plain(field: Field, kind: type[Field], parameters: int) -> bool:
 
 def _listed(parameters: nn.ParameterList) -> list[Any]:
     """Return ``list(parameters)``. Iterating takes 3 us per parameter, too long for something that every solve does."""
-    found = [parameters._parameters.get(str(i)) for i in range(len(parameters))]
-    return list(parameters) if any(each is None for each in found) else found  # pruned ones are not parameters
+    found = parameters._parameters
+    plain = tuple(found) == _names(len(parameters))  # pruned ones are not parameters
+    return list(found.values() if plain else parameters)
+
+
+@cache
+def _names(count: int) -> tuple[str, ...]:
+    return tuple(map(str, range(count)))

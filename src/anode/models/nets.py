@@ -16,7 +16,7 @@ from anode.models.fields import ConvField, MLPField
 from anode.models.flow import PAPER, Flow, features_dim
 from anode.models.layers import ImageHead, LinearHead, check_state, members_of
 from anode.models.misfit import tried
-from anode.models.model import Model, Outcome, as_input, check_input, over_paths
+from anode.models.model import Model, Outcome, as_input, check_input, first_parameter, over_paths
 from anode.ode.solver import Solver, check_settings
 
 
@@ -125,13 +125,13 @@ class NeuralODE(Model):
     def check(self, x: Tensor) -> None:
         """Raise ``ValueError`` or ``TypeError`` if x is not a valid input of this model."""
         if self.in_features is not None:
-            check_input(x, next(self.parameters()))
+            check_input(x, first_parameter(self))
             check_state(x, self.in_features, self.members, "x")
 
     def run(self, x: Tensor, **options: Any) -> Outcome:
         self.check(x)
         if x.dtype == torch.uint8:
-            x = as_input(x, next(self.parameters()))
+            x = as_input(x, first_parameter(self))
         return over_paths(lambda: self._run_once(x, **options), self.flow.paths)
 
     def _run_once(self, x: Tensor, **options: Any) -> Outcome:
@@ -213,7 +213,7 @@ class ImageNeuralODE(NeuralODE):
         return {"image": list(self.image), "classes": classes, **own, "head_channels": head_channels, **made}
 
     def check(self, x: Tensor) -> None:
-        check_input(x, next(self.parameters()))
+        check_input(x, first_parameter(self))
         front = 1 if self.members is None else 2
         if x.shape[front:] != self.image or (self.members is not None and x.shape[0] != self.members):
             sizes = ", ".join(map(str, self.image))
@@ -267,7 +267,7 @@ class ResNet(Model):
 
     def trajectory(self, x: Tensor) -> list[Tensor]:
         """Return the input and the state after each layer."""
-        check_input(x, next(self.parameters()))
+        check_input(x, first_parameter(self))
         check_state(x, self.in_features, self.members, "x")
         states, now = [x], torch.zeros(())
         for block in self.blocks:

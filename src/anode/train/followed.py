@@ -17,7 +17,7 @@ from anode.engine.compiled import Compiled
 from anode.engine.compiling import Example, field_of, known_for, unlike
 from anode.engine.known import Known, memory_of
 from anode.engine.mapped import TimelessStack
-from anode.engine.perceptron import Perceptron, Transparent
+from anode.engine.perceptron import Transparent, perceptron_program
 from anode.engine.program.program import Builder, Program
 from anode.engine.timeless import Timeless, as_function
 from anode.engine.trace.record import Untraceable
@@ -163,8 +163,8 @@ def _parts(training: Training, x: Tensor) -> Iterator[Part]:
     first = _part("augment", _as_map(augment, members), _zeros(augment, x, members), training, x)
     yield first
     state = first.evaluated(x)
-    perceptron = field.perceptron() if isinstance(field, Transparent) else None
-    yield _part("field", as_function(field), None if perceptron is None else perceptron.compiled(), training, state)
+    told = field.compiled() if isinstance(field, Transparent) else None
+    yield _part("field", as_function(field), told, training, state)
     yield _part("head", _as_map(head, members), _linear(head, state, members), training, state)
 
 
@@ -212,7 +212,8 @@ def _linear(head: nn.Module, state: Tensor, members: int | None) -> Compiled | N
         or inner.bias.ndim != (1 if members is None else 2)
     ):
         return None
-    return Perceptron((inputs, outputs), ("none",), (inner.weight, inner.bias), False, members).compiled()  # type: ignore[arg-type]
+    program = perceptron_program((inputs, outputs), ("none",), time=False)
+    return Compiled(program, (inner.weight, inner.bias), (False, False), members)  # type: ignore[arg-type]
 
 
 def _part(name: str, f: Any, told: Compiled | None, training: Training, x: Tensor) -> Part:
