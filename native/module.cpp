@@ -62,7 +62,7 @@ struct HeldProgram {
   HeldProgram(int dim, int outputs, bool time, const Numbers& rows, const std::vector<Numbers>& forward,
               const std::vector<Row>& forward_numbers, const std::vector<Numbers>& backward,
               const std::vector<Row>& backward_numbers, const std::vector<Numbers>& maps,
-              const std::vector<std::vector<int>>& weights, const std::vector<std::vector<int>>& biases,
+              const std::vector<nb::bytes>& weights, const std::vector<nb::bytes>& biases,
               const Numbers& sizes, const Row& literals) {
     Program made{dim, outputs, time, rows.at(0), rows.at(1), rows.at(2), rows.at(3), rows.at(4), rows.at(5),
                  {},  {},      {},   sizes,      literals};
@@ -73,7 +73,7 @@ struct HeldProgram {
     for (std::size_t i = 0; i < maps.size(); ++i) {
       const Numbers& n = maps[i];
       Map map{int(n.at(0)), int(n.at(1)), int(n.at(2)), {int(n.at(3)), n.at(4), 1}, {int(n.at(5)), n.at(6), 1},
-              weights.at(i), biases.at(i), {}, {}};
+              integers(weights.at(i)), integers(biases.at(i)), {}, {}};
       map.pack();
       made.maps.push_back(std::move(map));
     }
@@ -81,6 +81,11 @@ struct HeldProgram {
   }
 
  private:
+  static std::vector<int> integers(const nb::bytes& raw) {
+    const int* first = static_cast<const int*>(raw.data());
+    return {first, first + raw.size() / sizeof(int)};
+  }
+
   static Instruction to_instruction(const Numbers& n, const Row& numbers) {
     const auto slot = [&](int i) { return Slot{int(n.at(i)), n.at(i + 1), n.at(i + 2)}; };
     const auto place = [&](int i) { return Slot{int(n.at(i)), n.at(i + 1), 1}; };
@@ -359,7 +364,7 @@ NB_MODULE(_native, m) {
            nb::arg("fsal"), nb::arg("c"), nb::arg("a"), nb::arg("b"), nb::arg("error"), nb::arg("polynomials"));
   nb::class_<HeldProgram>(m, "Program")
       .def(nb::init<int, int, bool, Numbers, std::vector<Numbers>, std::vector<Row>, std::vector<Numbers>, std::vector<Row>,
-                    std::vector<Numbers>, std::vector<std::vector<int>>, std::vector<std::vector<int>>, Numbers, Row>(),
+                    std::vector<Numbers>, std::vector<nb::bytes>, std::vector<nb::bytes>, Numbers, Row>(),
            nb::arg("dim"), nb::arg("outputs"), nb::arg("uses_time"), nb::arg("rows"), nb::arg("forward"), nb::arg("forward_numbers"),
            nb::arg("backward"), nb::arg("backward_numbers"), nb::arg("layers"), nb::arg("weights"), nb::arg("biases"),
            nb::arg("sizes"), nb::arg("literals"));

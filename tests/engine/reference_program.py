@@ -86,10 +86,10 @@ class Reference:
 
     def state(self, count):
         assert self.points.shape[1] == count
-        return self._new(self.points.T, 3)
+        return self._new(self.points.T, 2)
 
     def time(self):
-        return self._new(np.full(len(self.points), self.t), 3)
+        return self._new(np.full(len(self.points), self.t), 2)
 
     def tensor(self, shape):
         values = self.tensors[len(self.asked)] if self.tensors else np.ones(shape)
@@ -101,7 +101,7 @@ class Reference:
         return self._new(np.asarray(values, dtype=float)[..., None], 0)
 
     def moves(self, rows):
-        return self._kind(rows) == 3
+        return self._kind(rows) >= 2
 
     def value(self, rows):
         return self._get(rows)[..., 0] if self._kind(rows) == 0 else None

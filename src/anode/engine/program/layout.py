@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from anode.engine.program.operation import SCALAR, Operation, Run
+import numpy as np
+
+from anode.engine.program.operation import SCALAR, Operation, Rows, Run
 from anode.engine.program.program import Program
 from anode.engine.program.pullback import Pullback
 
@@ -59,8 +61,8 @@ class Code:
     backward: list[list[int]]
     backward_numbers: list[list[float]]
     layers: list[list[int]]
-    weights: list[list[int]]
-    biases: list[list[int]]
+    weights: list[bytes]
+    biases: list[bytes]
     sizes: list[int]
     literals: list[float]
 
@@ -179,8 +181,8 @@ class Layout:
             backward=[self._written(op) for op in back.operations],
             backward_numbers=[list(op.numbers) for op in back.operations],
             layers=[self._layer(op) for op in affine],
-            weights=[(op.weight - SCALAR).reshape(-1).tolist() for op in affine],
-            biases=[(op.bias - SCALAR).tolist() for op in affine],
+            weights=[_scalars(op.weight) for op in affine],
+            biases=[_scalars(op.bias) for op in affine],
             sizes=list(program.sizes),
             literals=list(program.literals),
         )
@@ -223,3 +225,8 @@ class Layout:
             return [int(Space.SCALAR), run.first - SCALAR, run.step]
         space, offset = self.place[run.first]
         return [int(space), offset, run.step]
+
+
+def _scalars(names: Rows) -> bytes:
+    """Return which scalars these are, as 32-bit integers: a wide map has millions."""
+    return (names - SCALAR).astype(np.int32).tobytes()

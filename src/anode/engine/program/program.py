@@ -119,7 +119,7 @@ class Builder:
         return LITERAL + self._literals.setdefault(repr(value), len(self._literals))  # repr knows -0.0 and NaN
 
     def moves(self, names: Rows) -> bool:
-        """Whether any of these depends on the point or on time."""
+        """Whether any of these is a row: time, state, or computed."""
         return bool((names < SCALAR).any())
 
     def value(self, names: Rows) -> NDArray[np.float64] | None:

@@ -22,7 +22,7 @@ from anode.engine.trace.quantity import Quantity
 from anode.engine.trace.record import Event, Recording, Ref, Untraceable, mapped
 from anode.engine.trace.reductions import REDUCTIONS
 from anode.engine.trace.replay import Captured, Derived, Shared, needed
-from anode.engine.trace.shadow import Layout, Order, Shadow
+from anode.engine.trace.shadow import Decoded, Layout, Order, Shadow
 
 HANDLERS = {**OPERATIONS, **ACTIVATIONS, **FUNCTIONS, **REDUCTIONS, **PRODUCTS, **PULLBACKS}
 # On masks they are logical operations.
@@ -48,7 +48,6 @@ class Lowering:
         self.shadow = Shadow(recording.batch)
         self.program: list[Tensor | Ref] = []  # its tensors; of derived ones, the name
         self.baked: list[tuple[Tensor, Tensor]] = []
-        self._fixed: set[int] = set()
         self._values: dict[int, Tensor] = {}
         self._numbers: dict[float, int] = {}
         self.dependence = Dependence(recording, self._keep_literals(literal))
@@ -159,9 +158,11 @@ class Lowering:
         handler = HANDLERS.get(name)
         if handler is None:
             raise op.missing()
-        layout, per_point = self._layout(event, op)
+        read = {ref: self.shadow.decode(self._readable(ref)) for ref in event.reads}
+        layout = self._layout(list(read.values()), op)
+        per_point = any((points >= 0).any() for _, points in read.values())
         kwargs = {k: v for k, v in event.kwargs.items() if k not in ("out", "memory_format")}
-        args, named = mapped((event.args, list(kwargs.values())), Ref, lambda x: self._quantity(x, layout, op))
+        args, named = mapped((event.args, list(kwargs.values())), Ref, lambda x: self._quantity(x, read[x], layout, op))
         result = handler(op, *args, **dict(zip(kwargs, named, strict=True)))
         results = result if isinstance(result, tuple) else (result,)
         for ref, x in zip(event.outs, results, strict=False):
@@ -169,27 +170,22 @@ class Lowering:
                 self._check_type(ref, event)
                 self._write(ref, x.rows, layout, per_point, op.label)
 
-    def _layout(self, event: Event, op: Operation) -> tuple[Layout, bool]:
-        """Return the layout of the points in what an operation reads, and whether any of it depends on the point."""
-        parts = [self.shadow.decode(self._readable(x)) for x in event.reads]
-        per_point = any((points >= 0).any() for _, points in parts)
+    def _layout(self, read: list[Decoded], op: Operation) -> Layout:
+        """Return the layout of the points in what an operation reads."""
         try:
             for order in Order:
                 layout = Layout(self.recording.batch, order)
-                if all(layout.fold(ids, points) is not None for ids, points in parts):
-                    return layout, per_point
+                if all(layout.fold(*each) is not None for each in read):
+                    return layout
         except ValueError:
             pass
         raise op.mixes()
 
-    def _quantity(self, ref: Ref, layout: Layout, op: Operation) -> Quantity:
-        ids, points = self.shadow.decode(self._readable(ref))
-        rows = layout.fold(ids, points)
+    def _quantity(self, ref: Ref, decoded: Decoded, layout: Layout, op: Operation) -> Quantity:
+        rows = layout.fold(*decoded)
         if rows is None:
             raise op.mixes()
-        rows = self._with_zeros(rows)
-        fixed = self._fixed.issuperset(rows.reshape(-1).tolist())
-        return Quantity(self.builder, rows, layout.axis(ref.size), fixed, ref.dtype)
+        return Quantity(self.builder, self._with_zeros(rows), layout.axis(ref.size), ref.dtype)
 
     def _with_zeros(self, rows: Rows) -> Rows:
         return np.where(rows < 0, self._number(0.0), rows) if (rows < 0).any() else rows
@@ -237,7 +233,6 @@ class Lowering:
         if ref.dtype != self.dtype:
             raise Untraceable(f"f uses a tensor of {ref.dtype}, the state is {self.dtype}")
         ids = self.builder.tensor(ref.size)
-        self._fixed.update(ids.reshape(-1).tolist())
         self.program.append(tensor)
         view = self.shadow.view(ref)
         view.copy_(torch.where(view < 0, self.shadow.encode(ids), view))
@@ -259,7 +254,6 @@ class Lowering:
     def _number(self, value: float) -> int:
         if value not in self._numbers:
             self._numbers[value] = int(self.builder.numbers(value))
-            self._fixed.add(self._numbers[value])
         return self._numbers[value]
 
     def _number_rows(self, values: Tensor) -> Rows:
@@ -280,7 +274,7 @@ class Lowering:
         op = Operation(self.builder, "its result")
         for ref, shape in zip(self.recording.results, self.recording.shapes, strict=True):
             try:
-                rows = self._quantity(ref, layout, op).rows
+                rows = self._quantity(ref, self.shadow.decode(self._readable(ref)), layout, op).rows
             except ValueError:
                 raise op.mixes() from None
             yield np.broadcast_to(rows, layout.folded(shape))

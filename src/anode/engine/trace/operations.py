@@ -44,7 +44,7 @@ class Operation:
 
     def lift(self, x: Number) -> Quantity:
         """Return a number as a quantity."""
-        return x if isinstance(x, Quantity) else Quantity(self.builder, self.builder.numbers(float(x)), fixed=True)
+        return x if isinstance(x, Quantity) else Quantity(self.builder, self.builder.numbers(float(x)))
 
     def axes(self, x: Quantity, dim: int | Sequence[int] | None) -> tuple[int, ...]:
         """Return the dimensions to reduce over, counted from 0; all if none are given. Refuse the batch dimension."""

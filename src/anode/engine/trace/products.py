@@ -19,7 +19,7 @@ def _turned(x: Quantity) -> Quantity:
     batch = x.batch
     if batch is not None and batch >= len(x.shape) - 2:
         batch = 2 * len(x.shape) - 3 - batch
-    return Quantity(x.builder, np.swapaxes(x.rows, -1, -2), batch, x.fixed, x.dtype)
+    return Quantity(x.builder, np.swapaxes(x.rows, -1, -2), batch, x.dtype)
 
 
 def _multiplied(op: Operation, a: Quantity, b: Quantity, bias: Quantity | None = None) -> Quantity:
@@ -61,7 +61,7 @@ def _add_product(op: Operation, x: Quantity, a: Quantity, b: Quantity, beta: flo
 
 def _vector(x: Quantity) -> Quantity:
     """Return a vector as a matrix with one column."""
-    return Quantity(x.builder, x.rows[:, None], x.batch, x.fixed, x.dtype)
+    return Quantity(x.builder, x.rows[:, None], x.batch, x.dtype)
 
 
 def _matrix_vector(op: Operation, a: Quantity, b: Quantity) -> Quantity:

@@ -21,19 +21,22 @@ class Quantity:
         builder: The builder that receives the operations.
         rows: Ids, one per element.
         batch: The dimension along which the points lie, if the tensor has one. Computations drop it.
-        fixed: Whether every element is a number or an element of a captured tensor.
         dtype: The tensor's dtype; `None` for intermediate results.
     """
 
     builder: Builder
     rows: Rows
     batch: int | None = None
-    fixed: bool = False
     dtype: torch.dtype | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.rows.shape
+
+    @property
+    def fixed(self) -> bool:
+        """Whether every element is a number or an element of a captured tensor."""
+        return not self.builder.moves(self.rows)
 
     def like(self, rows: Any) -> Quantity:
         """Return a quantity of the same builder with other rows."""

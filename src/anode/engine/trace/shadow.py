@@ -18,6 +18,8 @@ from torch import Tensor
 from anode.engine.program.operation import Rows
 from anode.engine.trace.record import Ref
 
+Decoded = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""Ids and points, one of each per element of a tensor."""
 UNSET = -1
 ZERO = 0  # the number 0, which torch's operations leave where they fill up
 
@@ -118,9 +120,11 @@ class Shadow:
 
     def encode(self, ids: Rows, points: Rows | int = -1) -> Tensor:
         """Return codes from ids and points; point -1 means no point."""
-        return torch.from_numpy(np.array((ids + 1) * self._base + points + 1, dtype=np.int64, order="C"))
+        codes = np.multiply(ids, self._base, dtype=np.int64, order="C")  # a wide map has millions: without copies
+        codes += points + self._base + 1
+        return torch.from_numpy(np.asarray(codes))
 
-    def decode(self, codes: Tensor) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def decode(self, codes: Tensor) -> Decoded:
         """Return ids and points from codes. The id of `ZERO` is -1."""
         array = codes.numpy()
         return array // self._base - 1, array % self._base - 1
