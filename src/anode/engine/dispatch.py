@@ -124,7 +124,8 @@ def _prepared(problem: Problem, gradient: Gradient, field: Compiled, known: Know
     if torch.is_grad_enabled() and gradient.compiled:
         if problem.times is not None and field.program.uses_time:
             return None  # the derivative with respect to time is not compiled
-        if problem.dense and any(x.requires_grad for x in (problem.y0, *field.tensors)):
+        records = problem.dense or problem.plan.adams is not None
+        if records and any(x.requires_grad for x in (problem.y0, *field.tensors)):
             return None  # autograd has to record the slopes
     derivative = CompiledDerivative(problem, field, () if known is None else known.counters)
     if known is not None:

@@ -88,6 +88,7 @@ def _loop_obstacle_in(plan: Plan) -> str:
     obstacles = [
         (bool(plan.step_at) or plan.nudge, "there are times where a step has to end"),
         (plan.own_norm, "there is a norm"),
+        (plan.adams is not None, "each step of an Adams method uses the slopes of earlier steps"),
         (plan.noise, "noise is added to the state after every step"),
         (plan.tableau.last_stage_ends, "each step begins with the last stage of the one before, as in torchdiffeq"),
         (type(plan.controller) is not PID, "the controller is not a plain PID"),

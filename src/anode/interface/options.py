@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,9 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from anode.checks import check_function, describe, lookup, require
+from anode.checks import check_function, describe, lookup, require, whole_number
 from anode.engine.timeless import as_function
+from anode.interface import scipy_solver
 from anode.ode import inputs
+from anode.ode.adams import CARRIER, MOST_SLOPES, Adams
 from anode.ode.continuous import largest_norm
 from anode.ode.control import PID
 from anode.ode.integrate import Watch
@@ -24,14 +27,10 @@ from anode.ode.problem import Problem
 from anode.ode.solution import State
 from anode.ode.solver import DEFAULT, planned
 from anode.ode.tableau import Tableau
-from anode.ode.tableaus import ADAPTIVE_HEUN, FEHLBERG2, TABLEAUS
+from anode.ode.tableaus import ADAPTIVE_HEUN, DOPRI5, FEHLBERG2, TABLEAUS
 
 UNSUPPORTED = (
-    "explicit_adams",
-    "implicit_adams",
-    "fixed_adams",
     "adams",
-    "scipy_solver",
     "implicit_euler",
     "implicit_midpoint",
     "trapezoid",
@@ -44,12 +43,17 @@ UNSUPPORTED = (
     "trbdf2",
     "yoshida4th",
 )
-"""torchdiffeq's methods that are not explicit Runge-Kutta methods and are not supported."""
+"""Methods of other versions of torchdiffeq that are not supported."""
+
+ADAMS = {"explicit_adams": Adams(False), "implicit_adams": Adams(True), "fixed_adams": Adams(True)}
+"""The Adams methods by name. The last is an older name of the second."""
 
 METHODS: dict[str, Tableau] = {
     **TABLEAUS,
     "adaptive_heun": ADAPTIVE_HEUN.reusing_last_stage((1 / 2, 0.0)),
     "fehlberg2": FEHLBERG2.reusing_last_stage((0.0, 1 / 2, 0.0)),
+    **{name: replace(CARRIER, name=name) for name in ADAMS},
+    scipy_solver.NAME: DOPRI5,  # which is not used
 }
 """The supported methods by name, with the coefficients that torchdiffeq uses."""
 
@@ -72,6 +76,7 @@ ADAPTIVE_OPTIONS = {
 }
 FACTORS = {"safety": 0.9, "dfactor": 0.2, "ifactor": 10.0}
 FIXED_OPTIONS = {"norm", "step_size", "grid_constructor", "interp", "perturb"}
+ADAMS_OPTIONS = FIXED_OPTIONS | {"max_order", "max_iters"}
 STIFF_STEPS = 1_000_000  # the step budget once a problem turns out to be stiff, unless max_num_steps is given
 MAX_FIXED_STEPS = 20_000  # the step budget of fixed steps towards an event, which may never occur
 
@@ -90,8 +95,10 @@ def problem_from(
     """Build a :class:`Problem` from torchdiffeq's arguments."""
     check_function("func", func, "func(t, y)")
     y0 = inputs.tensors(y0)
-    tableau = _checked_method(method)
+    tableau, by_scipy = _checked_method(method), method == scipy_solver.NAME
     times = _checked_times(t)
+    if by_scipy:
+        require(event_fn is None and not dense, "method", method, "a method of anode, with events or dense output")
     if event_fn is not None:
         require(len(times) == 2, "t", t, "two times with event_fn: the start, and a second one for the direction")
         times = [times[0], math.copysign(math.inf, times[1] - times[0])]
@@ -101,19 +108,27 @@ def problem_from(
     options = dict(options or {})
     if options.get("norm") is not None:
         check_function('options["norm"]', options["norm"], "of the state that returns one number")
-    unknown = options.keys() - (ADAPTIVE_OPTIONS if tableau.adaptive else FIXED_OPTIONS)
+    unknown = options.keys() - _known_options(method, tableau)
     if unknown:
-        warnings.warn(f"options: method {tableau.name!r} ignores {sorted(unknown)}", stacklevel=5)
+        warnings.warn(f"options: method {method or tableau.name!r} ignores {sorted(unknown)}", stacklevel=5)
+    if by_scipy:
+        lookup('options["solver"]', options.get("solver", "LSODA"), dict.fromkeys(scipy_solver.SOLVERS))
 
     def plan() -> tuple[Plan, Packing]:
         packing = FlatPacking(y0, broadcasts=not tableau.adaptive)
-        if tableau.adaptive:
+        settings: Settings = {}
+        special: Settings = {}
+        if by_scipy:
+            pass
+        elif tableau.adaptive:
             settings, special = _adaptive(options, tableau, times)
         else:
             settings, special = _fixed(options, tableau, times, func, y0, t)
         special["rtol"] = _checked_tolerance("rtol", rtol, packing)
         special["atol"] = _checked_tolerance("atol", atol, packing)
         special["times_move"] = t.requires_grad
+        if method in ADAMS:
+            special["adams"] = _adams(options, ADAMS[method])
         solver = DEFAULT.but(control="joint", **settings)
         wanted = list(range(len(times)))
         return solver.plan(packing.pack(y0), packing, times, wanted, norm=options.get("norm"), **special), packing
@@ -121,10 +136,20 @@ def problem_from(
     made, packing = planned(plan, y0, times, method, rtol, atol, t.requires_grad, *options, *options.values())
     y = packing.pack(y0)
     moving = t[: len(times)].to(y.device, torch.float64) if t.requires_grad else None
-    watch = _watch(func, packing, tableau)
-    return Problem(
+    watch = None if by_scipy else _watch(func, packing, tableau)
+    problem = Problem(
         as_function(func), y, moving, made, packing, made.wanted, event_fn, watch, engine="auto", dense=dense
     )
+    if by_scipy:
+        problem.obstacle = "SciPy integrates"
+        problem.loop = lambda y0, slope: scipy_solver.integrate(problem, options, y0)
+    return problem
+
+
+def _known_options(method: str | None, tableau: Tableau) -> set[str]:
+    if method == scipy_solver.NAME:
+        return scipy_solver.OPTIONS
+    return ADAPTIVE_OPTIONS if tableau.adaptive else ADAMS_OPTIONS if method in ADAMS else FIXED_OPTIONS
 
 
 class TimesError(ValueError, AssertionError):
@@ -146,8 +171,7 @@ def _checked_times(t: Tensor) -> list[float]:
 def _checked_method(method: str | None) -> Tableau:
     if method in UNSUPPORTED:
         raise ValueError(
-            f"method: torchdiffeq's {method!r} is not an explicit Runge-Kutta method and is not supported here; "
-            f"takes one of {', '.join(METHODS)}"
+            f"method: {method!r} is not supported here and not in torchdiffeq 0.2.5; takes one of {', '.join(METHODS)}"
         )
     return lookup("method", method or "dopri5", METHODS)
 
@@ -244,6 +268,20 @@ def _fixed(
         "keeps_non_finite": True,
     }
     return settings, special
+
+
+def _adams(options: Settings, usual: Adams) -> Adams:
+    """Return an Adams method with the options that only these methods have."""
+
+    def limit(name: str, largest: float) -> int:
+        value = options.get(name, getattr(usual, name))
+        found = whole_number(value)
+        takes = f"a whole number from 1{f' to {largest}' if math.isfinite(largest) else ''}"
+        require(found is not None and 1 <= found <= largest, f"options[{name!r}]", value, takes)
+        assert found is not None
+        return found
+
+    return replace(usual, max_order=limit("max_order", MOST_SLOPES), max_iters=limit("max_iters", math.inf))
 
 
 def _watch(func: Any, packing: Packing, tableau: Tableau) -> Watch | None:

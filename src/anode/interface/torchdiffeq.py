@@ -21,6 +21,7 @@ from anode.interface.options import CALLBACKS, adjoint_norm, problem_from
 from anode.ode.continuous import AdjointRate, ContinuousSolve, solve_backward
 from anode.ode.field import AutogradDerivative, Derivative, parameters_of
 from anode.ode.packing import FlatPacking
+from anode.ode.problem import Problem
 from anode.ode.solution import Solution, State, Stats
 from anode.ode.stored import Stored
 from anode.ode.tools import outside_graphs
@@ -47,7 +48,8 @@ def odeint(
         y0: Initial state at ``t[0]``: a tensor or a tuple of tensors.
         t: Output times, strictly increasing or strictly decreasing. The first is the start.
         rtol, atol: Relative and absolute tolerance: numbers, tensors, or one per component of a tuple.
-        method: One of ``anode.METHODS``. Defaults to ``"dopri5"``.
+        method: One of ``anode.METHODS``, ``"explicit_adams"``, ``"implicit_adams"`` or ``"scipy_solver"``, which is not
+            differentiable. Defaults to ``"dopri5"``.
         options: torchdiffeq's options for the method.
         event_fn: A function ``event_fn(t, y)``. The solve stops where it becomes zero. ``t`` then holds the start time
             and a second time that only gives the direction.
@@ -68,8 +70,7 @@ def odeint(
         >>> y.shape
         torch.Size([3, 2])
     """
-    problem = problem_from(func, y0, t, rtol, atol, method, options, event_fn)
-    solution = engine_run(problem, Stored()).check()
+    solution = _solved(problem_from(func, y0, t, rtol, atol, method, options, event_fn))
     return solution.ys if event_fn is None else (torch.tensor(solution.t1, dtype=torch.float64).to(t), solution.ys)
 
 
@@ -132,7 +133,7 @@ def odeint_adjoint(
 
     def run() -> tuple[Tensor, Tensor | None, Stats]:
         nonlocal is_compiled
-        solution = engine_run(problem, Stored()).check()  # nothing is recorded here
+        solution = _solved(problem)  # nothing is recorded here
         is_compiled = solution.engine.compiled or not solution.engine.obstacle
         ys = torch.stack([problem.packing.pack(y) for y in solution.outputs])
         return ys, None if event_fn is None else torch.tensor(solution.t1, dtype=torch.float64).to(t), solution.stats
@@ -259,5 +260,11 @@ def odeint_dense(
         SolveError: If the solve fails.
     """
     t = torch.stack([torch.as_tensor(t0), torch.as_tensor(t1)])
-    problem = problem_from(func, y0, t, rtol, atol, method, options, None, dense=True)
+    return _solved(problem_from(func, y0, t, rtol, atol, method, options, None, dense=True))
+
+
+def _solved(problem: Problem) -> Solution:
+    """Solve a problem, and raise :class:`SolveError` if that fails."""
+    if problem.loop is not None:  # SciPy's, which cannot be differentiated, as in torchdiffeq
+        return problem.unrecorded().check()
     return engine_run(problem, Stored()).check()

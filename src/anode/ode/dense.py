@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from anode.ode.control import Number
-from anode.ode.integrate import Trace, combine, state_inside, weighted_sum
+from anode.ode.integrate import Trace
 from anode.ode.plan import Plan, as_float
+from anode.ode.runge_kutta import combine, state_inside, weighted_sum
 
 
 class DenseOutput:

@@ -29,8 +29,9 @@ from anode.ode.gradient import (
     prepare,
     recorded_gradients,
 )
-from anode.ode.integrate import Step, Trace, combine, dense_slope_weights, dense_weights, stand_in, weighted_sum
+from anode.ode.integrate import Step, Trace, stand_in
 from anode.ode.plan import Emission, Plan, to_broadcast
+from anode.ode.runge_kutta import combine, dense_slope_weights, dense_weights, weighted_sum
 from anode.ode.solution import Solution, Stats, Status
 from anode.ode.stored import Stored
 from anode.ode.tableau import Tableau

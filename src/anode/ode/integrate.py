@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,93 +11,19 @@ import torch
 from torch import Tensor
 
 from anode.checks import is_finite
+from anode.ode.adams import AdamsSteps
 from anode.ode.clocks import Accepted, JointClock, clock_for
 from anode.ode.control import Number
 from anode.ode.events import Event
 from anode.ode.field import Rate
 from anode.ode.noise import Path
 from anode.ode.plan import Emission, Interval, Plan, to_broadcast
+from anode.ode.runge_kutta import combine, state_inside, take_step
 from anode.ode.solution import Stats, Status
 from anode.ode.stiffness import is_hopeless
-from anode.ode.tableau import Row, Tableau
 
 Watch = Callable[[str, Interval, Tensor], None]
 """A function called twice per step: with "try", then "accept" or "reject"; the interval; and the state at its start."""
-
-
-def combine(row: Row, slopes: Sequence[Tensor]) -> Tensor:
-    """Return the sum of slopes that a row describes, without its scale."""
-    total = slopes[row.first]
-    if row.rest:
-        i, weight = row.rest[0]
-        total = total + slopes[i] if weight == 1 else torch.add(total, slopes[i], alpha=weight)
-        for i, weight in row.rest[1:]:
-            total.add_(slopes[i], alpha=weight)
-    return total
-
-
-def weighted_sum(parts: Sequence[tuple[Number, Tensor]], factor: Number = 1.0) -> Tensor:
-    """Return ``factor * sum(weight * tensor)``; weights and factor are numbers, or tensors that broadcast."""
-    last = factor if isinstance(factor, Tensor) else 1.0  # one product with a tensor is cheaper than one per part
-    first = 1.0 if isinstance(factor, Tensor) else factor
-    weight, part = parts[0]
-    weight = weight * first
-    total = part * (weight.to(part.dtype) if isinstance(weight, Tensor) else weight)
-    for weight, part in parts[1:]:
-        weight = weight * first
-        if isinstance(weight, Tensor):
-            total = torch.addcmul(total, part, weight.to(part.dtype))
-        else:
-            total.add_(part, alpha=weight)
-    return total if isinstance(last, float) else total * last.to(total.dtype)
-
-
-def take_step(
-    f: Rate, tableau: Tableau, step: Interval, y: Tensor, slope: Tensor | None
-) -> tuple[Tensor, list[Tensor]]:
-    """Take one step and return the new state and the slopes, including the end slope if the method is FSAL.
-
-    ``slope`` is the slope at the start; ``None`` to evaluate it.
-    """
-    slopes = [f(step.at(0.0), y) if slope is None else slope]
-    for c, row in tableau.stages[:-1]:
-        slopes.append(f(step.at(c), step.move(y, combine(row, slopes), row.scale)))
-    c, row = tableau.stages[-1]
-    y1 = step.move(y, combine(row, slopes), row.scale)
-    if tableau.fsal:
-        slopes.append(f(step.at(c), y1))
-    return y1, slopes
-
-
-def dense_weights(tableau: Tableau, fraction: Number | None) -> Sequence[tuple[int, Number]]:
-    """Return the weights of the slopes in the dense output at a fraction of the step; ``None`` is its end."""
-    if fraction is None:
-        return tableau.weights
-    return [(i, horner(p, fraction) * fraction) for i, p in enumerate(tableau.polynomials) if any(p)]
-
-
-def dense_slope_weights(tableau: Tableau, fraction: Number) -> Sequence[tuple[int, Number]]:
-    """Return the weights of the slopes in the time derivative of the dense output."""
-    return [
-        (i, horner([n * c for n, c in enumerate(p, start=1)], fraction))
-        for i, p in enumerate(tableau.polynomials)
-        if any(p)
-    ]
-
-
-def state_inside(
-    tableau: Tableau, step: Interval, y: Tensor, slopes: Sequence[Tensor], fraction: Number | None
-) -> Tensor:
-    """Return the dense output at a fraction of the step; ``None`` is its end."""
-    return step.move(y, weighted_sum([(weight, slopes[i]) for i, weight in dense_weights(tableau, fraction)]))
-
-
-def horner(coefficients: Sequence[float], x: Number) -> Number:
-    """Return c0 + c1 x + c2 x^2 + ..."""
-    value: Number = coefficients[-1]
-    for coefficient in reversed(coefficients[:-1]):
-        value = value * x + coefficient
-    return value
 
 
 @dataclass
@@ -171,6 +97,7 @@ class Integration:
         self.rate = f
         self.keep_steps, self.keep_slopes, self.dense = keep_steps or dense, keep_slopes, dense
         self.event, self.watch, self.path = event, watch, path
+        self.adams = None if plan.adams is None else AdamsSteps(plan.adams, plan)
         self.event_time: float | None = None
         self.slope_is_pieced = False
         self.steps: list[Step] = []
@@ -225,8 +152,7 @@ class Integration:
         tableau, clock, slope = self.plan.tableau, self.clock, self.slope
         if self.watch is not None:
             self.watch("try", step, self.y)
-        y1, slopes = take_step(self.rate, tableau, step, self.y, slope)
-        clock.charge(len(slopes) if slope is None else len(slopes) - 1)
+        y1, slopes = self._stepped(step)
         accepted = self._judge(step, y1, slopes)
         if self.watch is not None:
             self.watch("reject" if accepted is None else "accept", step, self.y)
@@ -251,6 +177,16 @@ class Integration:
             y1, end_slope = torch.where(moved, y1, self.y), torch.where(moved, end_slope, slopes[0])
         self.y, self.slope = y1, end_slope if has_end_slope else None
         self.slope_is_pieced = not whole
+
+    def _stepped(self, step: Interval) -> tuple[Tensor, list[Tensor]]:
+        """Take a step with the method of the plan, and count its evaluations."""
+        if self.adams is not None:
+            y1, slopes, evaluations = self.adams.take(self.rate, step, self.y, self.slope)
+        else:
+            y1, slopes = take_step(self.rate, self.plan.tableau, step, self.y, self.slope)
+            evaluations = len(slopes) - (self.slope is not None)
+        self.clock.charge(evaluations)
+        return y1, slopes
 
     def _judge(self, step: Interval, y1: Tensor, slopes: list[Tensor]) -> Accepted:
         """Return which groups accept a step."""

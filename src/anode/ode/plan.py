@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from torch import Tensor
 from anode.ode.control import Controller, Norm, Number
 from anode.ode.tableau import Tableau
 from anode.recent import Recent
+
+if TYPE_CHECKING:
+    from anode.ode.adams import Adams
 
 TOGETHER = 64
 """Number of fixed steps whose times are converted to tensors at once."""
@@ -39,6 +42,7 @@ class Plan:
         stiff_steps: Step budget of stiff problems. A problem that is found to be stiff and to need more steps is
             stopped. ``None`` to disable the check.
         noise: Whether noise is added to the state after every step.
+        adams: The Adams method that takes the steps; ``None`` if the tableau does.
         nudge: Whether to evaluate f just inside a step instead of exactly at its ends.
         times_move: Whether ``times`` are differentiated.
         moving_times: ``times`` as a tensor with a gradient, if autograd records the loop over steps.
@@ -64,6 +68,7 @@ class Plan:
     keeps_non_finite: bool = False
     stiff_steps: int | None = None
     noise: bool = False
+    adams: Adams | None = None
     nudge: bool = False
     times_move: bool = False
     moving_times: Tensor | None = None

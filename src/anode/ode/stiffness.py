@@ -88,6 +88,7 @@ def note(f: Rate, plan: Plan, t: Number, y: Tensor, accepted: Number, group: int
     rest = f", so the rest of the span needs at least {left:.2g} more" if math.isfinite(left) else ""
     return (
         f"the problem looks stiff: {plan.tableau.name} is unstable here with steps above {step:.2g}, whatever the "
-        f"tolerances{rest}. Use an implicit method (such as SciPy's solve_ivp with method='Radau'), rescale or "
-        "regularise f, shorten the span, or raise max_steps (in odeint, options={'max_num_steps': ...})"
+        f"tolerances{rest}. Use an implicit method (such as odeint with method='scipy_solver' and "
+        "options={'solver': 'Radau'}), rescale or regularise f, shorten the span, or raise max_steps (in odeint, "
+        "options={'max_num_steps': ...})"
     )
