@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <string>
@@ -20,6 +21,7 @@
 #include "solve.h"
 #include "team.h"
 #include "train.h"
+#include "unchanged.h"
 
 namespace nb = nanobind;
 using namespace anode;
@@ -168,6 +170,8 @@ class AnySolve {
   AnySolve(const HeldTask& task, const Addresses& addresses) : shared_(task.shared), is_double_(task.is_double) {
     if (addresses.size() != shared_.size())
       throw std::invalid_argument("parameters: takes one for each of the program's tensors");
+    for (std::size_t i = 0; i < shared_.size(); ++i)
+      bytes_.push_back(task.program->sizes[i] * (shared_[i] ? 1 : task.extent.members) * (is_double_ ? 8 : 4));
     const char* name = task.instructions.empty() ? nullptr : task.instructions.c_str();
     const long points = task.extent.rows / task.extent.members;
     if (is_double_)
@@ -207,7 +211,10 @@ class AnySolve {
     return {calls, t, counts[0], counts[1], counts[2], counts[3]};
   }
 
+  /// Overwrites the gradients.
   long backward(const Addresses& of_outputs, Address of_last, Address at_y0, const Addresses& gradients) {
+    for (std::size_t i = 0; i < bytes_.size(); ++i)
+      if (gradients.at(i)) std::memset(at<void>(gradients[i]), 0, bytes_[i]);
     Interrupt interrupt;
     const auto is_stopped = [&] { return interrupt(); };
     const long calls =
@@ -221,6 +228,7 @@ class AnySolve {
 
  private:
   std::vector<bool> shared_;
+  std::vector<std::size_t> bytes_;  // of each of the program's tensors
   bool is_double_;
   std::unique_ptr<Solve<float>> for_float_;
   std::unique_ptr<Solve<double>> for_double_;
@@ -359,6 +367,7 @@ NB_MODULE(_native, m) {
   m.def("borrow_threads", [](Address parallel) { borrow_threads(reinterpret_cast<Parallel>(parallel)); },
         nb::arg("parallel"));
   bind_probe(m);
+  bind_unchanged(m);
   nb::class_<HeldMethod>(m, "Method")
       .def(nb::init<int, bool, Row, std::vector<Row>, Row, Row, std::vector<Row>>(), nb::arg("order"),
            nb::arg("fsal"), nb::arg("c"), nb::arg("a"), nb::arg("b"), nb::arg("error"), nb::arg("polynomials"));

@@ -11,13 +11,14 @@ from torch import nn
 import anode
 from anode.engine import dispatch
 from anode.engine.derivative import CompiledDerivative
+from anode.engine.extension import extension
 from anode.interface.options import problem_from
 from anode.ode.continuous import Continuous
 from anode.ode.field import AutogradDerivative
 from helpers.own_fields import Cubic, Decay, Gated, Idle, TimeConcatenated
 
 torchdiffeq = pytest.importorskip("torchdiffeq")
-pytestmark = pytest.mark.skipif(dispatch.native.extension is None, reason="the engine was not compiled")
+pytestmark = pytest.mark.skipif(extension is None, reason="the engine was not compiled")
 
 FIELDS = {"time": TimeConcatenated, "gates": Gated, "cubic": Cubic, "computed": Decay, "idle": Idle}
 CLOSE = {torch.float32: {"rtol": 2e-3, "atol": 2e-4}, torch.float64: {"rtol": 1e-8, "atol": 1e-9}}

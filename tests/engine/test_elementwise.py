@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import anode
 from anode.engine import native
+from anode.engine.extension import extension
 from helpers.programs import TORCH_BINARY
 
 pytestmark = [
@@ -31,9 +32,9 @@ def apply(name, x, instructions="", p=1.0, q=20.0):
     """Values and derivatives of a function at all entries of x; values must not depend on whether both are wanted."""
     a = padded(x)
     out, alone, derivative = np.empty_like(a), np.empty_like(a), np.empty_like(a)
-    f, is_double = native.extension.UNARY.index(name), x.dtype == np.float64
+    f, is_double = extension.UNARY.index(name), x.dtype == np.float64
     for values, slopes in ((out, derivative.ctypes.data), (alone, 0)):
-        native.extension.unary(f, is_double, a.ctypes.data, len(a), p, q, values.ctypes.data, slopes, instructions)
+        extension.unary(f, is_double, a.ctypes.data, len(a), p, q, values.ctypes.data, slopes, instructions)
     np.testing.assert_array_equal(out, alone)
     return out[: len(x)], derivative[: len(x)]
 
@@ -42,8 +43,8 @@ def combine(name, a, b, instructions=""):
     """A binary operation on all entries of a and b."""
     a, b, count = padded(a), padded(b), len(a)
     out = np.empty_like(a)
-    f, is_double = native.extension.BINARY.index(name), a.dtype == np.float64
-    native.extension.binary(f, is_double, a.ctypes.data, b.ctypes.data, len(a), out.ctypes.data, instructions)
+    f, is_double = extension.BINARY.index(name), a.dtype == np.float64
+    extension.binary(f, is_double, a.ctypes.data, b.ctypes.data, len(a), out.ctypes.data, instructions)
     return out[:count]
 
 
@@ -214,7 +215,7 @@ TORCH = {
 
 
 def test_every_function_is_compared_with_torch():
-    assert list(TORCH) == list(native.extension.UNARY)
+    assert list(TORCH) == list(extension.UNARY)
 
 
 @each_set
@@ -277,7 +278,7 @@ def test_powers_are_right_to_the_last_places(dtype, instructions):
 @each_set
 @each_dtype
 def test_binary_operations_are_those_of_torch(dtype, instructions):
-    assert list(TORCH_BINARY) == list(native.extension.BINARY)
+    assert list(TORCH_BINARY) == list(extension.BINARY)
     generator = np.random.default_rng(0)
     a, b = (generator.integers(-3, 4, 5000) * 0.7 for _ in range(2))
     a, b = np.append(a, [np.nan, 1, np.nan]).astype(dtype), np.append(b, [1, np.nan, np.nan]).astype(dtype)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from anode.engine import native
+from anode.engine.extension import extension
 
 pytestmark = pytest.mark.skipif(not native.instruction_sets(), reason="there is no compiled engine")
 
@@ -31,7 +32,7 @@ def operands(rows):
 @pytest.mark.parametrize("add", [False, True])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_operands_may_be_laid_out_in_every_way(rows, add, instructions):
-    engine, start = native.extension, block(rows, 2)
+    engine, start = extension, block(rows, 2)
     subtract, square = engine.BINARY.index("subtract"), engine.UNARY.index("square")
     for a, _, left in operands(rows):
         out, slope = start.copy(), np.empty_like(start)
@@ -59,9 +60,9 @@ def test_rows_are_joined_in_groups(groups, outer, length, inner, instructions):
     for add in (False, True):
         out = start.copy()
         shape = (groups, outer, length, inner, WIDTH)
-        native.extension.join_rows(True, a.ctypes.data, *shape, out.ctypes.data, add, instructions)
+        extension.join_rows(True, a.ctypes.data, *shape, out.ctypes.data, add, instructions)
         np.testing.assert_allclose(out, members.sum(1) + add * start, rtol=1e-13, atol=1e-14)
-    native.extension.join_rows(False, a.ctypes.data, *shape, out.ctypes.data, False, instructions)
+    extension.join_rows(False, a.ctypes.data, *shape, out.ctypes.data, False, instructions)
     np.testing.assert_array_equal(out, members.max(1))
 
 
@@ -69,13 +70,13 @@ def test_rows_are_joined_in_groups(groups, outer, length, inner, instructions):
 def test_the_largest_of_anything_and_nan_is_nan(instructions):
     a, out = block(3), block(1)
     a[1, 5] = np.nan
-    native.extension.join_rows(False, a.ctypes.data, 1, 0, 3, 1, WIDTH, out.ctypes.data, False, instructions)
+    extension.join_rows(False, a.ctypes.data, 1, 0, 3, 1, WIDTH, out.ctypes.data, False, instructions)
     np.testing.assert_array_equal(np.isnan(out[0]), np.arange(WIDTH) == 5)
 
 
 @each_set
 def test_points_are_summed_and_rows_moved(instructions):
-    a, engine = block(4), native.extension
+    a, engine = block(4), extension
     for stride in (WIDTH, 0):
         sums = np.arange(8.0)
         engine.sum_points(a.ctypes.data, stride, 4, WIDTH, sums.ctypes.data, 2, instructions)
@@ -89,6 +90,6 @@ def test_products_are_summed_over_pieces_of_points(narrow, instructions):
     for a, _, left in operands(3):
         for b, _, right in operands(3):
             out = np.empty((3, narrow))
-            native.extension.fold(a, b, 3, WIDTH, narrow, out.ctypes.data, instructions)
+            extension.fold(a, b, 3, WIDTH, narrow, out.ctypes.data, instructions)
             expected = (left * right).reshape(3, -1, narrow).sum(1)
             np.testing.assert_allclose(out, expected, rtol=1e-13, atol=1e-14)

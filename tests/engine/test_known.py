@@ -11,8 +11,8 @@ from torch import nn
 
 import anode
 from anode.engine.compiling import compiled, known_of
+from anode.engine.extension import extension
 from anode.engine.known import MOST_TRACES, memory_of
-from anode.engine.native import extension
 from anode.interface.options import problem_from
 
 pytestmark = pytest.mark.skipif(extension is None, reason="the engine was not compiled")

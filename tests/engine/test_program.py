@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.helpers.programs import BINARY, UNARY, by_engine, by_torch
 
-from anode.engine.native import extension
+from anode.engine.extension import extension
 from anode.engine.program.layout import Layout, Space
 from anode.engine.program.program import Builder
 

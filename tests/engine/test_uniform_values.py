@@ -7,6 +7,7 @@ from torch import nn
 
 import anode
 from anode.engine import native
+from anode.engine.extension import extension
 from anode.engine.program.layout import Layout, Space
 from anode.engine.program.program import Builder
 
@@ -146,7 +147,7 @@ def test_what_is_computed_from_time_and_tensors_has_no_row_per_point():
     program = b.finish(b.unary("tanh", mixed))
     assert program.uniform >= set(gate.tolist())
     assert not program.uniform & {*moved.tolist(), *mixed.tolist()}
-    layout = Layout(program, native.extension.UNARY, native.extension.BINARY)
+    layout = Layout(program, extension.UNARY, extension.BINARY)
     assert {layout.place[row][0] for row in gate.tolist()} == {Space.UNIFORM}
     folds = [op for op in layout.back.operations if op.kind == "fold"]
     assert folds

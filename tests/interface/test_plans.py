@@ -103,5 +103,5 @@ def test_what_is_prepared_for_many_fields_is_forgotten():
     del f
     gc.collect()
     assert sum(ref() is not None for ref in gone) <= 1
-    plan, _ = next(reversed(solvers.PLANS._values.values()))
-    assert len(plan.prepared._values) <= 16
+    made = next(reversed(solvers.PLANS._values.values()))
+    assert len(made.plan.prepared._values) <= 16

@@ -72,12 +72,20 @@ def known_of(problem: Problem) -> Known:
         # Compute cached properties now, so that they are not mistaken for side effects of f.
         _ = problem.now, problem.module_parameters, problem.own_derivative
 
-    f, plan, states = problem.f, problem.plan, components(problem)
+    f = problem.f
+
+    def kind() -> tuple[Kind, tuple[int, ...]]:
+        example = example_of(problem).of_member(f)
+        return example.kind, first_of(example.states)
+
     mode = is_mapped(f), torch.is_grad_enabled(), torch.get_default_dtype()
-    example = Example(states, problem.packing.is_tuple, plan.times[0], plan.group_dims)
-    kind = plan.prepared.get(mode, lambda: example.of_member(f).kind)  # cached because it is slow to compute
-    known = memory_of(f).find(f, kind, states)
-    return known_for(f, example, problem.start, prepare) if known is None else known
+    known = memory_of(f).find(f, *problem.plan.prepared.get(mode, kind))  # cached because it is slow to compute
+    return known_for(f, example_of(problem), problem.start, prepare) if known is None else known
+
+
+def example_of(problem: Problem) -> Example:
+    """Return the state and time at which a problem starts."""
+    return Example(components(problem), problem.packing.is_tuple, problem.plan.times[0], problem.plan.group_dims)
 
 
 def known_for(f: Rate, example: Example, start: Callable[[], Any], prepare: Callable[[], Any] = lambda: None) -> Known:
@@ -92,7 +100,7 @@ def known_for(f: Rate, example: Example, start: Callable[[], Any], prepare: Call
     with _alone():
         example = example.of_member(f)
         kind, memory = example.kind, memory_of(f)
-        known = memory.find(f, kind, example.states)
+        known = memory.find(f, kind, first_of(example.states))
         if known is not None:
             return known
         if memory.is_tired(kind):
@@ -203,13 +211,13 @@ def components(problem: Problem) -> tuple[Tensor, ...]:
 
 def compiled(known: Known, problem: Problem) -> Compiled:
     """Return the compiled field of a known function."""
+    if known.compiled is not None and not known.swapped:
+        return known.compiled
     return field_of(known, components(problem))
 
 
 def field_of(known: Known, states: tuple[Tensor, ...]) -> Compiled:
     """Return the compiled field of a known function on such states."""
-    if known.compiled is not None and not known.swapped:
-        return known.compiled
     assert known.traced is not None
     assert known.program is not None
     tensors = tuple(known.swapped.get(id(x), x) for x in known.traced.inputs())

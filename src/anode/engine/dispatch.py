@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anode.engine import native, obstacles
 from anode.engine.compiled import Compiled
-from anode.engine.compiling import Example, compiled, components, is_tried, known_of, unlike
+from anode.engine.compiling import compiled, example_of, is_tried, known_of, unlike
 from anode.engine.derivative import CompiledDerivative
 from anode.engine.known import Known, memory_of
 from anode.engine.perceptron import Transparent
@@ -76,7 +76,7 @@ def with_field(problem: Problem, use: Callable[[Compiled, Known | None], R | Non
 def described(problem: Problem) -> Compiled | None:
     """Return the compiled field if f describes itself and fits the state, otherwise ``None``."""
     f = problem.f
-    field = f.compiled() if isinstance(f, Transparent) and not problem.packing.is_tuple else None
+    field = memory_of(f).told(f) if isinstance(f, Transparent) and not problem.packing.is_tuple else None
     if field is None or problem.y0.shape[-1:] != (field.program.dim,):
         return None
     return None if obstacles.unfit(field, problem.y0) else field
@@ -152,10 +152,7 @@ def number_obstacle(known: Known, problem: Problem) -> str:
         return ""
     if problem.y0.shape in known.tried:  # then the number of points was checked before
         return ""
-    plan = problem.plan
-    return unlike(
-        known, problem.f, Example(components(problem), problem.packing.is_tuple, plan.times[0], plan.group_dims)
-    )
+    return unlike(known, problem.f, example_of(problem))
 
 
 def first_slope(problem: Problem) -> Tensor:

@@ -9,10 +9,11 @@ from typing import Any
 from torch import Tensor
 
 from anode.checks import check_function
-from anode.engine import native, obstacles
+from anode.engine import obstacles
 from anode.engine.compiled import Compiled
 from anode.engine.compiling import compiled, components, known_of
 from anode.engine.dispatch import described, number_obstacle
+from anode.engine.extension import extension
 from anode.engine.known import Known
 from anode.engine.naming import Names
 from anode.engine.program.layout import Layout, Space
@@ -143,9 +144,8 @@ def _problem(f: Callable[[Tensor, Any], Any], y0: State, t: float) -> Problem:
     y0 = inputs.state(y0)
     packing = Packing(y0, int(isinstance(f, Field) and f.members is not None))
     y = packing.pack(y0)
-    times, values, wanted = inputs.times((float(t), float(t) + 1.0), None, y.device, has_event=False)
-    plan = DEFAULT.plan(y, packing, values, wanted)
-    return Problem(as_function(f), y, times, plan, packing, [0, len(values) - 1], engine="auto")
+    plan = DEFAULT.plan(y, packing, [float(t), float(t) + 1.0], [1])
+    return Problem(as_function(f), y, None, plan, packing, [0, 1], engine="auto")
 
 
 def _of_traced(known: Known, problem: Problem, names: Names) -> Explanation:
@@ -170,7 +170,7 @@ def _of_traced(known: Known, problem: Problem, names: Names) -> Explanation:
 
 def _explained(field: Compiled, titles: list[str], problem: Problem, batched: bool, **facts: Any) -> Explanation:
     """Return the explanation of a field that the engine can run."""
-    layout = Layout(field.program, native.extension.UNARY, native.extension.BINARY)
+    layout = Layout(field.program, extension.UNARY, extension.BINARY)
     tensors = tuple((title, tuple(x.shape)) for title, x in zip(titles, field.tensors, strict=True))
     alone = [
         (title, shape if shared or field.members is None else shape[1:])

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from anode.engine.compiled import Compiled
+from anode.engine.perceptron import Transparent
 from anode.engine.program.program import Program
 from anode.engine.timeless import Timeless
 from anode.engine.trace.tracing import Traced
@@ -120,9 +121,12 @@ class Known:
         Returns ``None`` if what is known no longer applies to f. The side effects of f are assumed not to change.
         """
         found: dict[int, Tensor] = {}
-        comparison = Comparison(found)
-        if self.f is not f and not comparison.is_same(self.f, f):
-            return None
+        places: set[int] = set()
+        if self.f is not f:
+            comparison = Comparison(found)
+            if not comparison.is_same(self.f, f):
+                return None
+            places = comparison.places
         if self.guard is None:
             return found
         if self.program is None or self.traced is None:
@@ -131,15 +135,33 @@ class Known:
             return None
         if not self.guard.holds() and not self.guard.swap():
             return None
-        replaced = [old for old, new in found.items() if id(new) != old]
-        if replaced and self.guard.has_elsewhere(replaced, comparison.places):
-            return None
         if found or self.guard.moved:
+            replaced = [old for old, new in found.items() if id(new) != old]
+            if replaced and self.guard.has_elsewhere(replaced, places):
+                return None
             moved = {old: found.get(id(new), new) for old, new in self.guard.moved.items()}
             found = {old: new for old, new in {**found, **moved}.items() if id(new) != old}
             if any(id(x) in found for x in self.traced.fixed()):
                 return None
         return found if self.traced.is_current() else None
+
+
+class Description:
+    """What a field has told of itself, while it holds. To ask again takes longer than a small solve.
+
+    Args:
+        f: The field.
+    """
+
+    def __init__(self, f: Transparent) -> None:
+        self._guard = Guard()
+        f.watch(self._guard)
+        self.compiled = f.compiled()
+        self._forms = [] if self.compiled is None else forms(self.compiled.tensors)
+
+    def holds(self) -> bool:
+        """Whether the field would tell the same now."""
+        return self.compiled is not None and forms(self.compiled.tensors) == self._forms and self._guard.holds()
 
 
 class Memory:
@@ -152,6 +174,7 @@ class Memory:
         entries: What is known, the most recent last.
         traces: Number of traces per kind of state.
         functions: What is known of functions with the owner in their closure, by their code.
+        description: What the owner has told of itself; ``None`` if it has not been asked.
     """
 
     def __init__(self, owner: Any = None) -> None:
@@ -159,19 +182,21 @@ class Memory:
         self.entries: list[Known] = []
         self.traces: Counter[Kind] = Counter()
         self.functions: dict[CodeType, Memory] = {}
+        self.description: Description | None = None
         self._lock = Lock()  # to look for an entry changes what its guard expects
 
     def __reduce__(self) -> Any:
         return dict, ()
 
-    def find(self, f: Rate, kind: Kind, states: tuple[Tensor, ...]) -> Known | None:
-        """Return what is known of a function on such states. Outdated entries are kept: they may apply again later.
+    def find(self, f: Rate, kind: Kind, first: tuple[int, ...]) -> Known | None:
+        """Return what is known of a function on states of a kind with these first dimensions.
 
-        The result is a copy if tensors were replaced: another thread may solve with other tensors at the same time.
+        Outdated entries are kept, because they may apply again later. The result is a copy if tensors were replaced:
+        another thread may solve with other tensors at the same time.
         """
         with self._lock:
             for known in reversed(self.entries):
-                if (known.kind is not kind and known.kind != kind) or known.first not in (None, first_of(states)):
+                if (known.kind is not kind and known.kind != kind) or known.first not in (None, first):
                     continue
                 swaps = known.swaps(f)
                 if swaps is not None:
@@ -179,6 +204,13 @@ class Memory:
                         self.entries = [*(each for each in self.entries if each is not known), known]
                     return replace(known, swapped=swaps) if swaps else known
             return None
+
+    def told(self, f: Transparent) -> Compiled | None:
+        """Return what the owner, a field, tells of itself."""
+        description = self.description
+        if description is None or not description.holds():
+            description = self.description = Description(f)
+        return description.compiled
 
     def keep(self, known: Known) -> None:
         """Add an entry."""

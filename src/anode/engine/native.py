@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ import torch
 from torch import Tensor
 
 from anode.engine.compiled import Compiled
+from anode.engine.extension import extension
 from anode.engine.program.layout import Layout
 from anode.engine.program.program import Program
 from anode.ode.clocks import CHECK_EVERY
@@ -33,11 +33,6 @@ from anode.ode.solution import Solution, Stats, Status
 from anode.ode.stiffness import is_hopeless
 from anode.ode.tableau import Tableau
 from anode.ode.tools import is_followed
-
-try:
-    extension: Any = importlib.import_module("anode._native")
-except ImportError:
-    extension = None
 
 
 def _borrow_threads() -> None:
@@ -72,6 +67,9 @@ AGREEMENT = {torch.float32: 1e-4, torch.float64: 1e-10}
 """Largest difference between the slopes of the engine and of f, relative to the largest slope."""
 
 
+STATUSES = tuple(Status)
+
+
 class StaleError(Exception):
     """A program no longer computes the same as the function from which it was traced."""
 
@@ -82,8 +80,56 @@ def _rows(problem: Problem, field: Compiled, packed: Tensor) -> Tensor:
 
 
 def _packed(problem: Problem, field: Compiled, rows: Tensor) -> Tensor:
-    """Return rows of features as a packed tuple state."""
+    """Return rows of features as a packed state."""
+    if not field.components:
+        return rows
     return problem.packing.pack(field.parted(rows, tuple(problem.packing.unpack(problem.y0))))
+
+
+class Call:
+    """One solve in the compiled engine.
+
+    Args:
+        problem: The problem.
+        field: The compiled field.
+        slope: The slope at the start, computed by f itself, to compare with; ``None`` to compare nothing.
+        keep: Whether there will be a backward pass.
+
+    Attributes:
+        trace: The result of :meth:`run`.
+        solve: The engine's object for the backward pass.
+    """
+
+    trace: Trace
+    solve: Any
+
+    def __init__(self, problem: Problem, field: Compiled, slope: Tensor | None = None, keep: bool = False) -> None:
+        self.problem, self.field, self.slope, self.keep = problem, field, slope, keep
+
+    def run(self, y0: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Run the solve and return the wanted outputs, and the last state if it is not the last output.
+
+        Raises:
+            StaleError: If the engine computes another slope at the start.
+        """
+        problem, plan = self.problem, self.problem.plan
+        slope = None if self.slope is None else _rows(problem, self.field, self.slope)
+        most = plan.max_steps if plan.stiff_steps is None else min(plan.max_steps, CHECK_EVERY)
+        while True:
+            trace, self.solve = run(plan, self.field, y0, tensors, keep=self.keep, slope=slope, most=most)
+            if trace.status is Status.SUCCESS or most >= plan.max_steps or trace.status != Status.MAX_STEPS:
+                break
+            y = _packed(problem, self.field, trace.y)  # a stiff solve is stopped early, as in the loop
+            if is_hopeless(problem.rate, plan, float(trace.t), y, trace.stats):
+                break
+            most = min(10 * most, plan.max_steps)
+        self.trace = trace
+        return trace.outputs if trace.status is Status.SUCCESS else [*trace.outputs, trace.y]
+
+    def solution(self, states: Sequence[Tensor], gradient: str) -> Solution:
+        """Build the :class:`Solution` from what :meth:`run` returned."""
+        count = len(self.trace.outputs)
+        return self.problem.solution(self.trace, states[:count], states[-1], gradient)
 
 
 def solve(problem: Problem, field: Compiled, gradient: Gradient, slope: Tensor | None = None) -> Solution:
@@ -98,18 +144,16 @@ def solve(problem: Problem, field: Compiled, gradient: Gradient, slope: Tensor |
     Raises:
         StaleError: If the engine computes another slope.
     """
-    if not torch.is_grad_enabled() or not any(x.requires_grad for x in (problem.y0, *field.tensors)):
-        trace = integrate(problem, field, problem.y0, slope)
+    y0 = problem.y0
+    if not torch.is_grad_enabled() or not (y0.requires_grad or any(x.requires_grad for x in field.tensors)):
+        trace = integrate(problem, field, y0, slope)
         return problem.solution(trace, trace.outputs, trace.y, "none")
-    y0 = _rows(problem, field, problem.y0)
-    slope = None if slope is None else _rows(problem, field, slope)
-    report: list[Trace] = []
+    call = Call(problem, field, slope, keep=True)
     function, more = (NativeSolveTwice, field.sources) if gradient.twice else (NativeSolve, field.unused)
-    given = (y0, *field.tensors, *more)
-    *outputs, last = function.apply(problem, field, report, slope, *given)  # type: ignore[no-untyped-call]
+    states = function.run(call, _rows(problem, field, y0), *field.tensors, *more)
     if field.components:
-        *outputs, last = (_packed(problem, field, y) for y in (*outputs, last))
-    return problem.solution(report[0], outputs, last, gradient.name)
+        states = tuple(_packed(problem, field, y) for y in states)
+    return call.solution(states, gradient.name)
 
 
 def integrate(problem: Problem, field: Compiled, y0: Tensor, slope: Tensor | None = None) -> Trace:
@@ -118,8 +162,9 @@ def integrate(problem: Problem, field: Compiled, y0: Tensor, slope: Tensor | Non
     Raises:
         StaleError: If the engine computes another slope at the start than ``slope``.
     """
-    slope = None if slope is None else _rows(problem, field, slope)
-    trace, _ = run_on(problem, field, _rows(problem, field, y0), field.tensors, slope=slope)
+    call = Call(problem, field, slope)
+    call.run(_rows(problem, field, y0), field.tensors)
+    trace = call.trace
     if field.components:
         *trace.outputs, trace.y = (_packed(problem, field, y) for y in (*trace.outputs, trace.y))
     return trace
@@ -128,24 +173,21 @@ def integrate(problem: Problem, field: Compiled, y0: Tensor, slope: Tensor | Non
 class NativeSolve(torch.autograd.Function):
     """A solve and its gradient by the compiled engine."""
 
+    @classmethod
+    def run(cls, call: Call, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Do what ``apply`` does, without looking for transforms of ``torch.func``, which are not active here."""
+        found: tuple[Tensor, ...] = super(torch.autograd.Function, cls).apply(call, *tensors)  # type: ignore[misc]
+        return found
+
     @staticmethod
-    def forward(
-        ctx: Any,
-        problem: Problem,
-        field: Compiled,
-        report: list[Trace],
-        slope: Tensor | None,
-        y0: Tensor,
-        *tensors: Tensor,
-    ) -> tuple[Tensor, ...]:
-        """Run the solve, append its trace to ``report``, and return the wanted outputs and the last state."""
-        trace, solve = run_on(problem, field, y0, tensors[: len(field.tensors)], keep=True, slope=slope)
-        report.append(trace)
+    def forward(ctx: Any, call: Call, y0: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Run the solve, and return what :meth:`Call.run` does."""
+        states = call.run(y0, tensors[: len(call.field.tensors)])
         ctx.lock = Lock()
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(y0, *tensors)  # so that autograd notices if they are changed in between
-        ctx.solve, ctx.stats, ctx.problem, ctx.field = solve, trace.stats, problem, field
-        return (*trace.outputs, trace.y)
+        ctx.solve, ctx.stats, ctx.problem, ctx.field = call.solve, call.trace.stats, call.problem, call.field
+        return tuple(states)
 
     @staticmethod
     @not_twice
@@ -157,17 +199,22 @@ class NativeSolve(torch.autograd.Function):
     def pull(ctx: Any, cotangents: Sequence[Tensor | None]) -> tuple[Any, ...]:
         """Run the backward pass in the engine."""
         y0, *tensors = ctx.saved_tensors
-        cotangents = tuple(None if g is None else laid_out(g) for g in cotangents)
-        *of_outputs, of_last = (0 if g is None else g.data_ptr() for g in cotangents)
-        at_y0 = torch.empty_like(y0, memory_format=torch.contiguous_format)
-        wanted = ctx.needs_input_grad[5:]
-        gradients = [_zeros(x) if wants else None for x, wants in zip(tensors, wanted, strict=True)]
-        addresses = [0 if g is None else g.data_ptr() for g in gradients[: len(ctx.field.tensors)]]
+        given = [None if g is None else laid_out(g) for g in cotangents]
+        count = len(ctx.problem.plan.wanted)
+        places = [0 if g is None else g.data_ptr() for g in given] + [0]  # there may be no last state
+        wanted = ctx.needs_input_grad[2:]
+        at_y0, gradients = _room(y0), [_room(x) if w else None for x, w in zip(tensors, wanted, strict=True)]
+        used = len(ctx.field.tensors)
+        for unused in gradients[used:]:
+            if unused is not None:
+                unused.zero_()
+        addresses = [0 if g is None else g.data_ptr() for g in gradients[:used]]
         with ctx.lock:  # two threads may go back over the same graph
-            ctx.stats.nfe_backward += ctx.solve.backward(of_outputs, of_last, at_y0.data_ptr(), addresses)
+            calls = ctx.solve.backward(places[:count], places[count], at_y0.data_ptr(), addresses)
+            ctx.stats.nfe_backward += calls
         if is_last_pass():
             ctx.solve = ctx.problem = ctx.field = None
-        return (None, None, None, None, at_y0, *gradients)
+        return (None, at_y0, *gradients)
 
 
 class NativeSolveTwice(NativeSolve):
@@ -182,26 +229,12 @@ class NativeSolveTwice(NativeSolve):
         problem, field = ctx.problem, ctx.field
 
         def solve(y0: Tensor) -> list[Tensor]:
-            packed = _packed(problem, field, y0) if field.components else y0
+            packed = _packed(problem, field, y0)
             again = replace(problem, y0=packed, engine="torch")
             trace = again.integrate(packed)
-            return [_rows(again, field, y) for y in (*trace.outputs, trace.y)]
+            return [_rows(again, field, y) for y in (*trace.outputs, trace.y)[: len(cotangents)]]
 
-        return (None, None, None, None, *recorded_gradients(solve, [y0], tensors, cotangents))
-
-
-def run_on(problem: Problem, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], **how: Any) -> tuple[Trace, Any]:
-    """Run a solve in the engine, and stop early if it is stiff and the plan has ``stiff_steps``, as the loop does."""
-    plan = problem.plan
-    most = plan.max_steps if plan.stiff_steps is None else min(plan.max_steps, CHECK_EVERY)
-    while True:
-        trace, solve = run(plan, field, y0, tensors, most=most, **how)
-        if most >= plan.max_steps or trace.status != Status.MAX_STEPS:
-            return trace, solve
-        y = _packed(problem, field, trace.y) if field.components else trace.y
-        if is_hopeless(problem.rate, plan, float(trace.t), y, trace.stats):
-            return trace, solve
-        most = min(10 * most, plan.max_steps)
+        return (None, *recorded_gradients(solve, [y0], tensors, cotangents))
 
 
 def run(
@@ -214,31 +247,35 @@ def run(
     slope: Tensor | None = None,
     most: int | None = None,
 ) -> tuple[Trace, Any]:
-    """Run a solve in the engine, and return its trace and the engine's object for the backward pass."""
+    """Run a solve in the engine, and return its trace and the engine's object for the backward pass.
+
+    Raises:
+        StaleError: If the engine computes another slope at the start than ``slope``.
+    """
     y0 = laid_out(y0)
-    tensors = [laid_out(x) for x in tensors]
+    start, tensors = y0.data_ptr(), [laid_out(x) for x in tensors]
     solve = made(plan, field, y0, tensors, keep=keep, most=plan.max_steps if most is None else most)
     if slope is not None:
         slope = laid_out(slope)
-        if not solve.agrees(y0.data_ptr(), slope.data_ptr(), AGREEMENT[y0.dtype]):
+        if not solve.agrees(start, slope.data_ptr(), AGREEMENT[y0.dtype]):
             raise StaleError
     outputs = [torch.empty_like(y0) for _ in plan.wanted]
     last = torch.empty_like(y0)
     places = [o.data_ptr() for o in outputs]
     if not plan.group_dims:
-        calls, t, status, nfe, accepted, rejected = solve.run_one(y0.data_ptr(), places, last.data_ptr())
-        return Trace(outputs, last, t, Status(status), Stats(nfe, accepted, rejected, calls)), solve
+        calls, t, status, nfe, accepted, rejected = solve.run_one(start, places, last.data_ptr())
+        return Trace(outputs, last, t, STATUSES[status], Stats(nfe, accepted, rejected, calls)), solve
     times = y0.new_empty(plan.groups, dtype=torch.float64)
     counts = y0.new_empty((4, *plan.groups), dtype=torch.int64)
-    calls = solve.run(y0.data_ptr(), places, last.data_ptr(), times.data_ptr(), [c.data_ptr() for c in counts])
+    calls = solve.run(start, places, last.data_ptr(), times.data_ptr(), [c.data_ptr() for c in counts])
     return Trace(outputs, last, times, counts[0], Stats(counts[1], counts[2], counts[3], calls)), solve
 
 
 def made(plan: Plan, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], *, keep: bool, most: int) -> Any:
     """Return the engine's object for a solve."""
     threads = torch.get_num_threads()
-    key = (field.program, field.members, field.shared, field.components, y0.shape, y0.dtype, keep, most, threads)
-    task = plan.prepared.get((*key, instructions), lambda: _task(plan, field, y0, keep, most, threads))
+    key = (field.program, field.members, field.shared, field.components, keep, most, threads, instructions)
+    task = plan.prepared.get(key, lambda: _task(plan, field, y0, keep, most, threads))
     return extension.Solve(task, [x.data_ptr() for x in tensors])
 
 
@@ -305,9 +342,9 @@ def agree(own: Tensor, slope: Tensor) -> bool:
     return bool(off <= tolerance * slope.nan_to_num(0.0, 0.0, 0.0).abs().max())
 
 
-def _zeros(x: Tensor) -> Tensor:
-    """Return contiguous zeros of the same shape, in less than half the time of ``new_zeros``."""
-    return torch.zeros_like(x, memory_format=torch.contiguous_format)
+def _room(x: Tensor) -> Tensor:
+    """Return an uninitialized contiguous tensor of the same shape."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def laid_out(x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from anode.engine import native
 from anode.engine.compiled import Compiled
+from anode.engine.extension import extension
 from anode.ode.control import PID
 from anode.ode.gradient import Gradient
 from anode.ode.plan import Plan
@@ -58,7 +59,7 @@ def _obstacle_around(problem: Problem) -> str:
         return 'engine="torch" was asked for'
     if problem.engine == "auto" and os.environ.get("ANODE_ENGINE") == "torch":
         return "ANODE_ENGINE=torch is set"
-    if native.extension is None:
+    if extension is None:
         return native.MISSING
     if torch.compiler.is_compiling():
         return "torch compiles what it is called from"

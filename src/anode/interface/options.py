@@ -133,7 +133,8 @@ def problem_from(
         wanted = list(range(len(times)))
         return solver.plan(packing.pack(y0), packing, times, wanted, norm=options.get("norm"), **special), packing
 
-    made, packing = planned(plan, y0, times, method, rtol, atol, t.requires_grad, *options, *options.values())
+    given = (method, rtol, atol, t.requires_grad, *options, *options.values())
+    made, packing = planned(plan, y0, tuple(times), given)
     y = packing.pack(y0)
     moving = t[: len(times)].to(y.device, torch.float64) if t.requires_grad else None
     watch = None if by_scipy else _watch(func, packing, tableau)

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -86,52 +86,82 @@ def solve(
     for name, function, call in (("event", event, "event(t, y)"), ("norm", norm, "norm(error)")):
         if function is not None:
             check_function(name, function, call)
-    solver = as_solver(solver, DEFAULT, settings)
+    solver = as_solver(solver, DEFAULT, {})
     y0 = inputs.state(y0)
+    by_member = isinstance(f, Field) and f.members is not None
+    times = inputs.times(t_span, save_at)
+    landings = () if isinstance(step_at, tuple) and not step_at else inputs.sequence("step_at", step_at)[1]
+
+    def prepare() -> Prepared:
+        return _prepared(solver.but(**settings), y0, by_member, times, landings, dense, event, norm)
+
+    given = (solver, solver.rtol, solver.atol, by_member, dense, norm, event is None, bool(times.moving))
+    made = planned(prepare, y0, (times.ends, times.saved, landings), (*given, *settings, *settings.values()))
+    problem = Problem(
+        as_function(f),
+        made.packing.pack(y0),
+        times.as_tensor(y0),
+        made.plan,
+        made.packing,
+        made.shown,
+        event,
+        engine=made.solver.engine,
+        dense=dense,
+        params=None if params is None else tensors_in("params", params),
+    )
+    if isinstance(made.solver.noise, Noise):
+        problem.noise, problem.seed = made.solver.noise, int(torch.randint(2**62, (), device="cpu"))
+    return run(problem, made.solver.gradient_method)
+
+
+class Prepared(NamedTuple):
+    """Everything about a solve that its arguments determine, except the values of the initial state."""
+
+    solver: Solver
+    plan: Plan
+    packing: Packing
+    shown: list[int]
+
+
+def _prepared(
+    solver: Solver,
+    y0: State,
+    by_member: bool,
+    times: inputs.Times,
+    landings: tuple[float, ...],
+    dense: bool,
+    event: Callable[..., Any] | None,
+    norm: Callable[..., Any] | None,
+) -> Prepared:
+    """Check the arguments of a solve together, and plan it."""
     control = solver.control
     if control == "auto":
-        control = "member" if isinstance(f, Field) and f.members is not None else "joint"
-    device = (y0[0] if isinstance(y0, tuple) else y0).device
-    times, values, wanted = inputs.times(t_span, save_at, device, has_event=event is not None)
+        control = "member" if by_member else "joint"
+    values, wanted = times.checked(has_event=event is not None)
     require(math.isfinite(values[-1]) or event is not None, "t_span", values[-1], "a finite end time")
-    landings = [] if isinstance(step_at, tuple) and not step_at else inputs.sequence("step_at", step_at)[1]
     require(all(map(math.isfinite, landings)), "step_at", landings, "finite times")
     flag("dense", dense)
-
-    def plan() -> tuple[Plan, Packing]:
-        group_dims = inputs.group_dims(control, y0)
-        packing = Packing(y0, group_dims)
-        for name in ("rtol", "atol"):
-            inputs.tolerance(name, getattr(solver, name), y0)
-        for name, given in (("norm", norm is not None), ("event", event is not None), ("step_at", bool(landings))):
-            require(group_dims == 0 or not given, name, control, 'only control="joint"')
-        made = solver.plan(
-            packing.pack(y0),
-            packing,
-            values,
-            wanted,
-            norm=norm,
-            knots=_knots(solver, values, landings),
-            times_move=times is not None,
-            step_at=sorted(set(landings), reverse=values[-1] < values[0]),
-            jump_at=frozenset(landings),
-        )
-        return made, packing
-
-    given = (solver, solver.rtol, solver.atol, control, norm, event is None, times is None, *wanted, *landings)
-    made, packing = planned(plan, y0, values, *given)
-    y = packing.pack(y0)
-    shown = [0, len(values) - 1] if save_at is None else wanted[: len(values) - 2]
-    given_params = None if params is None else tensors_in("params", params)
-    problem = Problem(
-        as_function(f), y, times, made, packing, shown, event, engine=solver.engine, dense=dense, params=given_params
+    group_dims = inputs.group_dims(control, y0)
+    packing = Packing(y0, group_dims)
+    for name in ("rtol", "atol"):
+        inputs.tolerance(name, getattr(solver, name), y0)
+    for name, given in (("norm", norm is not None), ("event", event is not None), ("step_at", bool(landings))):
+        require(group_dims == 0 or not given, name, control, 'only control="joint"')
+    plan = solver.plan(
+        packing.pack(y0),
+        packing,
+        values,
+        wanted,
+        norm=norm,
+        knots=_knots(solver, values, landings),
+        times_move=bool(times.moving),
+        step_at=sorted(set(landings), reverse=values[-1] < values[0]),
+        jump_at=frozenset(landings),
     )
-    if isinstance(solver.noise, Noise):
-        problem.noise, problem.seed = solver.noise, int(torch.randint(2**62, (), device="cpu"))
-    return run(problem, solver.gradient_method)
+    return Prepared(solver, plan, packing, [0, len(values) - 1] if times.saved is None else wanted[: len(values) - 2])
 
 
-def _knots(solver: Solver, times: list[float], landings: list[float]) -> list[tuple[float, int | None]] | None:
+def _knots(solver: Solver, times: list[float], landings: Sequence[float]) -> list[tuple[float, int | None]] | None:
     """Return where steps of a fixed size end, each with the index of the time it moves with; ``None`` if adaptive."""
     if solver.step_size is None:
         return None

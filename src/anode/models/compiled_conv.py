@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from anode.engine import native
+from anode.engine.extension import extension
 from anode.engine.program.layout import ACTIVATIONS
 from anode.models.memory import bytes_to_keep
 from anode.ode.field import Derivative
@@ -49,7 +49,7 @@ class CompiledConvDerivative(Derivative):
         self._parameters = [p.detach().contiguous() for p in parameters]
         filters, inputs = parameters[0].shape[:2]
         self._outputs = len(parameters[2])
-        self._engine = native.extension.ConvField(
+        self._engine = extension.ConvField(
             inputs=inputs,
             outputs=self._outputs,
             filters=filters,

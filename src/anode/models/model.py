@@ -130,11 +130,14 @@ def members_in(module: nn.Module) -> int | None:
 
 def first_parameter(module: nn.Module) -> Tensor:
     """Return the first of ``module.parameters()``, whose iterator is slow; an empty tensor if there are none."""
-    found = next((own for own in module._parameters.values() if own is not None), None)
-    if found is not None:
-        return found
-    inner = (first_parameter(child) for child in module._modules.values() if child is not None)
-    return next((parameter for parameter in inner if parameter.numel()), torch.empty(0))
+    waiting = [module]
+    while waiting:
+        each = waiting.pop()
+        for own in each._parameters.values():
+            if own is not None:
+                return own
+        waiting += [child for child in reversed(each._modules.values()) if child is not None]
+    return torch.empty(0)
 
 
 def check_input(x: Any, like: Tensor, name: str = "x") -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +17,8 @@ from anode.ode.solution import State
 from anode.ode.tools import refuse_vmap
 
 T = TypeVar("T")
+
+FLOAT = frozenset({float})
 
 
 def tensors(y0: Any) -> State:
@@ -90,50 +92,73 @@ def broadcasts(name: str, value: Tensor, shape: Sequence[int]) -> None:
     require(broadcasts_to(value.shape, shape), name, value, f"a shape that broadcasts to the state's, {tuple(shape)}")
 
 
-def times(
-    t_span: Any, save_at: Any, device: torch.device, has_event: bool
-) -> tuple[Tensor | None, list[float], list[int]]:
-    """Check the times of a solve.
+class Times(NamedTuple):
+    """The times of a solve.
 
-    Returns:
-        A tuple of all times, from start to end, as a tensor with a gradient (``None`` if none requires one); the same
-        as numbers; and the indices of the times to output. The last index is always that of the end.
+    Attributes:
+        ends: The values of ``t_span``.
+        saved: The values of ``save_at``; ``None`` if it was not given.
+        moving: All times as they were given, from start to end, if any of them requires a gradient; otherwise empty.
     """
+
+    ends: tuple[float, ...]
+    saved: tuple[float, ...] | None
+    moving: tuple[Any, ...]
+
+    def as_tensor(self, y0: State) -> Tensor | None:
+        """Return all times as a tensor with a gradient; ``None`` if none requires one."""
+        if not self.moving:
+            return None
+        device = (y0[0] if isinstance(y0, tuple) else y0).device
+        return torch.stack([torch.as_tensor(t, dtype=torch.float64, device=device) for t in self.moving])
+
+    def checked(self, has_event: bool) -> tuple[list[float], list[int]]:
+        """Check the times, and return all of them from start to end, and the indices of the outputs.
+
+        The last index is always that of the end.
+        """
+        if len(self.ends) != 2:
+            raise ValueError(f"t_span: takes a start and an end time, got {len(self.ends)} values")
+        saved = list(self.saved or ())
+        values = [self.ends[0], *saved, self.ends[1]]
+        if not all(math.isfinite(t) for t in values[:-1]) or math.isnan(values[-1]):
+            raise ValueError(f"t_span, save_at: take finite times, got {values}")
+        direction = 1 if values[-1] >= values[0] else -1
+        if any((b - a) * direction <= 0 for a, b in pairwise(saved)):
+            raise ValueError(f"save_at: takes distinct times in the order of t_span, got {saved}")
+        if saved and ((saved[0] - values[0]) * direction < 0 or (values[-1] - saved[-1]) * direction < 0):
+            raise ValueError(f"save_at: takes times within t_span = ({values[0]}, {values[-1]}), got {saved}")
+        wanted = list(range(1, len(values)))
+        if saved and saved[0] == values[0]:
+            wanted[0] = 0  # the output at the start is y0, whatever the start time
+        if saved and saved[-1] == values[-1] and not self.moving and not has_event:
+            wanted.pop()  # the saved time and the end share one output
+        return values, wanted
+
+
+def times(t_span: Any, save_at: Any) -> Times:
+    """Return the times of a solve. :meth:`Times.checked` checks them, unless they were checked before."""
     span, ends = sequence("t_span", t_span)
-    if len(span) != 2:
-        raise ValueError(f"t_span: takes a start and an end time, got {len(span)} values")
-    between, saved = ([], []) if save_at is None else sequence("save_at", save_at)
-    given, values = [span[0], *between, span[1]], [ends[0], *saved, ends[1]]
-    if not all(math.isfinite(t) for t in values[:-1]) or math.isnan(values[-1]):
-        raise ValueError(f"t_span, save_at: take finite times, got {values}")
-    direction = 1 if values[-1] >= values[0] else -1
-    if any((b - a) * direction <= 0 for a, b in pairwise(saved)):
-        raise ValueError(f"save_at: takes distinct times in the order of t_span, got {saved}")
-    if saved and ((saved[0] - values[0]) * direction < 0 or (values[-1] - saved[-1]) * direction < 0):
-        raise ValueError(f"save_at: takes times within t_span = ({values[0]}, {values[-1]}), got {saved}")
-    moving = any(isinstance(t, Tensor) and t.requires_grad for t in given)
-    together = None
-    if moving:
-        together = torch.stack([torch.as_tensor(t, dtype=torch.float64, device=device) for t in given])
-    wanted = list(range(1, len(values)))
-    if saved and saved[0] == values[0]:
-        wanted[0] = 0  # the output at the start is y0, whatever the start time
-    if saved and saved[-1] == values[-1] and not moving and not has_event:
-        wanted.pop()  # the saved time and the end share one output
-    return together, values, wanted
+    if save_at is None and span is ends:
+        return Times(ends, None, ())
+    between, saved = ((), None) if save_at is None else sequence("save_at", save_at)
+    moves = any(isinstance(t, Tensor) and t.requires_grad for t in (*span, *between))
+    return Times(ends, saved, (*span[:1], *between, *span[1:]) if moves else ())
 
 
-def sequence(name: str, given: Any) -> tuple[list[Any], list[float]]:
-    """Check a sequence of times and return it as a list and as numbers."""
+def sequence(name: str, given: Any) -> tuple[tuple[Any, ...], tuple[float, ...]]:
+    """Check a sequence of times and return it as a tuple, and as one of numbers."""
+    if type(given) is tuple and FLOAT.issuperset(map(type, given)):
+        return given, given
     if not isinstance(given, Iterable) or isinstance(given, str) or (isinstance(given, Tensor) and given.ndim != 1):
         raise TypeError(f"{name}: takes a sequence of times, got {given!r}")
-    found = list(given)
+    found = tuple(given)
     for t in found:
         if isinstance(t, Tensor) and t.numel() != 1:
             raise ValueError(f"{name}: takes one number per time, the same for all samples, got {describe(t)}")
     try:
         # Adding a number raises an error for strings, which float() would convert.
-        return found, [float(t.detach()) if isinstance(t, Tensor) else float(t + 0.0) for t in found]
+        return found, tuple(float(t.detach()) if isinstance(t, Tensor) else float(t + 0.0) for t in found)
     except TypeError:
         raise TypeError(f"{name}: takes a sequence of numbers, got {given!r}") from None
 

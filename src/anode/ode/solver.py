@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from inspect import signature
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -232,9 +232,11 @@ class Solver:
         return f"Solver({', '.join(f'{name}={value!r}' for name, value in self.changes().items())})"
 
 
+T = TypeVar("T")
+
 MOST_VARIANTS = 64
 """Maximum number of variants that :meth:`Solver.but` caches per solver."""
-PLANS: Recent[tuple[Plan, Packing]] = Recent(256)
+PLANS: Recent[Any] = Recent(256)
 COMPARABLE = frozenset({float, int, bool, str, type(None), Solver})
 """Types whose equal values are interchangeable, so that they can be part of a cache key."""
 SETTINGS = tuple(each.name for each in fields(Solver))
@@ -250,22 +252,23 @@ def check_settings(settings: dict[str, Any], caller: Callable[..., Any] | None =
         raise TypeError(f"{name}: is not {what}, which takes {', '.join((*own, *SETTINGS))}{hint}")
 
 
-def planned(
-    make: Callable[[], tuple[Plan, Packing]], y0: State, times: list[float], *given: Any
-) -> tuple[Plan, Packing]:
-    """Return a plan and a packing, from a cache if possible.
+def planned(make: Callable[[], T], y0: State, times: tuple[Any, ...], given: tuple[Any, ...]) -> T:
+    """Return the plan of a solve with everything that belongs to it, from a cache if possible.
 
     Args:
-        make: Builds the plan and the packing of the state.
+        make: Checks the arguments and builds the plan.
         y0: The state. The plan may depend on its shapes, dtypes and devices only.
-        times: All times of the solve.
-        *given: Everything else that the plan depends on.
+        times: Tuples of all times that the plan depends on.
+        given: Everything else that the plan depends on.
     """
-    if may_be_followed() or not all(type(each) in COMPARABLE for each in given):
+    kinds = tuple(map(type, given))
+    if not COMPARABLE.issuperset(kinds) or may_be_followed():
         return make()
-    components = y0 if isinstance(y0, tuple) else (y0,)
-    form = tuple((x.shape, x.dtype, x.device) for x in components)
-    return PLANS.get((isinstance(y0, tuple), form, tuple(times), tuple(map(type, given)), given), make)
+    if isinstance(y0, tuple):
+        form: Any = tuple((x.shape, x.dtype, x.device) for x in y0)
+    else:
+        form = y0.shape, y0.dtype, y0.device
+    return PLANS.get((form, times, kinds, given), make)
 
 
 def as_solver(solver: Any, usual: Solver, settings: dict[str, Any]) -> Solver:

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from anode.engine import native
+from anode.engine.extension import extension
 from anode.models.nets import NeuralODE
 from anode.ode.control import PID
 from anode.ode.inputs import even_steps
@@ -98,7 +99,7 @@ class Course:
         points = in_memory(protocol)
         self._points = None if points is None else self._laid_out((points.x, points.y, points.weights))
         self._signature = signature(training, followed)
-        self._course = native.extension.Course(
+        self._course = extension.Course(
             is_double=like.dtype == torch.float64,
             method=native.method_for(solver.tableau),
             t1=model.flow.t1,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, repeat
-from operator import call, contains, eq, is_, itemgetter
+from itertools import chain, islice, repeat
 from types import CellType, MappingProxyType
 from typing import Any
 
@@ -13,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+
+from anode.engine.extension import extension
 
 ABSENT: Any = object()
 """The value of a name that does not exist."""
@@ -61,7 +62,7 @@ class Change:
 
 @dataclass(slots=True)
 class _Table:
-    """Expected values, and a fast way to read the present ones, in one pass that runs in C."""
+    """Expected values, and how to read the present ones."""
 
     read: Callable[[], Iterator[Any]]
     expected: list[Any] = field(default_factory=list)
@@ -76,6 +77,10 @@ class _Table:
             else:
                 found.append(Change(*self.labels[i], before, after))
         return found
+
+    def triples(self) -> Iterator[tuple[Any, Any, Any]]:
+        """Yield the owner, the name and the expected value of each."""
+        return ((*label, expected) for label, expected in zip(self.labels, self.expected, strict=True))
 
 
 @dataclass(slots=True)
@@ -111,13 +116,12 @@ class Guard:
         self._cells: dict[int, CellType] = {}  # variables of closures, by their places among the attributes
         self._first: dict[int, Any] = {}  # and what they held at first
         self._slots: dict[tuple[int, Any], _Slot] = {}
-        self._present: tuple[list[itemgetter[Any]], list[dict[Any, Any]]] = ([], [])
-        self._absent: tuple[list[dict[Any, Any]], list[Any]] = ([], [])
-        self._arranged = False
+        self._arranged: tuple[Any, ...] | None = None
         self._class_slots: tuple[list[MappingProxyType[str, Any]], list[str]] = ([], [])
         self._empty: list[Collection[Any]] = []
         self._sized: list[Collection[Any]] = []
         self._containers: list[Collection[Any]] = []
+        self._counts: list[int] = []  # of their elements
         self._mappings: list[dict[Any, Any]] = []
         self._types = _Table(lambda: map(type, self._objects))
         self._read = _Table(lambda: map(getattr, *self._attributes))
@@ -126,8 +130,6 @@ class Guard:
         self._items = _Table(lambda: chain.from_iterable(self._containers))
         self._values = _Table(lambda: chain.from_iterable(map(dict.values, self._mappings)))
         self._tables = [self._lengths, self._types, self._inherited, self._read, self._items, self._values]
-        self._expected: list[Any] = []
-        self._readers: list[Callable[[], Iterator[Any]]] = []
 
     def watch_type(self, owner: Any) -> None:
         """Watch an object's class."""
@@ -147,7 +149,7 @@ class Guard:
         """Watch one key of a ``__dict__``, which may be absent."""
         if (id(space), key) not in self._slots:
             self._slots[id(space), key] = _Slot(space, key, owner, space.get(key, ABSENT), space.get(key, ABSENT))
-            self._arranged = False
+            self._arranged = None
 
     def watch_class_slot(self, owner: type, name: str) -> None:
         """Watch whether a class itself defines a name, and its value."""
@@ -163,6 +165,7 @@ class Guard:
             return
         self.watch_size(container)
         self._containers.append(container)
+        self._counts.append(len(container))
         for item in container:
             self._add(self._items, item, container, None)
         if isinstance(container, dict):
@@ -187,12 +190,12 @@ class Guard:
     def _add(self, table: _Table, value: Any, owner: Any, name: Any) -> None:
         table.expected.append(value)
         table.labels.append((owner, name))
-        self._arranged = False
+        self._arranged = None
 
     def ignore(self, space: dict[Any, Any], key: str) -> None:
         """Stop watching one key of a ``__dict__``."""
         del self._slots[id(space), key]
-        self._arranged = False
+        self._arranged = None
 
     def give_up(self) -> None:
         """Make :meth:`holds` always return ``False``."""
@@ -207,7 +210,7 @@ class Guard:
                 found.append(Change(slot.owner, slot.key, slot.expected, after))
             else:
                 slot.expected = after
-        self._arranged = False
+        self._arranged = None
         filled = (Change(container, None, 0, len(container)) for container in self._empty if container)
         arrays = (Change(array, None, old, new) for array, old in self._arrays if (new := _contents(array)) != old)
         return [*found, *(change for table in self._tables for change in table.changes()), *filled, *arrays]
@@ -254,50 +257,39 @@ class Guard:
         for i, value in cells:
             if isinstance(self._first[i], Tensor) and isinstance(value, Tensor):
                 self._read.expected[i] = value
-        self._arranged = False
+        self._arranged = None
 
     def holds(self) -> bool:
         """Whether nothing has changed.
 
-        It runs before every solve, so ``map`` runs the loops and compares identities. Values are compared only if an
-        identity differs.
+        It runs before every solve, so compiled code compares identities. Values are compared only if an identity
+        differs.
         """
         if self._never:
             return False
-        if not self._arranged:
-            self._arrange()
-        try:
-            if any(self._empty) or any(map(contains, *self._absent)):
-                return False
-            sized = all(map(eq, map(len, self._sized), self._lengths.expected))
-            present = list(chain.from_iterable(map(call, *self._present)))
-            for read in self._readers:
-                present += read()
-            if not sized or not all(map(is_, present, self._expected)):
+        if self._arranged is None:
+            self._arranged = self._arrange()
+        if not extension.unchanged(*self._arranged):
+            try:
                 return not self.changes()
-        except (AttributeError, KeyError, ValueError):  # an attribute is gone, or the variable of a closure
-            return False
+            except (AttributeError, KeyError, ValueError):  # an attribute is gone, or the variable of a closure
+                return False
         return not self._arrays or all(_contents(array) == old for array, old in self._arrays)
 
-    def _arrange(self) -> None:
-        """Group the keys by ``__dict__``: one ``itemgetter`` for many keys costs half as much as a call for each."""
-        spaces: dict[int, list[_Slot]] = {}
-        self._absent, self._present, self._expected = ([], []), ([], []), []
-        for slot in self._slots.values():
-            if slot.expected is ABSENT:
-                self._absent[0].append(slot.space)
-                self._absent[1].append(slot.key)
-            else:
-                spaces.setdefault(id(slot.space), []).append(slot)
-        for slots in spaces.values():
-            slots = slots * 2 if len(slots) == 1 else slots  # with a single key, itemgetter returns no tuple
-            self._present[0].append(itemgetter(*(slot.key for slot in slots)))
-            self._present[1].append(slots[0].space)
-            self._expected += (slot.expected for slot in slots)
-        tables = [table for table in self._tables if table is not self._lengths and table.expected]
-        self._expected += chain.from_iterable(table.expected for table in tables)
-        self._readers = [table.read for table in tables]
-        self._arranged = True
+    def _arrange(self) -> tuple[Any, ...]:
+        """Return everything that is watched as the arguments of the engine's ``unchanged``: flat lists."""
+        slots = ((slot.space, slot.key, slot.expected) for slot in self._slots.values())
+        types = zip(self._objects, self._types.expected, strict=True)
+        sizes = (*zip(self._sized, self._lengths.expected, strict=True), *((each, 0) for each in self._empty))
+        items = self._parted(self._containers, self._items)
+        values = self._parted(self._mappings, self._values)
+        lists = (slots, self._read.triples(), self._inherited.triples(), types, sizes, items, values)
+        return (*(list(chain.from_iterable(each)) for each in lists), ABSENT)
+
+    def _parted(self, containers: Collection[Any], table: _Table) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+        """Yield each of these containers with the values expected in it."""
+        counts, rest = dict(zip(map(id, self._containers), self._counts, strict=True)), iter(table.expected)
+        return ((each, tuple(islice(rest, counts[id(each)]))) for each in containers)
 
 
 def _contents(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
