@@ -221,3 +221,76 @@ def test_slopes_that_become_nan_end_the_solve_as_in_python():
     assert str(ours.engine) == "native"
     assert ours.status == plain.status
     torch.testing.assert_close(ours.y1, plain.y1, rtol=1e-6, atol=1e-6)
+
+
+def state_of(parts):
+    return points(6, 2) if parts == 1 else (points(6, 1), points(6, 1).flip(0))
+
+
+def on_parts(f, parts):
+    if parts == 1:
+        return f
+    return lambda t, y: tuple(f(t, torch.cat(y, 1)).split(1, 1))
+
+
+@pytest.mark.parametrize("control", ["joint", "sample"])
+@pytest.mark.parametrize("parts", [1, 2], ids=["tensor", "tuple"])
+@pytest.mark.parametrize("times", [[0.0, 0.3, 1.0], [0.2, 0.3, 0.7], [1.0], [0.4]], ids=str)
+def test_single_outputs_and_all_of_them_have_the_same_values_and_gradients(times, parts, control):
+    f = field()
+
+    def gradients(engine, read):
+        solution = anode.solve(
+            on_parts(f, parts), state_of(parts), (0.0, 1.0), save_at=times, control=control, engine=engine
+        )
+        states = read(solution)
+        values = torch.stack([y if parts == 1 else torch.cat(y, 1) for y in states])
+        weights = torch.linspace(0.5, 1.5, values.numel(), dtype=values.dtype).view_as(values)
+        return [values.detach(), *torch.autograd.grad((values * weights).sum(), list(f.parameters()))]
+
+    def rows(solution):
+        ys = solution.ys
+        return list(ys) if parts == 1 else list(zip(*ys, strict=True))
+
+    expected = gradients("torch", lambda solution: solution.outputs)
+    for read in (rows, lambda solution: solution.outputs):
+        for found, wanted in zip(gradients("native", read), expected, strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("parts", [1, 2], ids=["tensor", "tuple"])
+def test_a_failed_solve_keeps_the_outputs_that_it_reached_and_their_gradients(parts):
+    f = field()
+
+    def found(engine):
+        times = torch.linspace(0.0, 2.0, 9).tolist()
+        solution = anode.solve(
+            on_parts(f, parts), state_of(parts), (0.0, 2.0), save_at=times, max_steps=2, engine=engine
+        )
+        assert solution.status == anode.Status.MAX_STEPS
+        parts_of = (lambda y: (y,)) if parts == 1 else (lambda y: y)
+        ys, last = torch.cat(parts_of(solution.ys), -1), torch.cat(parts_of(solution.y1), -1)
+        reached = ys.isfinite()
+        total = ys[reached].sum() + (last**2).sum()
+        return [ys.detach(), *torch.autograd.grad(total, list(f.parameters()))]
+
+    for ours, wanted in zip(found("native"), found("torch"), strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+@pytest.mark.parametrize("parts", [1, 2], ids=["tensor", "tuple"])
+def test_gradients_of_several_outputs_can_be_differentiated_again(parts):
+    f, t = field(), torch.linspace(0.0, 1.0, 4, dtype=torch.float64)
+
+    def second(engine):
+        y0 = state_of(parts)
+        starts = [y.clone().requires_grad_() for y in ((y0,) if parts == 1 else y0)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("ANODE_ENGINE", "torch" if engine == "torch" else "auto")
+            ys = anode.odeint(on_parts(f, parts), starts[0] if parts == 1 else tuple(starts), t)
+            ys = ys if parts == 1 else torch.cat(ys, -1)
+            first = torch.autograd.grad((ys[1:3] ** 3).sum(), starts, create_graph=True)
+            return torch.autograd.grad(sum((g**2).sum() for g in first), [*starts, *f.parameters()])
+
+    for ours, wanted in zip(second("native"), second("torch"), strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=1e-7, atol=1e-9)

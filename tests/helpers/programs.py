@@ -151,9 +151,9 @@ class Solved(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, plan, field, y, *tensors):
-        trace, ctx.solve = native.run(plan, field, y, tensors, keep=True)
+        y1, _, ctx.solve = native.run(plan, field, y, tensors, keep=True)
         ctx.save_for_backward(y, *tensors)
-        return trace.outputs[0]
+        return y1
 
     @staticmethod
     def backward(ctx, cotangent):

@@ -45,7 +45,7 @@ class Compiled:
         """Return the components of a state, concatenated into one row per point."""
         return torch.cat([part.reshape(-1, size) for part, size in zip(state, self.components, strict=True)], dim=1)
 
-    def parted(self, rows: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Split rows into components, in the shapes of ``like``."""
-        parts = rows.split(self.components, dim=1)
-        return tuple(part.reshape(other.shape) for part, other in zip(parts, like, strict=True))
+    def parted(self, rows: Tensor, shapes: Sequence[torch.Size]) -> tuple[Tensor, ...]:
+        """Split rows of one or several stacked states into components of these shapes."""
+        parts = rows.split(self.components, dim=-1)
+        return tuple(part.reshape(rows.shape[:-2] + shape) for part, shape in zip(parts, shapes, strict=True))

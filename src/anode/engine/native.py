@@ -80,10 +80,10 @@ def _rows(problem: Problem, field: Compiled, packed: Tensor) -> Tensor:
 
 
 def _packed(problem: Problem, field: Compiled, rows: Tensor) -> Tensor:
-    """Return rows of features as a packed state."""
+    """Return rows of features as a packed state, or rows of several stacked states as stacked packed states."""
     if not field.components:
         return rows
-    return problem.packing.pack(field.parted(rows, tuple(problem.packing.unpack(problem.y0))))
+    return problem.packing.pack(field.parted(rows, problem.packing.whole_shapes), stacked=rows.ndim > 2)
 
 
 class Call:
@@ -106,8 +106,8 @@ class Call:
     def __init__(self, problem: Problem, field: Compiled, slope: Tensor | None = None, keep: bool = False) -> None:
         self.problem, self.field, self.slope, self.keep = problem, field, slope, keep
 
-    def run(self, y0: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Run the solve and return the wanted outputs, and the last state if it is not the last output.
+    def run(self, y0: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Run the solve and return the wanted output, or several of them stacked, and the last state after a failure.
 
         Raises:
             StaleError: If the engine computes another slope at the start.
@@ -116,7 +116,7 @@ class Call:
         slope = None if self.slope is None else _rows(problem, self.field, self.slope)
         most = plan.max_steps if plan.stiff_steps is None else min(plan.max_steps, CHECK_EVERY)
         while True:
-            trace, self.solve = run(plan, self.field, y0, tensors, keep=self.keep, slope=slope, most=most)
+            states, trace, self.solve = run(plan, self.field, y0, tensors, keep=self.keep, slope=slope, most=most)
             if trace.status is Status.SUCCESS or most >= plan.max_steps or trace.status != Status.MAX_STEPS:
                 break
             y = _packed(problem, self.field, trace.y)  # a stiff solve is stopped early, as in the loop
@@ -124,12 +124,15 @@ class Call:
                 break
             most = min(10 * most, plan.max_steps)
         self.trace = trace
-        return trace.outputs if trace.status is Status.SUCCESS else [*trace.outputs, trace.y]
+        return (states,) if trace.status is Status.SUCCESS else (states, trace.y)
 
-    def solution(self, states: Sequence[Tensor], gradient: str) -> Solution:
-        """Build the :class:`Solution` from what :meth:`run` returned."""
-        count = len(self.trace.outputs)
-        return self.problem.solution(self.trace, states[:count], states[-1], gradient)
+    def packed(self, states: Sequence[Tensor]) -> tuple[Sequence[Tensor] | Tensor, Tensor]:
+        """Return the packed outputs and the packed last state, given what :meth:`run` returned."""
+        first, *failed = (_packed(self.problem, self.field, each) for each in states)
+        outputs: Sequence[Tensor] | Tensor = [first] if len(self.problem.plan.wanted) == 1 else first
+        if failed:
+            self.trace.y = failed[0].detach()
+        return outputs, failed[0] if failed else outputs[-1]
 
 
 def solve(problem: Problem, field: Compiled, gradient: Gradient, slope: Tensor | None = None) -> Solution:
@@ -145,29 +148,22 @@ def solve(problem: Problem, field: Compiled, gradient: Gradient, slope: Tensor |
         StaleError: If the engine computes another slope.
     """
     y0 = problem.y0
-    if not torch.is_grad_enabled() or not (y0.requires_grad or any(x.requires_grad for x in field.tensors)):
-        trace = integrate(problem, field, y0, slope)
-        return problem.solution(trace, trace.outputs, trace.y, "none")
-    call = Call(problem, field, slope, keep=True)
-    function, more = (NativeSolveTwice, field.sources) if gradient.twice else (NativeSolve, field.unused)
-    states = function.run(call, _rows(problem, field, y0), *field.tensors, *more)
-    if field.components:
-        states = tuple(_packed(problem, field, y) for y in states)
-    return call.solution(states, gradient.name)
+    records = torch.is_grad_enabled() and (y0.requires_grad or any(x.requires_grad for x in field.tensors))
+    call, y0 = Call(problem, field, slope, keep=records), _rows(problem, field, y0)
+    if records:
+        function, more = (NativeSolveTwice, field.sources) if gradient.twice else (NativeSolve, field.unused)
+        states = function.run(call, y0, *field.tensors, *more)
+    else:
+        states = call.run(y0, field.tensors)
+    return problem.solution(call.trace, *call.packed(states), gradient.name if records else "none")
 
 
-def integrate(problem: Problem, field: Compiled, y0: Tensor, slope: Tensor | None = None) -> Trace:
-    """Run the loop over steps in the engine, without recording gradients.
-
-    Raises:
-        StaleError: If the engine computes another slope at the start than ``slope``.
-    """
-    call = Call(problem, field, slope)
-    call.run(_rows(problem, field, y0), field.tensors)
-    trace = call.trace
-    if field.components:
-        *trace.outputs, trace.y = (_packed(problem, field, y) for y in (*trace.outputs, trace.y))
-    return trace
+def integrate(problem: Problem, field: Compiled, y0: Tensor) -> Trace:
+    """Run the loop over steps in the engine, without recording gradients."""
+    call = Call(problem, field)
+    outputs, call.trace.y = call.packed(call.run(_rows(problem, field, y0), field.tensors))
+    call.trace.outputs = list(outputs)
+    return call.trace
 
 
 class NativeSolve(torch.autograd.Function):
@@ -187,7 +183,7 @@ class NativeSolve(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(y0, *tensors)  # so that autograd notices if they are changed in between
         ctx.solve, ctx.stats, ctx.problem, ctx.field = call.solve, call.trace.stats, call.problem, call.field
-        return tuple(states)
+        return states
 
     @staticmethod
     @not_twice
@@ -200,8 +196,9 @@ class NativeSolve(torch.autograd.Function):
         """Run the backward pass in the engine."""
         y0, *tensors = ctx.saved_tensors
         given = [None if g is None else laid_out(g) for g in cotangents]
+        of_outputs, of_last, *_ = [0 if g is None else g.data_ptr() for g in given] + [0]  # there may be no last state
         count = len(ctx.problem.plan.wanted)
-        places = [0 if g is None else g.data_ptr() for g in given] + [0]  # there may be no last state
+        places = [of_outputs and of_outputs + i * y0.nbytes for i in range(count)]
         wanted = ctx.needs_input_grad[2:]
         at_y0, gradients = _room(y0), [_room(x) if w else None for x, w in zip(tensors, wanted, strict=True)]
         used = len(ctx.field.tensors)
@@ -210,7 +207,7 @@ class NativeSolve(torch.autograd.Function):
                 unused.zero_()
         addresses = [0 if g is None else g.data_ptr() for g in gradients[:used]]
         with ctx.lock:  # two threads may go back over the same graph
-            calls = ctx.solve.backward(places[:count], places[count], at_y0.data_ptr(), addresses)
+            calls = ctx.solve.backward(places, of_last, at_y0.data_ptr(), addresses)
             ctx.stats.nfe_backward += calls
         if is_last_pass():
             ctx.solve = ctx.problem = ctx.field = None
@@ -232,7 +229,8 @@ class NativeSolveTwice(NativeSolve):
             packed = _packed(problem, field, y0)
             again = replace(problem, y0=packed, engine="torch")
             trace = again.integrate(packed)
-            return [_rows(again, field, y) for y in (*trace.outputs, trace.y)[: len(cotangents)]]
+            *outputs, last = [_rows(again, field, y) for y in (*trace.outputs, trace.y)]
+            return [outputs[0] if len(outputs) == 1 else torch.stack(outputs), last][: len(cotangents)]
 
         return (None, *recorded_gradients(solve, [y0], tensors, cotangents))
 
@@ -246,8 +244,12 @@ def run(
     keep: bool = False,
     slope: Tensor | None = None,
     most: int | None = None,
-) -> tuple[Trace, Any]:
-    """Run a solve in the engine, and return its trace and the engine's object for the backward pass.
+) -> tuple[Tensor, Trace, Any]:
+    """Run a solve in the engine.
+
+    Returns:
+        A tuple of the output, or several outputs stacked; a trace without outputs; and the engine's object for the
+        backward pass.
 
     Raises:
         StaleError: If the engine computes another slope at the start than ``slope``.
@@ -259,16 +261,16 @@ def run(
         slope = laid_out(slope)
         if not solve.agrees(start, slope.data_ptr(), AGREEMENT[y0.dtype]):
             raise StaleError
-    outputs = [torch.empty_like(y0) for _ in plan.wanted]
-    last = torch.empty_like(y0)
-    places = [o.data_ptr() for o in outputs]
+    count, last = len(plan.wanted), torch.empty_like(y0)
+    outputs = torch.empty_like(y0) if count == 1 else y0.new_empty((count, *y0.shape))
+    places = list(range(outputs.data_ptr(), outputs.data_ptr() + outputs.nbytes, y0.nbytes))
     if not plan.group_dims:
         calls, t, status, nfe, accepted, rejected = solve.run_one(start, places, last.data_ptr())
-        return Trace(outputs, last, t, STATUSES[status], Stats(nfe, accepted, rejected, calls)), solve
+        return outputs, Trace([], last, t, STATUSES[status], Stats(nfe, accepted, rejected, calls)), solve
     times = y0.new_empty(plan.groups, dtype=torch.float64)
     counts = y0.new_empty((4, *plan.groups), dtype=torch.int64)
     calls = solve.run(start, places, last.data_ptr(), times.data_ptr(), [c.data_ptr() for c in counts])
-    return Trace(outputs, last, times, counts[0], Stats(counts[1], counts[2], counts[3], calls)), solve
+    return outputs, Trace([], last, times, counts[0], Stats(counts[1], counts[2], counts[3], calls)), solve
 
 
 def made(plan: Plan, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], *, keep: bool, most: int) -> Any:

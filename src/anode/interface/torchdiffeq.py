@@ -135,7 +135,7 @@ def odeint_adjoint(
         nonlocal is_compiled
         solution = _solved(problem)  # nothing is recorded here
         is_compiled = solution.engine.compiled or not solution.engine.obstacle
-        ys = torch.stack([problem.packing.pack(y) for y in solution.outputs])
+        ys = problem.packing.pack(solution.ys, stacked=True)
         return ys, None if event_fn is None else torch.tensor(solution.t1, dtype=torch.float64).to(t), solution.stats
 
     def derivative() -> Derivative:

@@ -39,14 +39,16 @@ class Packing:
         components = y0 if isinstance(y0, tuple) else (y0,)
         self.groups = components[0].shape[:group_dims]
         self.shapes = [component.shape[group_dims:] for component in components]
+        self.whole_shapes = [component.shape for component in components]
         self.sizes = [math.prod(shape) for shape in self.shapes]
         self.device = components[0].device
 
-    def pack(self, state: State) -> Tensor:
-        """Return a state as one tensor."""
+    def pack(self, state: State, stacked: bool = False) -> Tensor:
+        """Return a state as one tensor; ``stacked`` for several states, along a new first dimension."""
         if isinstance(state, Tensor):
             return state
-        return torch.cat([component.reshape(*self.groups, -1) for component in state], dim=-1)
+        front = state[0].shape[:stacked] + self.groups
+        return torch.cat([component.reshape(*front, -1) for component in state], dim=-1)
 
     def unpack(self, packed: Tensor) -> State:
         """Return the state in a packed tensor, which may have additional leading dimensions."""

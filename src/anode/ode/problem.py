@@ -26,7 +26,7 @@ from anode.ode.integrate import Integration, Trace, Watch
 from anode.ode.noise import Noise, Path
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
-from anode.ode.solution import Engine, Solution, Status, first_failure
+from anode.ode.solution import Engine, Solution, Status, first_failure, unstacked
 from anode.ode.tools import is_followed
 
 NOT_ASKED = "the engine was not asked"
@@ -183,29 +183,34 @@ class Problem:
             return None
         return derivative if self.engine == "torch" else derivative.compiled(self.y0)
 
-    def solution(self, trace: Trace, outputs: Sequence[Tensor], last: Tensor, gradient: str) -> Solution:
+    def solution(self, trace: Trace, outputs: Sequence[Tensor] | Tensor, last: Tensor, gradient: str) -> Solution:
         """Build the :class:`Solution`.
 
         Args:
             trace: The result of the loop over steps.
-            outputs, last: Its outputs and last state, connected to autograd's graph.
+            outputs: Its outputs, connected to autograd's graph; a tensor if they are stacked.
+            last: Its last state, likewise.
             gradient: The name of the gradient method.
         """
         plan, unpack = self.plan, self.packing.unpack
         done = (trace.status == Status.SUCCESS) | (trace.status == Status.NO_EVENT)
+        stacked = unpack(outputs) if isinstance(outputs, Tensor) else None
+        states = list(map(unpack, outputs)) if stacked is None else unstacked(stacked)
         if isinstance(done, Tensor):
             shaped = done.reshape(done.shape + (1,) * (last.ndim - plan.group_dims))
-            y1 = outputs[-1] if done.all() else torch.where(shaped, outputs[-1], last)
+            y1 = states[-1] if done.all() else unpack(torch.where(shaped, outputs[-1], last))
             t1: Any = torch.where(done, plan.times[-1], trace.t)
         else:
-            y1 = outputs[-1] if done else last
+            y1 = states[-1] if done else unpack(last)
             t1 = plan.times[-1] if done and self.event is None else trace.t
-        values = {0: self.y0, **dict(zip(plan.wanted, outputs, strict=True))}
+        values = dict(zip(plan.wanted, states, strict=True))
+        if 0 in self.shown and 0 not in values:
+            values[0] = unpack(self.y0)
         interpolant = DenseOutput(plan, trace) if self.dense else None
         return Solution(
             times=[plan.times[i] for i in self.shown],
-            outputs=[unpack(values[i]) for i in self.shown],
-            y1=unpack(y1),
+            outputs=[values[i] for i in self.shown],
+            y1=y1,
             t1=t1,
             status=trace.status,
             stats=trace.stats,
@@ -214,6 +219,7 @@ class Problem:
             interpolant=None if interpolant is None else lambda t: unpack(interpolant(t)),
             errors=None if interpolant is None else interpolant.errors,
             note=self.note(trace),
+            stacked=stacked if self.shown == plan.wanted else None,
         )
 
     def note(self, trace: Trace) -> str:

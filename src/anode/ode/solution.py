@@ -81,6 +81,7 @@ class SolveError(RuntimeError, AssertionError):
             y1=_detached(self.solution.y1),
             interpolant=None,
             errors=None,
+            stacked=None,
         )
         return SolveError, (str(self), bare)
 
@@ -147,6 +148,7 @@ class Solution:
         interpolant: The dense output, which calling the solution evaluates; ``None`` without ``dense=True``.
         errors: The result of :meth:`local_errors`; ``None`` without ``dense=True``.
         note: A description of a failure if more is known than its status says; otherwise empty.
+        stacked: The value of ``ys`` if the outputs were computed as one tensor; otherwise ``None``.
     """
 
     times: list[float]
@@ -160,6 +162,7 @@ class Solution:
     interpolant: Callable[[Tensor], State] | None = None
     errors: Callable[[], list[tuple[Any, Tensor]]] | None = None
     note: str = ""
+    stacked: State | None = None
 
     def __repr__(self) -> str:
         y1 = self.y1 if isinstance(self.y1, tuple) else (self.y1,)
@@ -178,6 +181,8 @@ class Solution:
     @property
     def ys(self) -> State:
         """The state at ``ts``, stacked along a new first dimension."""
+        if self.stacked is not None:
+            return self.stacked
         if isinstance(self.y1, tuple):
             return tuple(_stack([y[i] for y in self.outputs], y1) for i, y1 in enumerate(self.y1))
         return _stack(self.outputs, self.y1)
@@ -243,6 +248,11 @@ def first_failure(status: Any) -> tuple[int, Status] | None:
 
 def _stack(tensors: list[Any], like: Tensor) -> Tensor:
     return torch.stack(tensors) if tensors else like.new_empty(0, *like.shape)
+
+
+def unstacked(ys: State) -> list[State]:
+    """Return the single states of several that are stacked."""
+    return list(zip(*(part.unbind() for part in ys), strict=True)) if isinstance(ys, tuple) else list(ys.unbind())
 
 
 def _detached(y: State) -> State:

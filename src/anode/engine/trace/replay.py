@@ -129,7 +129,7 @@ class Shared:
 
     def holds(self) -> bool:
         """Whether they still share memory."""
-        return all(_place(x) == place for x, place in self.alive())
+        return not self._tensors or all(_place(x) == place for x, place in self.alive())
 
 
 def _place(x: Tensor) -> Any:
