@@ -104,6 +104,15 @@ def test_every_field_is_solved_as_torchdiffeq_solves_it(field, kind):
     assert works[1].engine() == works[2].engine() != ""
 
 
+@pytest.mark.parametrize("field", ["network", "density"])
+def test_means_over_several_times_are_those_of_torchdiffeq(field):
+    several, last = tiny(field, kind="gradient", outputs=7), tiny(field, kind="gradient")
+    theirs, *ours = [side.work(several).run() for side in (with_torchdiffeq, your_module, in_solve)]
+    for outcome in ours:
+        np.testing.assert_allclose(outcome, theirs, rtol=1e-3)
+    assert np.abs(theirs - with_torchdiffeq.work(last).run()).max() > 1e-2
+
+
 @pytest.mark.parametrize("method", ["euler", "midpoint", "rk4"])
 def test_fixed_steps_are_those_of_torchdiffeq(method):
     task = tiny("opaque", kind="solve", method=method, step=0.1)

@@ -66,6 +66,8 @@ class Task:
         field: The right-hand side, one of :data:`FIELDS`.
         method: The Runge-Kutta method, by torchdiffeq's name.
         step: The step size of a method with fixed steps; 0 to choose steps by the tolerances.
+        outputs: Number of times, evenly spaced from 0 to ``t1``, whose states are averaged; 1 for the final state
+            alone.
         fused: Whether training in torch uses its fused Adam.
         family: The member of ``anode.family`` that is trained instead of a perceptron with zeros; empty for none. Its
             field has the hidden layers of ``sizes``, and ``zeros`` is its augmentation.
@@ -85,6 +87,7 @@ class Task:
     field: str = "network"
     method: str = "dopri5"
     step: float = 0.0
+    outputs: int = 1
     fused: bool = False
     family: str = ""
 
@@ -92,6 +95,11 @@ class Task:
     def dim(self) -> int:
         """Dimension of the state."""
         return self.sizes[0]
+
+    @property
+    def times(self) -> Array:
+        """The start and the times whose states are wanted."""
+        return np.linspace(0.0, self.t1, max(2, self.outputs)).astype(self.dtype)
 
     @property
     def dtype(self) -> str:

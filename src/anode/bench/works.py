@@ -65,6 +65,7 @@ def works(toy: Task, exact: Task) -> dict[str, tuple[Entry, ...]]:
         "Lotka-Volterra, learned rates": entries(RATES, ODEINT, SOLVE),
         "second order": entries(SECOND_ORDER, ODEINT, SOLVE),
         "batch of one": entries(replace(toy, kind="gradient", batch=1), ODEINT, SOLVE),
+        "100 output times": entries(replace(toy, kind="gradient", outputs=100), ODEINT, SOLVE),
     }
     for method in ("euler", "midpoint", "rk4"):
         rivals = BOTH if method != "rk4" else BOTH[:1]  # diffrax has no rk4

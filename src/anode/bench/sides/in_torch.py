@@ -129,13 +129,20 @@ def classes(scores: Tensor) -> Tensor:
     return (scores[:, 0] > 0).long() if scores.shape[1] == 1 else scores.argmax(1)
 
 
+def result(task: Task, ys: Any) -> Any:
+    """Return the last of the stacked states, or their mean if the task wants several."""
+    if isinstance(ys, tuple):
+        return tuple(result(task, part) for part in ys)
+    return ys.mean(0) if task.outputs > 1 else ys[-1]
+
+
 def by_odeint(task: Task, odeint: Callable[..., Any]) -> Solve:
     """Return a function that solves with torchdiffeq's ``odeint``, or one with the same arguments."""
-    span = torch.tensor([0.0, task.t1])
+    span = torch.from_numpy(task.times)
     options = {"options": {"step_size": task.step}} if task.step else {}
 
     def solve(net: nn.Module, y0: Any) -> Any:
         ys = odeint(net, y0, span, rtol=task.tol, atol=task.tol, method=task.method, **options)
-        return tuple(y[-1] for y in ys) if isinstance(ys, tuple) else ys[-1]
+        return result(task, ys)
 
     return solve

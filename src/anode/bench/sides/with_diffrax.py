@@ -43,11 +43,13 @@ def work(task: Task) -> Work:
             t1=task.t1,
             dt0=task.step or None,
             y0=y0,
+            saveat=diffrax.SaveAt(ts=task.times) if task.outputs > 1 else diffrax.SaveAt(t1=True),
             stepsize_controller=fixed if task.step else diffrax.PIDController(rtol=task.tol, atol=task.tol),
         )
 
     def end(model: Model, y0: Any) -> jax.Array:
-        return jnp.concatenate([y[-1] for y in jax.tree.leaves(solve(model, y0).ys)], 1)
+        ys = jax.tree.leaves(solve(model, y0).ys)
+        return jnp.concatenate([y.mean(0) if task.outputs > 1 else y[-1] for y in ys], 1)
 
     def loss(model: Model, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
         solution = solve(model, jnp.concatenate([x, jnp.zeros((len(x), task.zeros))], 1))
