@@ -47,7 +47,7 @@ bool same_elements(PyObject* container, PyObject* expected) {
     const nb::object found = nb::steal(PyIter_Next(each.ptr()));
     if (found.ptr() != PyTuple_GET_ITEM(expected, i)) return false;
   }
-  return true;
+  return !nb::steal(PyIter_Next(each.ptr())).is_valid() && !PyErr_Occurred();
 }
 
 bool same_values(PyObject* dict, PyObject* expected) {

@@ -448,3 +448,41 @@ def test_a_guard_that_gave_up_never_holds():
     assert guard.holds()
     guard.give_up()
     assert not guard.holds()
+
+
+class Short(list):
+    """A list that does not tell how many elements it has."""
+
+    def __len__(self):
+        return 1
+
+    def __bool__(self):
+        return False
+
+
+def test_elements_beyond_a_containers_length_are_watched():
+    rates = Short([1.0, 2.0, 3.0])
+
+    class Rates:
+        def __call__(self, t, y):
+            return -y * rates[2]
+
+    guard = watch(Rates())
+    rates[2] = 9.0
+    assert not guard.holds()
+    rates[2] = 3.0
+    assert guard.holds()
+    rates.append(4.0)
+    assert not guard.holds()
+
+
+def test_a_variable_of_a_closure_that_is_gone_is_a_change():
+    rate = torch.tensor(2.0)
+
+    def f(t, y):
+        return -y * rate  # noqa: F821  # it is deleted below
+
+    guard = watch(f)
+    del rate
+    assert not guard.holds()
+    assert not guard.swap()

@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from dataclasses import dataclass, field
 
 import pytest
 import torch
@@ -105,3 +106,32 @@ def test_what_is_prepared_for_many_fields_is_forgotten():
     assert sum(ref() is not None for ref in gone) <= 1
     made = next(reversed(solvers.PLANS._values.values()))
     assert len(made.plan.prepared._values) <= 16
+
+
+def test_every_solve_uses_the_gradient_that_it_was_given_and_no_equal_one():
+    @dataclass
+    class Counted(anode.Gradient):
+        solves: list = field(default_factory=list, compare=False)
+
+        def solve(self, problem):
+            self.solves.append(1)
+            return problem.unrecorded()
+
+    first, second = Counted(), Counted()
+    assert first == second
+    for gradient in (first, second):
+        anode.solve(decay, torch.ones(3, requires_grad=True), (0.0, 1.0), solver=anode.Solver(gradient=gradient))
+    assert (len(first.solves), len(second.solves)) == (1, 1)
+
+
+@pytest.mark.parametrize("span", [(-0.0, 1.0), (0.0, 1.0), [-0.0, 1.0]])
+def test_zeros_among_the_times_are_positive(span):
+    assert str(anode.solve(decay, torch.ones(3), span).times) == "[0.0, 1.0]"
+
+
+def test_a_wrong_argument_is_refused_though_the_others_were_checked_before():
+    y0 = torch.ones(3)
+    anode.solve(decay, y0, (0.0, 1.0), event=lambda t, y: y.min() - 0.5)
+    for wrong in ({"event": 5}, {"norm": 3}, {"dense": 1}, {"rtol": "1e-3"}, {"step_at": 0.5}, {"params": 3}):
+        with pytest.raises((TypeError, ValueError), match=next(iter(wrong))):
+            anode.solve(decay, y0, (0.0, 1.0), **wrong)

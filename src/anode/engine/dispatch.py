@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from anode.engine import native, obstacles
+from anode.engine import native, obstacles, solving
 from anode.engine.compiled import Compiled
 from anode.engine.compiling import compiled, example_of, is_tried, known_of, unlike
 from anode.engine.derivative import CompiledDerivative
@@ -76,7 +76,7 @@ def with_field(problem: Problem, use: Callable[[Compiled, Known | None], R | Non
 def described(problem: Problem) -> Compiled | None:
     """Return the compiled field if f describes itself and fits the state, otherwise ``None``."""
     f = problem.f
-    field = memory_of(f).told(f) if isinstance(f, Transparent) and not problem.packing.is_tuple else None
+    field = f.compiled() if isinstance(f, Transparent) and not problem.packing.is_tuple else None
     if field is None or problem.y0.shape[-1:] != (field.program.dim,):
         return None
     return None if obstacles.unfit(field, problem.y0) else field
@@ -113,8 +113,8 @@ def traced(problem: Problem, use: Callable[[Compiled, Known], R | None]) -> R | 
 def _solved(problem: Problem, gradient: Gradient, field: Compiled, known: Known | None) -> Solution:
     """Run the whole solve in the engine."""
     if known is None:
-        return native.solve(problem, field, gradient)
-    solution = native.solve(problem, field, gradient, first_slope(problem))
+        return solving.solve(problem, field, gradient)
+    solution = solving.solve(problem, field, gradient, first_slope(problem))
     known.count(solution.stats.calls - 1)  # f made the first call itself
     return solution
 
@@ -136,7 +136,7 @@ def _prepared(problem: Problem, gradient: Gradient, field: Compiled, known: Know
             raise native.StaleError
 
     def integrate(y0: Tensor, slope: Tensor | None) -> Trace:
-        trace = native.integrate(problem, field, y0)
+        trace = solving.integrate(problem, field, y0)
         if known is not None:
             known.count(trace.stats.calls - (slope is not None))  # f evaluated this slope itself
         return trace

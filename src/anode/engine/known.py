@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from anode.engine.compiled import Compiled
-from anode.engine.perceptron import Transparent
 from anode.engine.program.program import Program
 from anode.engine.timeless import Timeless
 from anode.engine.trace.tracing import Traced
@@ -146,24 +145,6 @@ class Known:
         return found if self.traced.is_current() else None
 
 
-class Description:
-    """What a field has told of itself, while it holds. To ask again takes longer than a small solve.
-
-    Args:
-        f: The field.
-    """
-
-    def __init__(self, f: Transparent) -> None:
-        self._guard = Guard()
-        f.watch(self._guard)
-        self.compiled = f.compiled()
-        self._forms = [] if self.compiled is None else forms(self.compiled.tensors)
-
-    def holds(self) -> bool:
-        """Whether the field would tell the same now."""
-        return self.compiled is not None and forms(self.compiled.tensors) == self._forms and self._guard.holds()
-
-
 class Memory:
     """What is known of the functions of one owner.
 
@@ -174,7 +155,6 @@ class Memory:
         entries: What is known, the most recent last.
         traces: Number of traces per kind of state.
         functions: What is known of functions with the owner in their closure, by their code.
-        description: What the owner has told of itself; ``None`` if it has not been asked.
     """
 
     def __init__(self, owner: Any = None) -> None:
@@ -182,7 +162,6 @@ class Memory:
         self.entries: list[Known] = []
         self.traces: Counter[Kind] = Counter()
         self.functions: dict[CodeType, Memory] = {}
-        self.description: Description | None = None
         self._lock = Lock()  # to look for an entry changes what its guard expects
 
     def __reduce__(self) -> Any:
@@ -204,13 +183,6 @@ class Memory:
                         self.entries = [*(each for each in self.entries if each is not known), known]
                     return replace(known, swapped=swaps) if swaps else known
             return None
-
-    def told(self, f: Transparent) -> Compiled | None:
-        """Return what the owner, a field, tells of itself."""
-        description = self.description
-        if description is None or not description.holds():
-            description = self.description = Description(f)
-        return description.compiled
 
     def keep(self, known: Known) -> None:
         """Add an entry."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from anode.engine.compiled import Compiled
 from anode.engine.program.program import Builder, Program
-from anode.engine.watch.guard import Guard
 from anode.ode.field import Field
 
 
@@ -47,7 +46,3 @@ class Transparent(Field):
     @abstractmethod
     def compiled(self) -> Compiled | None:
         """Return this field for the engine; ``None`` if the engine cannot run it."""
-
-    @abstractmethod
-    def watch(self, guard: Guard) -> None:
-        """Watch everything that the result of :meth:`compiled` depends on, except the form of its tensors."""

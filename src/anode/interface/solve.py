@@ -86,17 +86,17 @@ def solve(
     for name, function, call in (("event", event, "event(t, y)"), ("norm", norm, "norm(error)")):
         if function is not None:
             check_function(name, function, call)
-    solver = as_solver(solver, DEFAULT, {})
+    solver = as_solver(solver, DEFAULT, settings)
     y0 = inputs.state(y0)
     by_member = isinstance(f, Field) and f.members is not None
     times = inputs.times(t_span, save_at)
     landings = () if isinstance(step_at, tuple) and not step_at else inputs.sequence("step_at", step_at)[1]
 
     def prepare() -> Prepared:
-        return _prepared(solver.but(**settings), y0, by_member, times, landings, dense, event, norm)
+        return _prepared(solver, y0, by_member, times, landings, dense, event, norm)
 
     given = (solver, solver.rtol, solver.atol, by_member, dense, norm, event is None, bool(times.moving))
-    made = planned(prepare, y0, (times.ends, times.saved, landings), (*given, *settings, *settings.values()))
+    made = planned(prepare, y0, (times.ends, times.saved, landings), given)
     problem = Problem(
         as_function(f),
         made.packing.pack(y0),
@@ -105,19 +105,18 @@ def solve(
         made.packing,
         made.shown,
         event,
-        engine=made.solver.engine,
+        engine=solver.engine,
         dense=dense,
         params=None if params is None else tensors_in("params", params),
     )
-    if isinstance(made.solver.noise, Noise):
-        problem.noise, problem.seed = made.solver.noise, int(torch.randint(2**62, (), device="cpu"))
-    return run(problem, made.solver.gradient_method)
+    if isinstance(solver.noise, Noise):
+        problem.noise, problem.seed = solver.noise, int(torch.randint(2**62, (), device="cpu"))
+    return run(problem, solver.gradient_method)
 
 
 class Prepared(NamedTuple):
     """Everything about a solve that its arguments determine, except the values of the initial state."""
 
-    solver: Solver
     plan: Plan
     packing: Packing
     shown: list[int]
@@ -139,7 +138,7 @@ def _prepared(
         control = "member" if by_member else "joint"
     values, wanted = times.checked(has_event=event is not None)
     require(math.isfinite(values[-1]) or event is not None, "t_span", values[-1], "a finite end time")
-    require(all(map(math.isfinite, landings)), "step_at", landings, "finite times")
+    require(all(map(math.isfinite, landings)), "step_at", list(landings), "finite times")
     flag("dense", dense)
     group_dims = inputs.group_dims(control, y0)
     packing = Packing(y0, group_dims)
@@ -158,7 +157,7 @@ def _prepared(
         step_at=sorted(set(landings), reverse=values[-1] < values[0]),
         jump_at=frozenset(landings),
     )
-    return Prepared(solver, plan, packing, [0, len(values) - 1] if times.saved is None else wanted[: len(values) - 2])
+    return Prepared(plan, packing, [0, len(values) - 1] if times.saved is None else wanted[: len(values) - 2])
 
 
 def _knots(solver: Solver, times: list[float], landings: Sequence[float]) -> list[tuple[float, int | None]] | None:

@@ -15,12 +15,11 @@ from anode.checks import flag, lookup, number
 from anode.engine.compiled import Compiled
 from anode.engine.perceptron import Transparent, perceptron_program
 from anode.engine.program.program import Program
-from anode.engine.watch.guard import Guard
 from anode.models.backprop import PULLBACKS, MLPDerivative
 from anode.models.conv import ConvDerivative, time_map
 from anode.models.description import described
 from anode.models.layers import Stackable, as_row, check_state, members_of
-from anode.ode.field import Derivative, Field, global_hooks, hooks_of, is_hooked
+from anode.ode.field import Derivative, Field, is_hooked
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -146,18 +145,6 @@ class MLPField(Network, Transparent, Stackable):
             return None
         program = _program(self.dim, self.hidden, self.layers, self.time, self.activation)
         return Compiled(program, own, (False,) * len(own), members_of(own[-1]))
-
-    def watch(self, guard: Guard) -> None:
-        for name in ("forward", "__call__"):
-            guard.watch_attribute(type(self), name)
-        for name in ("forward", "_activation", "_modules", "_parameters", "dim", "hidden", "inputs", "layers"):
-            guard.watch_slot(self.__dict__, name, self)
-        for module in (self, self.weights, self.biases):
-            guard.watch_type(module)
-            guard.watch_contents(module._modules)
-            guard.watch_contents(module._parameters)
-        for hooks in (*hooks_of(self), *global_hooks()):
-            guard.watch_contents(hooks)
 
     def _plain_parameters(self) -> tuple[Tensor, ...] | None:
         """Return the parameters in the order of :func:`perceptron_program`; ``None`` if the field was modified."""

@@ -219,26 +219,17 @@ class Field(nn.Module):
 
 def is_hooked(module: nn.Module) -> bool:
     """Whether calling a module does something other than its class's ``forward``, such as running hooks."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     called = type(module).__call__ not in (nn.Module.__call__, nn.ParameterList.__call__)
-    return any(hooks_of(module)) or has_global_hooks() or called or "forward" in module.__dict__
-
-
-def hooks_of(module: nn.Module) -> tuple[dict[int, Any], ...]:
-    """Return the hooks of one module."""
-    return module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
-
-
-def global_hooks() -> tuple[dict[int, Any], ...]:
-    """Return the hooks of all modules."""
-    module = nn.modules.module
-    return (
-        module._global_forward_hooks,
-        module._global_forward_pre_hooks,
-        module._global_backward_hooks,
-        module._global_backward_pre_hooks,
-    )
+    return any(hooks) or has_global_hooks() or called or "forward" in module.__dict__
 
 
 def has_global_hooks() -> bool:
     """Whether hooks are registered for all modules."""
-    return any(global_hooks())
+    module = nn.modules.module
+    return bool(
+        module._global_forward_hooks
+        or module._global_forward_pre_hooks
+        or module._global_backward_hooks
+        or module._global_backward_pre_hooks
+    )

@@ -160,13 +160,14 @@ class Guard:
 
     def watch_contents(self, container: Collection[Any]) -> None:
         """Watch the elements of a container, or the keys and values of a dict, and their order."""
-        if not container:
+        items = list(container)
+        if not items and not len(container):
             self._empty.append(container)
             return
         self.watch_size(container)
         self._containers.append(container)
-        self._counts.append(len(container))
-        for item in container:
+        self._counts.append(len(items))  # which a class may not tell by its length
+        for item in items:
             self._add(self._items, item, container, None)
         if isinstance(container, dict):
             self._mappings.append(container)
@@ -211,9 +212,10 @@ class Guard:
             else:
                 slot.expected = after
         self._arranged = None
-        filled = (Change(container, None, 0, len(container)) for container in self._empty if container)
+        counts = zip([*self._containers, *self._empty], [*self._counts, *[0] * len(self._empty)], strict=True)
+        resized = (Change(each, None, count, now) for each, count in counts if (now := len(list(each))) != count)
         arrays = (Change(array, None, old, new) for array, old in self._arrays if (new := _contents(array)) != old)
-        return [*found, *(change for table in self._tables for change in table.changes()), *filled, *arrays]
+        return [*found, *(change for table in self._tables for change in table.changes()), *resized, *arrays]
 
     def swap(self) -> bool:
         """Find the tensors that have replaced others. Return whether nothing else has changed.
@@ -222,7 +224,10 @@ class Guard:
         """
         found: dict[int, Tensor] = {}
         slots = [(slot, slot.expected, slot.space.get(slot.key, ABSENT)) for slot in self._slots.values()]
-        cells = [(i, self._read.expected[i], cell.cell_contents) for i, cell in self._cells.items()]
+        try:
+            cells = [(i, self._read.expected[i], cell.cell_contents) for i, cell in self._cells.items()]
+        except ValueError:  # the variable of a closure is gone
+            return False
         pairs = [*((slot.first, now) for slot, _, now in slots), *((self._first[i], now) for i, _, now in cells)]
         tensors = [(first, now) for first, now in pairs if isinstance(first, Tensor) and isinstance(now, Tensor)]
         if self._never or not all(can_swap(first, now, found) for first, now in (*tensors, *self._stays())):
