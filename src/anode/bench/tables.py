@@ -41,7 +41,7 @@ def comparison(found: Found) -> TextTable:
         for row in rows
         if row.side != "peak"
     ]
-    columns = ["", "time", "against the first", "NFE, first solve", "of the peak"]
+    columns = ["", "time", "against the first", "NFE, first solve", "of a matrix product"]
     if not peaks:
         columns, shown = columns[:-1], [row[:-1] for row in shown]
     return found.part.title, columns, shown
