@@ -28,6 +28,8 @@ from anode.ode.tableaus import TABLEAUS, as_tableau
 from anode.ode.tools import may_be_followed
 from anode.recent import Recent
 
+T = TypeVar("T")
+
 Tolerance = float | Tensor | tuple[float | Tensor, ...]
 
 GRADIENTS: dict[str, Gradient] = {"discrete": Discrete(), "stored": Stored(), "continuous": Continuous()}
@@ -231,8 +233,6 @@ class Solver:
     def __repr__(self) -> str:
         return f"Solver({', '.join(f'{name}={value!r}' for name, value in self.changes().items())})"
 
-
-T = TypeVar("T")
 
 MOST_VARIANTS = 64
 """Maximum number of variants that :meth:`Solver.but` caches per solver."""
