@@ -13,9 +13,10 @@ import pytest
 from matplotlib.image import imsave
 from PIL import Image
 
-from anode.files import DamagedFileError, write_json
+from anode.files import DamagedFileError
 from anode.report import write_report
 from anode.report.markup import data_block, duration, element, label
+from anode.storage import write_json
 
 VOID = {"meta", "img", "br", "hr", "input", "link"}
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=\"alert('2')\">&amp;"

@@ -21,7 +21,7 @@ from anode.experiments import single
 from anode.experiments.options import TrainOptions
 from anode.experiments.show_words import model_line
 from anode.experiments.single import load_saved
-from anode.files import read_json, read_tensors
+from anode.storage import read_json, read_tensors
 from helpers.refusals import refused
 from helpers.slow_command import SLOW
 

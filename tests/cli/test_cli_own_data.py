@@ -21,7 +21,7 @@ from anode.experiments.material import material_of
 from anode.experiments.options import TrainOptions
 from anode.experiments.predicting import Predictor
 from anode.experiments.single import load_saved
-from anode.files import read_json
+from anode.storage import read_json
 from helpers.refusals import refused
 from helpers.slow_command import SLOW
 
@@ -277,7 +277,11 @@ def test_latin_1_is_read_if_it_is_named(tmp_path):
         (["--target", "kind", "--loss", "mse"], ["loss: takes cross_entropy for classification, got 'mse'"]),
         (["--target", "kind", "--task", "regression"], ["line 2, column 'kind': takes a number"]),
         (["--target", "kind", "--test", "0"], ["test: takes a fraction between 0 and 1"]),
-        (["--target", "kind", "--test", "0.9"], ["test: takes a fraction that leaves more to train on"]),
+        (
+            ["--target", "kind", "--test", "0.9"],
+            ["test: takes a fraction", "with --validation 0.1, got 0.9"],
+        ),
+        (["--target", "kind", "--validation", "0.9"], ["validation: takes a fraction", "with --test 0.2, got 0.9"]),
         (["--target", "kind", "--repeats", "2"], ["repeats: does not apply to"]),
     ],
     ids=str,
@@ -333,8 +337,19 @@ def test_scores_that_are_not_numbers_are_named(folder, tmp_path, wrong):
     place = tmp_path / "copy"
     subprocess.run(["cp", "-r", folder / "run", place], check=True)
     path = place / "result.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **wrong}))
+    path.write_text(json.dumps({**read_json(path), **wrong}))
     refused(run("show", place), f"{path}: is damaged (")
+
+
+@pytest.mark.parametrize("name", ["run.json", "data.json", "model.json", "result.json", "history.json"])
+def test_a_number_that_has_changed_is_noticed(folder, tmp_path, name):
+    place = tmp_path / "copy"
+    subprocess.run(["cp", "-r", folder / "run", place], check=True)
+    whole = (place / name).read_text()
+    changed = re.sub(r"\d(?=\D*$)", lambda digit: str((int(digit[0]) + 1) % 10), whole.partition('"digest"')[0])
+    assert changed != whole.partition('"digest"')[0]
+    (place / name).write_text(changed + whole[len(changed) :])
+    refused(run("show", place), f"{name}: is damaged or was edited")
 
 
 def test_data_that_are_no_text_and_a_target_without_a_mean_are_named(folder, tmp_path):
@@ -344,7 +359,7 @@ def test_data_that_are_no_text_and_a_target_without_a_mean_are_named(folder, tmp
         ("run.json", "options", {"data": 3}, "is damaged (data: takes a text, got 3)"),
         ("data.json", "target", {"name": "kind", "classes": [], "scale": 1.0}, "is damaged (KeyError('mean'))"),
     ]:
-        content = json.loads((folder / "run" / name).read_text())
+        content = read_json(folder / "run" / name)
         content[part] = {**content[part], **wrong} if name == "run.json" else wrong
         (place / name).write_text(json.dumps(content))
         refused(run("predict", place, folder / "things.csv"), f"{place / name}: {words}")
@@ -354,7 +369,7 @@ def test_data_that_are_no_text_and_a_target_without_a_mean_are_named(folder, tmp
 def test_points_without_classes_are_damaged(tmp_path):
     done("train", "moons", "--epochs", 1, "--out", tmp_path / "run")
     path = tmp_path / "run" / "data.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "classes": []}))
+    path.write_text(json.dumps({**read_json(path), "classes": []}))
     (tmp_path / "new.csv").write_text("x,y\n0,1\n")
     refused(run("predict", tmp_path / "run", tmp_path / "new.csv"), f"{path}: is damaged (it has no classes)")
 
@@ -362,7 +377,7 @@ def test_points_without_classes_are_damaged(tmp_path):
 def test_columns_that_do_not_belong_to_the_model_are_noticed(folder, tmp_path):
     place = tmp_path / "copy"
     subprocess.run(["cp", "-r", folder / "run", place], check=True)
-    content = json.loads((place / "data.json").read_text())
+    content = read_json(place / "data.json")
     content["encoding"]["columns"].pop()
     (place / "data.json").write_text(json.dumps(content))
     refused(

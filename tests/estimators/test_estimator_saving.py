@@ -16,6 +16,8 @@ from sklearn.preprocessing import StandardScaler
 import anode
 from anode import ANODEClassifier, ANODERegressor
 from anode.files import DamagedFileError
+from anode.storage import read_json
+from helpers.editing import change
 from helpers.keeping import by_copying, by_joblib, by_ourselves, by_pickle
 from helpers.own_parts import Count, Lift, Private, Swirl, convolutions, halving, noisy_layers, sgd
 
@@ -78,14 +80,14 @@ def test_what_was_kept_can_be_kept_again(keep, tmp_path):
 
 def test_a_field_is_saved_by_its_name(tmp_path):
     path = classifier(field=partial(Swirl, speed=0.5)).save(tmp_path / "model")
-    assert json.loads(path.read_text())["parameters"]["field"] == {"builder": "Swirl", "settings": {"speed": 0.5}}
+    assert read_json(path)["parameters"]["field"] == {"builder": "Swirl", "settings": {"speed": 0.5}}
     found = ANODEClassifier.load(path).field
     assert (found.func, found.keywords) == (Swirl, {"speed": 0.5})
 
 
 def test_a_field_that_is_not_registered_when_it_is_loaded_is_named(tmp_path):
     path = classifier(field=Swirl).save(tmp_path / "model")
-    path.write_text(path.read_text().replace('"Swirl"', '"Swirll"'))
+    change(path, '"Swirl"', '"Swirll"')
     with pytest.raises(DamagedFileError, match=r"'Swirll' is not registered; .*did you mean 'Swirl'"):
         ANODEClassifier.load(path)
 
@@ -144,7 +146,7 @@ def test_an_estimator_that_is_not_fitted_keeps_its_parts(keep, tmp_path):
 def test_columns_that_the_model_does_not_take_are_refused(columns, tmp_path):
     model = ANODEClassifier(image=(1, 8, 8), field=convolutions, augment=2, **QUICK).fit(X_DIGITS, Y_DIGITS)
     path = model.save(tmp_path / "model")
-    content = json.loads(path.read_text())
+    content = read_json(path)
     content["fitted"]["n_features_in_"]["value"] = columns
     path.write_text(json.dumps(content))
     with pytest.raises(DamagedFileError, match=rf"its offset_ does not have {columns} values"):

@@ -12,6 +12,7 @@ from anode.experiments.runs import load, paths, save
 from anode.experiments.study import median_mean, tolerance_range
 from anode.experiments.toy.flows import certified_moment, loss_rows
 from anode.files import DamagedFileError
+from anode.storage import read_json
 from helpers.tiny import NOWHERE, tiny
 
 
@@ -77,7 +78,7 @@ def test_certificates_are_stored_and_read_with_the_result(result, tmp_path):
 def test_results_without_certificates_are_read_and_say_so(result, tmp_path):
     save(result, tmp_path)
     file, _ = paths(result.run, tmp_path)
-    content = json.loads(file.read_text())
+    content = read_json(file)
     del content["certificates"]
     file.write_text(json.dumps(content))
     found = load(result.run, tmp_path)
@@ -89,7 +90,7 @@ def test_results_without_certificates_are_read_and_say_so(result, tmp_path):
 def test_certificates_of_another_number_of_repeats_are_damaged(result, tmp_path):
     save(result, tmp_path)
     file, _ = paths(result.run, tmp_path)
-    content = json.loads(file.read_text())
+    content = read_json(file)
     content["certificates"]["last"]["loosest"].append(1e-3)
     file.write_text(json.dumps(content))
     with pytest.raises(DamagedFileError, match="certificates take shape"):

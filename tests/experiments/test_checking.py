@@ -13,6 +13,7 @@ from anode.experiments.checking import check_saved, inputs_of
 from anode.experiments.options import TrainOptions
 from anode.experiments.single import load_saved, train_single
 from anode.models.flow import PAPER
+from anode.storage import read_json
 
 QUICK = TrainOptions("moons", epochs=1, batch_size=500, hidden=8)
 
@@ -143,7 +144,7 @@ def test_options_of_another_number_of_repeats_are_noticed_before_their_data_are_
     for path in folder.iterdir():
         if path.is_file():
             (tmp_path / path.name).write_bytes(path.read_bytes())
-    content = json.loads((tmp_path / "run.json").read_text())
+    content = read_json(tmp_path / "run.json")
     content["options"]["repeats"] = 10**9
     (tmp_path / "run.json").write_text(json.dumps(content))
     result = run("check", tmp_path)

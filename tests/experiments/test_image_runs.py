@@ -10,9 +10,10 @@ from anode.experiments.images import runs as module
 from anode.experiments.images.runs import EVALUATION, ImageRun, side_by_side
 from anode.experiments.images.scales import CHOSEN, SCALES, matching_filters, parameters, runs
 from anode.experiments.runs import HERE, load, paths, save
-from anode.files import DamagedFileError, read_tensors
+from anode.files import DamagedFileError
 from anode.models.ensemble import from_seed
 from anode.models.nets import ImageNeuralODE
+from anode.storage import read_tensors
 from anode.train.checkpoint.folder import last_history
 from anode.train.history import History
 from anode.train.record import EVALUATED, MOMENTS, OPTIONAL, SERIES, Failure

@@ -13,6 +13,7 @@ from anode.experiments.toy import protocols
 from anode.experiments.toy.runs import ToyRun
 from anode.experiments.toy.studies import STUDIES
 from anode.files import DamagedFileError, locked, temporary
+from anode.storage import read_json
 from anode.train.record import Failure
 from helpers.tiny import RUNS, quiet, same, state
 
@@ -69,7 +70,7 @@ def test_figures_claims_and_report_are_written(tmp_path, trained):
     content = again(tmp_path / "new" / "results", "fig03")
     folder = tmp_path / "new" / "results"
     assert set(trained) == FIG03
-    assert json.loads((folder / MARKER).read_text()) == content
+    assert read_json(folder / MARKER) == content
     assert sorted(path.name for path in folder.iterdir()) == [MARKER, "figures", "report.html", "runs"]
     assert (content["seed"], content["repeats"], content["studies"]) == (0, 2, ["fig03"])
     assert [claim["number"] for claim in content["claims"]] == [1, 2]
@@ -223,7 +224,7 @@ def test_a_damaged_results_file_is_named_and_nothing_is_touched(tmp_path, traine
 def test_a_results_file_with_odd_entries_is_named_before_anything_is_trained(tmp_path, trained, change):
     again(tmp_path, "fig04")
     marker = tmp_path / MARKER
-    marker.write_text(json.dumps(json.loads(marker.read_text()) | change))
+    marker.write_text(json.dumps(read_json(marker) | change))
     with pytest.raises(DamagedFileError, match=MARKER):
         again(tmp_path, "fig03")
     assert trained == []
@@ -328,13 +329,13 @@ def test_results_of_earlier_versions_are_certified_and_not_trained_again(tmp_pat
     folder = tmp_path / "results"
     again(folder, "fig06")
     file = folder / "runs" / "g-d2-node.json"
-    content = json.loads(file.read_text())
+    content = read_json(file)
     stored = content.pop("certificates")
     file.write_text(json.dumps(content))
     trained.clear()
     (claim,) = again(folder, "fig06")["claims"]
     assert trained == []
-    assert json.loads(file.read_text())["certificates"] == stored
+    assert read_json(file)["certificates"] == stored
     assert claim["certified"]["verdict"] in ("held", "not held", "inconclusive")
     names = [number["name"] for number in claim["certified"]["numbers"]]
     assert "certified tolerance, median" in names

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from anode import files
+from anode import storage
 from anode.data import toy
 from anode.experiments import runs
 from anode.experiments.runs import load, paths, save
@@ -17,7 +17,9 @@ from anode.experiments.toy import runs as toy_runs
 from anode.experiments.toy.runs import MODELS, ToyRun
 from anode.files import DamagedFileError
 from anode.models.ensemble import seeded, unstack
+from anode.storage import read_json
 from anode.train.record import Failure
+from helpers.editing import change
 from helpers.tiny import NOWHERE, PAPER, RUNS, same, tiny
 
 KINDS = ("map-g", "g-d1-resnet", "g-d2-node", "g-d1-anode", "slices-d2-anode", "separable-d2-node")
@@ -155,7 +157,7 @@ def test_validation_and_failures_are_read_as_they_were_written(tmp_path):
 
 def test_a_file_of_a_result_says_how_it_came_about(result, tmp_path):
     save(result, tmp_path)
-    content = json.loads((tmp_path / "g-d2-node.json").read_text())
+    content = read_json(tmp_path / "g-d2-node.json")
     assert content["protocol"] == asdict(result.run)
     assert content["protocol"]["seed"] == 0
     assert {"anode", "torch", "revision", "date"} <= set(content["environment"])
@@ -192,13 +194,13 @@ def test_a_result_of_another_protocol_is_not_taken_for_this_one(result, tmp_path
 def test_a_result_of_another_format_is_not_taken_for_one_of_this(result, tmp_path):
     save(result, tmp_path)
     path = paths(result.run, tmp_path)[0]
-    path.write_text(path.read_text().replace(runs.FORMAT, "anode run 0"))
+    change(path, runs.FORMAT, "anode run 0")
     assert load(result.run, tmp_path) is None
 
 
 def without(*keys):
     def damage(described, _):
-        content = json.loads(described.read_text())
+        content = read_json(described)
         described.write_text(json.dumps({key: value for key, value in content.items() if key not in keys}))
 
     return damage
@@ -206,7 +208,7 @@ def without(*keys):
 
 def written_over(**changes):
     def damage(described, _):
-        described.write_text(json.dumps(json.loads(described.read_text()) | changes))
+        described.write_text(json.dumps(read_json(described) | changes))
 
     return damage
 
@@ -253,9 +255,9 @@ def test_a_damaged_result_is_named_in_one_line(result, tmp_path, damage):
 def test_records_of_another_shape_are_named_too(result, tmp_path):
     save(result, tmp_path)
     described, arrays = paths(result.run, tmp_path)
-    tensors = files.read_tensors(arrays)
+    tensors = storage.read_tensors(arrays)
     changed = tensors | {"history.loss": tensors["history.loss"][:3, :1].clone()}
-    files.write_described(described, files.read_json(described), arrays, changed)
+    storage.write_described(described, storage.read_json(described), arrays, changed)
     with pytest.raises(DamagedFileError):
         load(result.run, tmp_path)
 

@@ -15,6 +15,7 @@ from anode.experiments.pictures import draw_saved
 from anode.experiments.single import Saved, load_saved, train_single
 from anode.files import DamagedFileError, locked
 from anode.models.flow import PAPER
+from anode.storage import read_json
 from anode.train.history import History
 
 QUICK = TrainOptions("moons", augment=0, epochs=1, batch_size=250)
@@ -59,7 +60,7 @@ def test_model_and_history_are_saved_so_that_they_can_be_read(tmp_path):
     assert len(found.history) == len(history) == 4
     np.testing.assert_array_equal(found.history.loss, history.loss)
     np.testing.assert_array_equal(History.load(folder / "history.csv").nfe, history.nfe)
-    content = json.loads((folder / "run.json").read_text())
+    content = read_json(folder / "run.json")
     assert content["options"] == {name: value for name, value in asdict(QUICK).items() if name != "solver"}
     assert content["environment"]["torch"] == torch.__version__
     assert found.model(torch.rand(3, 2)).shape == (3, 1)
@@ -323,7 +324,7 @@ def test_weights_of_another_model_are_named_in_one_line(copy):
 
 @pytest.mark.parametrize("change", [{"data": "g_1d"}, {"data": 7}, {"seed": "x"}], ids=str)
 def test_options_that_do_not_fit_the_model_are_named(copy, change):
-    content = json.loads((copy / "run.json").read_text())
+    content = read_json(copy / "run.json")
     content["options"] |= change
     (copy / "run.json").write_text(json.dumps(content))
     with pytest.raises(DamagedFileError) as error:
@@ -371,7 +372,7 @@ def test_a_run_whose_first_solve_fails_leaves_nothing_if_that_is_an_error(tmp_pa
 @pytest.mark.parametrize("name", ["layers", "hidden", "augment", "dim", "repeats"])
 def test_options_that_ask_for_more_than_the_model_is_are_refused_at_once(copy, name):
     path = copy / "run.json"
-    content = json.loads(path.read_text())
+    content = read_json(path)
     content["options"][name] = 10**9
     if name == "dim":
         content["options"]["data"] = "g"

@@ -14,8 +14,8 @@ from anode.experiments.toy.flows import moments, trajectories
 from anode.experiments.toy.studies import STUDIES
 from anode.experiments.toy.studies.features import costs
 from anode.experiments.toy.studies.flows import bends
-from anode.files import write_json
 from anode.report import write_report
+from anode.storage import write_json
 from helpers.tiny import NOWHERE, PAPER, RUNS
 
 PANELS = {

@@ -10,8 +10,9 @@ from anode.experiments.halves import HALVES
 from anode.experiments.reproduce import Settings, planned
 from anode.experiments.runs import save
 from anode.experiments.unfinished import SO_FAR, certify_finished, report_again, results_so_far
-from anode.files import DamagedFileError, read_json, write_json
+from anode.files import DamagedFileError
 from anode.report.page import FORMAT, MARKER
+from anode.storage import read_json, write_json
 
 ASKED_FOR = {"half": "images", "scale": "smoke", "repeats": 1, "seed": 0, "epochs": None}
 BEGUN = {"format": FORMAT, "title": "Images", **ASKED_FOR}

@@ -12,7 +12,7 @@ import torch
 import anode
 from anode import Snapshots
 from anode.data.toy import Dataset
-from anode.files import write_json, write_tensors
+from anode.storage import write_json, write_tensors
 from anode.train import ranks
 from helpers.trainings import data_of, fit, interrupt_after, model_of
 

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 import anode
-from anode.files import read_tensors, write_tensors
 from anode.models.description import configuration
 from anode.models.flow import PAPER
 from anode.models.model import Outcome
 from anode.models.saving import load, save
+from anode.storage import read_tensors, write_tensors
 
 TIGHT = {"rtol": 1e-9, "atol": 1e-9}
 

@@ -8,9 +8,11 @@ import torch
 
 import anode
 from anode import Discrete, Stored
-from anode.files import DamagedFileError, read_tensors, write_described
+from anode.files import DamagedFileError
 from anode.models.description import built_from, description_of
 from anode.models.saving import load, save
+from anode.storage import read_json, read_tensors, write_described
+from helpers.editing import change
 
 BUILDERS = {
     "NeuralODE": lambda: anode.NeuralODE(2, 1, 8),
@@ -62,7 +64,7 @@ def test_the_files_are_two_json_and_safetensors(tmp_path):
     path = save(model_of(), tmp_path / "runs" / "best.v1")
     assert path == tmp_path / "runs" / "best.v1.json"
     assert names_in(tmp_path / "runs") == ["best.v1.json", "best.v1.safetensors"]
-    content = json.loads(path.read_text())
+    content = read_json(path)
     assert content["format"] == "anode model 2"
     assert content["model"] == "NeuralODE"
     assert content["version"] == anode.__version__
@@ -137,7 +139,7 @@ def test_flows_fields_and_layers_come_back_too(module, tmp_path):
 def test_what_versions_before_wrote_can_be_read(tmp_path):
     model = anode.NeuralODE(2, 1, 8, augment=1, rtol=1e-5, max_steps=50, gradient=anode.Continuous(rtol=1e-4))
     path = save(model, tmp_path / "model")
-    content = json.loads(path.read_text())
+    content = read_json(path)
     settings = content["settings"]
     solver = settings.pop("solver")["solver"] | {"control": None}
     before = {**content, "format": "anode model 1", "settings": {**settings, **solver}}
@@ -201,7 +203,7 @@ def test_a_model_of_registered_parts_comes_back_as_it_was(members, tmp_path):
 def test_what_was_loaded_can_be_saved_again(tmp_path):
     first = save(composed(), tmp_path / "first")
     second = save(load(first), tmp_path / "second")
-    assert json.loads(second.read_text())["settings"] == json.loads(first.read_text())["settings"]
+    assert read_json(second)["settings"] == read_json(first)["settings"]
 
 
 @pytest.mark.parametrize("builder", [Gate, foreign, anode.MLPField, torch.nn.Linear])
@@ -288,7 +290,7 @@ def test_a_class_that_computes_when_it_is_made_comes_back(tmp_path):
 )
 def test_a_description_that_asks_for_nonsense_is_an_error_at_once(path, value, tmp_path):
     file = save(anode.Flow(anode.MLPField(2, 4)), tmp_path / "flow")
-    content = json.loads(file.read_text())
+    content = read_json(file)
     inner = content["settings"]
     for key in path[:-1]:
         inner = inner[key]
@@ -315,7 +317,7 @@ def test_a_part_that_was_replaced_is_refused_when_it_is_saved(tmp_path):
 
 def test_a_file_names_what_has_to_be_registered_before_it_is_loaded(tmp_path):
     path = save(composed(), tmp_path / "model")
-    content = json.loads(path.read_text())
+    content = read_json(path)
     content["settings"]["field"]["module"] = "os.system"
     write_described(path, content, path.with_suffix(".safetensors"), composed().state_dict())
     with pytest.raises(DamagedFileError, match=r"'os\.system' is not registered; import the module that registers it"):
@@ -424,7 +426,7 @@ def test_nothing_is_unpickled(suffix, tmp_path):
 )
 def test_a_description_that_does_not_fit_is_an_error_that_names_the_file(change, tmp_path):
     path = save(model_of(), tmp_path / "model")
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    path.write_text(json.dumps({**read_json(path), **change}))
     with pytest.raises(DamagedFileError, match=r"model\.json: is not a model that can be loaded"):
         load(tmp_path / "model")
 
@@ -432,7 +434,7 @@ def test_a_description_that_does_not_fit_is_an_error_that_names_the_file(change,
 @pytest.mark.parametrize("missing", ["format", "model", "settings", "members"])
 def test_a_description_with_a_gap_is_an_error_that_names_the_file(missing, tmp_path):
     path = save(model_of(), tmp_path / "model")
-    content = json.loads(path.read_text())
+    content = read_json(path)
     del content[missing]
     path.write_text(json.dumps(content))
     with pytest.raises(DamagedFileError, match=rf"model\.json: is not a model that can be loaded .*{missing}"):
@@ -448,7 +450,7 @@ def test_a_description_of_something_else_is_an_error_that_names_the_file(content
 
 def test_an_unknown_model_is_an_error_that_suggests_the_nearest(tmp_path):
     path = save(model_of(), tmp_path / "model")
-    path.write_text(path.read_text().replace("NeuralODE", "NeuralODD"))
+    change(path, "NeuralODE", "NeuralODD")
     with pytest.raises(DamagedFileError, match=r"did you mean 'NeuralODE'"):
         load(tmp_path / "model")
 
@@ -473,7 +475,7 @@ def stacked_wrongly(tensors):
 def test_weights_that_do_not_fit_are_an_error_that_names_the_file(damage, members, tmp_path):
     path = save(model_of("NeuralODE", members), tmp_path / "model")
     weights = path.with_suffix(".safetensors")
-    write_described(path, json.loads(path.read_text()), weights, damage(read_tensors(weights)))
+    write_described(path, read_json(path), weights, damage(read_tensors(weights)))
     with pytest.raises(DamagedFileError, match=r"model\.json: is not a model that can be loaded"):
         load(tmp_path / "model")
 
@@ -483,7 +485,7 @@ def test_weights_that_are_no_weights_are_an_error(dtype, tmp_path):
     path = save(model_of(), tmp_path / "model")
     weights = path.with_suffix(".safetensors")
     cast = {name: tensor.to(dtype) for name, tensor in read_tensors(weights).items()}
-    write_described(path, json.loads(path.read_text()), weights, cast)
+    write_described(path, read_json(path), weights, cast)
     with pytest.raises(DamagedFileError, match=r"model\."):
         load(tmp_path / "model")
 
@@ -521,7 +523,7 @@ HUGE = [10**9, 2**63 - 1, 10**30]
 )
 def test_a_size_that_the_weights_do_not_have_is_refused_before_anything_is_made(model, name, huge, tmp_path):
     path = save(model(), tmp_path / "model")
-    content = json.loads(path.read_text())
+    content = read_json(path)
     content["settings"][name] = huge
     assert_quickly_refused(path, content)
 
@@ -530,13 +532,13 @@ def test_a_size_that_the_weights_do_not_have_is_refused_before_anything_is_made(
 @pytest.mark.parametrize("members", [None, 3])
 def test_members_that_the_weights_do_not_have_are_refused_before_anything_is_made(members, huge, tmp_path):
     path = save(model_of("NeuralODE", members), tmp_path / "model")
-    assert_quickly_refused(path, {**json.loads(path.read_text()), "members": huge})
+    assert_quickly_refused(path, {**read_json(path), "members": huge})
 
 
 def test_the_sizes_of_an_image_that_the_weights_do_not_have_are_refused_before_anything_is_made(tmp_path):
     path = save(anode.ImageNeuralODE(**IMAGE), tmp_path / "model")
     for i in range(3):
-        content = json.loads(path.read_text())
+        content = read_json(path)
         content["settings"]["image"][i] = 10**9
         assert_quickly_refused(path, content)
         content["settings"]["image"][i] = IMAGE["image"][i]

@@ -8,6 +8,7 @@ import torch
 
 import anode
 from anode import History
+from anode.storage import read_json
 from helpers.trainings import (
     Copies,
     assert_same_history,
@@ -165,7 +166,7 @@ def test_a_number_that_is_none_is_named(every):
 
 def test_a_history_from_before_there_were_checks_is_read(tmp_path):
     path = fit(model_of(), data_of()).save(tmp_path / "history.json")
-    content = json.loads(path.read_text())
+    content = read_json(path)
     del content["check"], content["check_at"]
     path.write_text(json.dumps(content))
     assert History.load(path).check.shape == (0,)

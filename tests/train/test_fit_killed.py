@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from anode import History
-from anode.files import read_tensors
+from anode.storage import read_tensors
 from helpers.trainings import assert_same_history, same
 
 KILLS = 3
@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from helpers.trainings import data_of, fit, spoil, stack_of
 from anode import Snapshots
-from anode.files import write_tensors
+from anode.storage import write_tensors
 
 folder, first = Path(sys.argv[1]), []
 

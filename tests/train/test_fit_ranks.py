@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from anode import History
-from anode.files import read_tensors
+from anode.storage import read_tensors
 from anode.train import ranks
 from helpers.together import RUNS, train
 from helpers.trainings import ALL_SERIES, same

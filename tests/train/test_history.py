@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as arrays
 from anode import History
 from anode.files import DamagedFileError
 from anode.plots import figure
+from anode.storage import read_json
 from anode.train.formats import as_list, from_arrays, to_arrays
 from anode.train.record import SERIES, SHARED, Failure, Snapshot
 
@@ -227,7 +228,7 @@ def test_a_history_without_iterations_comes_back(members, tmp_path):
 @pytest.mark.parametrize("name", ["accuracy", "validation_accuracy", "validation_nfe", "validation_at"])
 def test_a_series_that_is_shorter_than_the_others_is_noticed(name, tmp_path):
     path = history_of().save(tmp_path / "history.json")
-    path.write_text(json.dumps({**json.loads(path.read_text()), name: [1]}))
+    path.write_text(json.dumps({**read_json(path), name: [1]}))
     with pytest.raises(DamagedFileError, match=f"{name}: takes the shape"):
         History.load(path)
 
@@ -559,7 +560,7 @@ UNNOTICED = {
 @pytest.mark.parametrize("damage", NOTICED)
 def test_a_file_that_is_no_history_is_an_error_that_names_it(members, damage, tmp_path):
     path = history_of(members).save(tmp_path / "history.json")
-    path.write_text(json.dumps(NOTICED[damage](json.loads(path.read_text()))))
+    path.write_text(json.dumps(NOTICED[damage](read_json(path))))
     with pytest.raises(DamagedFileError, match=r"history\.json: is not a history .*; remove it or restore it"):
         History.load(path)
 
@@ -568,7 +569,7 @@ def test_a_file_that_is_no_history_is_an_error_that_names_it(members, damage, tm
 @pytest.mark.parametrize("damage", UNNOTICED)
 def test_a_history_that_makes_no_sense_is_an_error_that_names_it(members, damage, tmp_path):
     path = history_of(members).save(tmp_path / "history.json")
-    path.write_text(json.dumps(UNNOTICED[damage](json.loads(path.read_text()))))
+    path.write_text(json.dumps(UNNOTICED[damage](read_json(path))))
     with pytest.raises(DamagedFileError, match=r"history\.json: "):
         History.load(path)
 

@@ -20,7 +20,8 @@ from anode.bench.turns import Entry, Row, alike, measure
 from anode.bench.works import members, works
 from anode.checks import lookup
 from anode.experiments.environment import environment
-from anode.files import DamagedFileError, locked, make_folder, read_json, write_json
+from anode.files import DamagedFileError, locked, make_folder
+from anode.storage import read_json, write_json
 from anode.train.progress import Bars
 
 FORMAT = "anode speed 1"

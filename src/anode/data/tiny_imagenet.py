@@ -19,7 +19,8 @@ from torch import Tensor
 from anode.data.reading import MOST_IMAGES, Pair, damaged
 from anode.data.waiting import patient_bar
 from anode.extras import needs
-from anode.files import DamagedFileError, read_tensors, write_tensors
+from anode.files import DamagedFileError
+from anode.storage import read_tensors, write_tensors
 
 FOLDER = "tiny-imagenet-200"
 NAMES = {

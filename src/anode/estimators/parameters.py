@@ -86,11 +86,12 @@ class Training(BaseEstimator):  # type: ignore[misc]
         options = {name: given[name] for name in FOR_FIT}
         if not isinstance(given["optimizer"], str):  # it sets these itself, and fit does not accept them
             options |= {name: None for name in ("lr", "weight_decay") if not self._is_changed(name)}
+        patience = number("patience", given["patience"], whole=True)
         batch_size = number("batch_size", BATCH if self.batch_size == "auto" else given["batch_size"], whole=True)
         return {
             **options,
             "batch_size": min(batch_size, rows),
-            "patience": given["patience"] if self.early_stopping else None,
+            "patience": patience if self.early_stopping else None,
             "callbacks": self.callbacks,
             "progress": None if self.verbose else False,
         }

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anode.files import read_described, write_described
 from anode.models.description import built_from, description_of, restore, scripts_builders
 from anode.models.flow import PAPER
 from anode.models.saving import description, files, loadable, model_from, new_files
 from anode.ode.solver import SETTINGS, Solver
+from anode.storage import read_described, write_described
 from anode.train.formats import from_json, to_json
 from anode.train.history import History
 from anode.version import __version__

@@ -10,7 +10,8 @@ from anode.data.encoding import Encoding
 from anode.data.targets import Target
 from anode.experiments.kinds import TABLE
 from anode.experiments.options import Sizes
-from anode.files import DamagedFileError, read_json, write_json
+from anode.files import DamagedFileError
+from anode.storage import read_json, write_sealed
 
 FORMAT = "anode data 1"
 NAME = "data.json"
@@ -59,7 +60,7 @@ class Description:
             "encoding": None if self.encoding is None else self.encoding.to_json(),
             "target": None if self.target is None else self.target.to_json(),
         }
-        write_json(folder / NAME, content, indent=1)
+        write_sealed(folder / NAME, content, indent=1)
 
     @classmethod
     def load(cls, folder: Path) -> Description:

@@ -14,10 +14,11 @@ from torch import Tensor
 from anode.data.waiting import patient_bar
 from anode.experiments.descriptions import Description
 from anode.experiments.material import Material
-from anode.files import DamagedFileError, read_described, write_described
+from anode.files import DamagedFileError
 from anode.models.ensemble import unstack
 from anode.models.model import as_input
 from anode.ode.solution import SolveError
+from anode.storage import read_described, write_described
 
 FORMAT = "anode result 1"
 NAME, SAMPLE = "result.json", "held_out.safetensors"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -207,9 +208,10 @@ class TrainOptions:
         require(0 <= self.test < 1, "test", self.test, "a fraction between 0 and 1")
         if self.kind in FILES:
             require(self.test > 0, "test", self.test, "a fraction between 0 and 1")
-            together = self.test + self.validation
-            takes = "a fraction that leaves more to train on: at most 0.7 together with --validation"
-            require(together <= 0.7, "test", self.test, takes)
+            shares = {"test": self.test, "validation": self.validation}
+            (other, less), (name, more) = sorted(shares.items(), key=itemgetter(1))
+            takes = f"a fraction that leaves more to train on: at most 0.7 together with --{other} {less:g}"
+            require(less + more <= 0.7, name, more, takes)
         takes = "no value without --validation: data that choose the model cannot measure its score"
         require(self.patience is None or self.validation > 0, "patience", self.patience, takes)
 

@@ -21,9 +21,10 @@ from anode.experiments.runs import Place, Result, Run, load, paths, save
 from anode.experiments.study import Results, Study, draw
 from anode.experiments.summary import checked_claim, failures_of
 from anode.experiments.workers import Workers
-from anode.files import DamagedFileError, locked, make_folder, read_json, remove_unfinished, write_json
+from anode.files import DamagedFileError, locked, make_folder, remove_unfinished
 from anode.report import write_report
 from anode.report.page import FORMAT, MARKER
+from anode.storage import read_json, write_json
 from anode.train.progress import Bars
 
 

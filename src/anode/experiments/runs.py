@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from anode.experiments.certificates import Certificates
-from anode.files import DamagedFileError, read_described, read_json, write_described
+from anode.files import DamagedFileError
 from anode.models.ensemble import unstack
 from anode.models.model import Model
+from anode.storage import read_described, read_json, write_described
 from anode.train.formats import as_list, from_arrays, to_arrays
 from anode.train.history import History
 from anode.train.progress import Listener

@@ -21,10 +21,11 @@ from anode.experiments.kinds import FILES, IMAGES, PICTURES, POINTS, TABLE
 from anode.experiments.material import Material, material_of
 from anode.experiments.options import TrainOptions
 from anode.experiments.runs import HERE, Place
-from anode.files import DamagedFileError, locked, make_folder, read_json, write_json
+from anode.files import DamagedFileError, locked, make_folder
 from anode.models import saving
 from anode.models.ensemble import from_seed, seeded, unstack
 from anode.models.flow import PAPER
+from anode.storage import read_json, write_sealed
 from anode.train.fit import fit
 from anode.train.history import History
 from anode.train.ranks import Ranks
@@ -125,7 +126,7 @@ def train_single(
             check_same(folder, described)
         else:
             content = {"format": FORMAT, "options": single.to_json(), "environment": environment()}
-            write_json(folder / "run.json", content, indent=1)
+            write_sealed(folder / "run.json", content, indent=1)
         described.save(folder)
         if say is not None:
             for line in described.notes:

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 
 from anode.experiments.certificates import shared
 from anode.experiments.runs import Result
-from anode.files import write_json
 from anode.plots.animate import gif
 from anode.plots.style import save as save_figure
+from anode.storage import write_json
 from anode.train.record import Array
 
 Results = Mapping[str, Result]

@@ -35,7 +35,8 @@ from anode.data import toy
 from anode.estimators.classifier import ANODEClassifier
 from anode.estimators.regressor import ANODERegressor
 from anode.experiments.environment import environment
-from anode.files import DamagedFileError, locked, make_folder, read_json, write_json, write_text
+from anode.files import DamagedFileError, locked, make_folder, write_text
+from anode.storage import read_json, write_json
 from anode.train.progress import Bars
 
 FORMAT = "anode tabular 1"

@@ -18,10 +18,11 @@ from anode.experiments.images.studies import HEAD
 from anode.experiments.reproduce import certify_earlier
 from anode.experiments.runs import Place, Result, load, paths
 from anode.experiments.study import CERTIFIED_COLUMNS, Drawing, Results, Study, certified_cells, draw, mean_std
-from anode.files import DamagedFileError, read_json, write_json
+from anode.files import DamagedFileError
 from anode.plots.series import curves
 from anode.plots.style import MODEL_COLORS, MUTED, figure, shared_legend
 from anode.report.page import MARKER, write_report
+from anode.storage import read_json, write_json
 from anode.train.checkpoint.folder import last_history
 from anode.train.progress import Bars
 

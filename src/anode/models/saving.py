@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from anode.checks import Words, number, require
-from anode.files import DamagedFileError, read_described, write_described
+from anode.files import DamagedFileError
 from anode.models.description import build, description_of
 from anode.models.ensemble import members_of, stack, unstack
 from anode.models.flow import PAPER
 from anode.models.randomness import apart
 from anode.ode.solver import SETTINGS, Solver
+from anode.storage import read_described, write_described
 from anode.version import __version__
 
 FORMAT = "anode model 2"

@@ -8,7 +8,8 @@ from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any
 
-from anode.files import DamagedFileError, read_json
+from anode.files import DamagedFileError
+from anode.storage import read_json
 
 DASH = "\N{EN DASH}"
 # A name of a study or an image. It cannot leave its folder and needs no quoting in a URL. It does not start with an

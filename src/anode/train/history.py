@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from anode.files import DamagedFileError, read_json, write_json, write_text
+from anode.files import DamagedFileError, write_text
 from anode.models.certify import BOUND
+from anode.storage import read_json, write_sealed
 from anode.train.formats import from_csv, from_json, to_columns, to_csv, to_evaluated_columns, to_json
 from anode.train.record import CHECKED, EVALUATED, MOMENTS, OPTIONAL, Array, Failure, Snapshot
 
@@ -251,7 +252,7 @@ class History:
             return write_text(path, to_csv(self))
         if path.suffix != ".json":
             raise ValueError(f"path: takes a path that ends in .json or .csv, got {str(path)!r}")
-        return write_json(path, to_json(self))
+        return write_sealed(path, to_json(self))
 
     @classmethod
     def load(cls, path: str | Path) -> History:

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from anode.checks import require
 from anode.models.model import Model, Outcome
 from anode.ode.solution import Engine, SolveError
+from anode.storage import digest
 from anode.train.between import deferred_interrupt
 from anode.train.callbacks import Report
-from anode.train.checkpoint.fingerprint import digest, fingerprint
+from anode.train.checkpoint.fingerprint import fingerprint
 from anode.train.checkpoint.state import values_of
 from anode.train.course import Course
 from anode.train.eligible import eligible, in_memory

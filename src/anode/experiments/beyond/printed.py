@@ -13,7 +13,7 @@ from anode.experiments.beyond.studies.family import DATA, STUDY
 from anode.experiments.beyond.studies.tables import median
 from anode.experiments.runs import Result, load
 from anode.experiments.study import Results
-from anode.files import read_json
+from anode.storage import read_json
 
 
 def family(results: Results) -> Iterator[str]:

@@ -16,8 +16,8 @@ import torch
 from anode.experiments.beyond import protocols
 from anode.experiments.beyond.runs import LABELS
 from anode.experiments.stacked import StackedRun
-from anode.files import write_json
 from anode.models.ensemble import seeded
+from anode.storage import write_json
 from anode.train.fit import fit
 
 CANDIDATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)

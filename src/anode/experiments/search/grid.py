@@ -16,7 +16,8 @@ from anode.experiments.environment import environment
 from anode.experiments.runs import HERE, load, paths
 from anode.experiments.search.runs import Cross, SearchRun, groups, losses
 from anode.experiments.search.spaces import PAPER, PAPERS_BEST, Setting, Space, settings
-from anode.files import DamagedFileError, locked, make_folder, read_json, remove_unfinished, write_json, write_text
+from anode.files import DamagedFileError, locked, make_folder, remove_unfinished, write_text
+from anode.storage import read_json, write_json
 from anode.train.progress import Bars
 
 FORMAT = "anode search 1"

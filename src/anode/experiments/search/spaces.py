@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from anode.checks import lookup, number, require
-from anode.files import read_json
+from anode.storage import read_json
 
 Space = Mapping[str, Sequence[float]]
 """The values of each hyperparameter."""

@@ -41,11 +41,6 @@ def fingerprint(model: Model, protocol: Protocol) -> dict[str, Any]:
     return json.loads(json.dumps(described))
 
 
-def digest(content: Any) -> str:
-    """Return a hash of anything that JSON can hold."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
 def differences(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
     """Return descriptions of the differences between two fingerprints."""
     found = []

@@ -11,20 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from anode.files import (
-    DamagedFileError,
-    locked,
-    make_folder,
-    notes_in,
-    read_json,
-    remove_unfinished,
-    sync_folder,
-    tensors_from_bytes,
-    tensors_to_bytes,
-    write_bytes,
-    write_json,
-)
-from anode.train.checkpoint.fingerprint import differences, digest
+from anode.files import DamagedFileError, locked, make_folder, remove_unfinished, sync_folder, write_bytes
+from anode.storage import notes_in, read_json, tensors_from_bytes, tensors_to_bytes, write_sealed
+from anode.train.checkpoint.fingerprint import differences
 from anode.train.checkpoint.state import Checkpoint
 from anode.train.formats import from_arrays
 from anode.train.history import History
@@ -101,7 +90,7 @@ class Folder:
         }
         write_bytes(tensors, values)
         try:
-            write_json(described, {**content, "digest": digest(content)}, indent=1)
+            write_sealed(described, content, indent=1)
         except BaseException:
             tensors.unlink(missing_ok=True)
             raise
@@ -140,9 +129,7 @@ class Folder:
 
     def _read(self, iteration: int) -> Checkpoint:
         described, tensors = self._paths(iteration)
-        content = read_json(described)
-        if not isinstance(content, dict) or content.pop("digest", None) != digest(content):
-            raise DamagedFileError(f"{described}: is damaged")
+        content = read_json(described, sealed=True)
         if content["format"] != FORMAT:
             raise ValueError(f"checkpoint: takes a folder of format {FORMAT!r}, got {content['format']!r}")
         if other := differences(self.protocol, content["protocol"]):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from anode.files import tensors_from_bytes, tensors_to_bytes
+from anode.storage import tensors_from_bytes, tensors_to_bytes
 from anode.train.formats import from_arrays, to_arrays
 from anode.train.optimizers import plain_state, restore_state
 from anode.train.record import Table
