@@ -7,7 +7,7 @@ from scipy.stats import binomtest
 
 import anode
 from anode.experiments.certificates import Certificates
-from anode.experiments.findings import Finding, by_chance
+from anode.experiments.findings import Finding, by_chance, known
 from anode.experiments.runs import Result
 from anode.experiments.study import mean_std
 from anode.experiments.toy.claims import CLAIMS, epochs_to, nfe_growth
@@ -308,6 +308,24 @@ def test_a_claim_is_refuted_only_where_one_of_its_parts_is():
     assert held.among(~everything).verdict == "not held"
 
 
+def test_a_repeat_in_which_something_is_unknown_speaks_neither_for_a_claim_nor_against_it():
+    few, many = np.array([1, 1, 1, 1, 1.0]), np.array([2, 2, 2, 2, np.nan])
+    some = Finding(known(few < many, few, many), [])
+    assert (some.verdict, some.test.partition(" (")[0]) == ("inconclusive", "true in 4 of 5 repeats, unknown in 1")
+    assert Finding(known(few > many, few, many), []).verdict == "inconclusive"
+    nothing = np.full(5, np.nan)
+    assert Finding(known(few < nothing, few, nothing), []).verdict == "inconclusive"
+    lost = Finding.of_parts({"fewer": known(few < nothing, few, nothing), "lower": few > 1}, [])
+    assert lost.numbers[0] == ("fewer", "true in 0 of 5 repeats, unknown in 5")
+    assert lost.verdict == "not held"  # by its other part
+    assert Finding(known(few < nothing, few, nothing), []).among(np.zeros(5, bool)).verdict == "not held"
+
+
+def test_parts_are_counted_without_the_repeats_that_failed():
+    found = Finding.of_parts({"one": np.ones(5, bool), "other": np.ones(5, bool)}, [])
+    assert found.among(np.array([1, 1, 1, 1, 0], bool)).numbers[0] == ("one", "true in 4 of 5 repeats")
+
+
 def certified(loosest: float, nfe: list[int]) -> Certificates:
     """Certificates of repeats that are alike, with the evaluations at tolerances of 1e-2, 1e-3 and 1e-4."""
     return Certificates((1e-2, 1e-3, 1e-4), np.full(REPEATS, loosest), np.tile(np.array(nfe, float)[:, None], REPEATS))
@@ -326,6 +344,8 @@ STAYS = certified(1e-2, [14, 20, 30]), certified(1e-3, [14, 20, 32])
         (8, {"g-d1-node": GROWS, "g-d1-anode": STAYS}, "held"),
         (8, {"g-d1-node": GROWS, "g-d1-anode": GROWS}, "not held"),
         (8, {"g-d1-node": STAYS, "g-d1-anode": STAYS}, "not held"),
+        (6, {"g-d2-node": (GROWS[0], certified(np.nan, [14, 20, 60]))}, "inconclusive"),
+        (8, {"g-d1-node": (STAYS[0], certified(np.nan, [14, 20, 60])), "g-d1-anode": STAYS}, "inconclusive"),
         (17, {"g-d2-node": GROWS, "g-d2-anode": STAYS}, "held"),
         (17, {"g-d2-node": (GROWS[0], certified(np.nan, [14, 20, 60])), "g-d2-anode": STAYS}, "not held"),
     ],

@@ -263,7 +263,7 @@ def test_the_numbers_are_means_and_standard_deviations_over_repeats():
 
 @pytest.mark.parametrize(("number", "name"), UNTRAINED_AGAINST)
 def test_a_repeat_that_was_not_trained_to_the_end_speaks_against(number, name):
-    results = results_of([CASES[number][0]] * REPEATS)
+    results = results_of([CASES[number][0]] * 5)
     fail(results[name], 2, slice(70, None))
     finding = BY_NUMBER[number].find(results)
     assert finding.votes.tolist() == [True, True, False, True, True]
@@ -272,7 +272,7 @@ def test_a_repeat_that_was_not_trained_to_the_end_speaks_against(number, name):
 
 @pytest.mark.parametrize(("number", "name"), UNTRAINED_AGAINST)
 def test_a_run_none_of_whose_iterations_could_be_solved_speaks_against(number, name):
-    results = results_of([CASES[number][0]] * REPEATS)
+    results = results_of([CASES[number][0]] * 5)
     for repeat in range(REPEATS):
         fail(results[name], repeat, slice(None))
     results[name].history.validation[:] = results[name].history.validation_accuracy[:] = np.nan
@@ -283,7 +283,7 @@ def test_a_run_none_of_whose_iterations_could_be_solved_speaks_against(number, n
 
 @pytest.mark.parametrize(("number", "name"), UNTRAINED_AGAINST)
 def test_iterations_that_were_skipped_on_the_way_change_nothing(number, name):
-    results = results_of([CASES[number][0]] * REPEATS)
+    results = results_of([CASES[number][0]] * 5)
     for repeat in range(REPEATS):
         fail(results[name], repeat, np.r_[0:4, 30:33, 41:43, 92:95, 97:99])  # a whole stretch, and parts of some
     finding = BY_NUMBER[number].find(results)
@@ -412,3 +412,14 @@ def test_evaluations_are_also_judged_at_the_tolerance_that_is_certified_for_all_
         result.certificates["last"].nfe[1] = 100 - result.certificates["last"].nfe[1]
     assert claim.find(results).verdict == "held"
     assert claim.find_certified(results).verdict == "not held"
+
+
+@pytest.mark.parametrize("number", [12, 13, 18])
+def test_a_model_without_a_certified_tolerance_refutes_nothing(number):
+    claim, results = BY_NUMBER[number], results_of([CASES[number][0]] * 5)
+    for i, result in enumerate(results.values()):
+        nfe = np.full(5, 20.0 + i)
+        result.certificates = {"last": Certificates((1e-2,), np.full(5, 1e-2 if i % 2 else np.nan), nfe[None])}
+    finding = claim.find_certified(results)
+    assert finding.verdict == "inconclusive"
+    assert "unknown in 5" in finding.test

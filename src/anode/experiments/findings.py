@@ -6,6 +6,9 @@ claim is not held. Otherwise the verdict is inconclusive.
 
 A repeat agrees with a claim of several parts if all parts are true. By chance, this is rare. Therefore such a claim is
 not held only if the test rejects one of its parts. A repeat that failed to train counts against the claim.
+
+If something could not be measured, such as evaluations at a certified tolerance that does not exist, the repeat does
+not vote: it counts neither for the claim nor against it.
 """
 
 from __future__ import annotations
@@ -14,13 +17,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
 from math import comb
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anode.experiments.study import Results
 
-Votes = NDArray[np.bool_]
+Votes = NDArray[Any]
+"""One value per repeat: 1 (or ``True``) if it agrees, 0 if it disagrees, NaN if it does not vote."""
 
 SIGNIFICANCE = 0.05
 
@@ -30,52 +35,69 @@ class Finding:
     """The votes on a claim and the numbers behind them.
 
     Attributes:
-        votes: Whether each repeat agrees.
-        numbers: What was measured, as (name, value).
+        votes: The vote of each repeat.
+        measured: What was measured, as (name, value).
         parts: The votes on each part of the claim, if it has several.
     """
 
     votes: Votes
-    numbers: list[tuple[str, str]]
+    measured: list[tuple[str, str]]
     parts: Mapping[str, Votes] = field(default_factory=dict)
 
     @classmethod
-    def of_parts(cls, parts: Mapping[str, Votes], numbers: list[tuple[str, str]]) -> Finding:
-        """Return the finding that all parts are true. Its numbers begin with the repeats that agree with each part."""
-        counts = [(name, f"true in {int(votes.sum())} of {len(votes)} repeats") for name, votes in parts.items()]
-        return cls(np.all(list(parts.values()), axis=0), [*counts, *numbers], parts)
+    def of_parts(cls, parts: Mapping[str, Votes], measured: list[tuple[str, str]]) -> Finding:
+        """Return the finding that all parts are true."""
+        votes = np.array([np.asarray(part, dtype=float) for part in parts.values()])
+        return cls(np.where((votes == 0).any(0), 0.0, votes.min(0)), measured, parts)
 
-    def among(self, repeats: Votes) -> Finding:
+    def among(self, repeats: NDArray[np.bool_]) -> Finding:
         """Return the same finding, in which all repeats but the given ones count against the claim."""
-        return replace(self, votes=self.votes & repeats, parts={n: votes & repeats for n, votes in self.parts.items()})
+        parts = {name: np.where(repeats, votes, 0) for name, votes in self.parts.items()}
+        return replace(self, votes=np.where(repeats, self.votes, 0), parts=parts)
+
+    @property
+    def numbers(self) -> list[tuple[str, str]]:
+        """How many repeats agree with each part, and what was measured, as (name, value)."""
+        return [*((name, agreed(votes)) for name, votes in self.parts.items()), *self.measured]
 
     @property
     def weakest(self) -> tuple[str, Votes]:
-        """The part that the fewest repeats agree with."""
-        return min((self.parts or {"it": self.votes}).items(), key=lambda part: part[1].sum())
+        """The part that the most repeats disagree with."""
+        return max((self.parts or {"it": self.votes}).items(), key=lambda part: (part[1] == 0).sum())
 
     @property
     def verdict(self) -> str:
         """``"held"``, ``"not held"`` or ``"inconclusive"``."""
-        if by_chance(self.votes) < SIGNIFICANCE:
+        if by_chance(self.votes == 1) < SIGNIFICANCE:
             return "held"
-        return "not held" if by_chance(~self.weakest[1]) < SIGNIFICANCE else "inconclusive"
+        return "not held" if by_chance(self.weakest[1] == 0) < SIGNIFICANCE else "inconclusive"
 
     @property
     def test(self) -> str:
         """The outcome of the sign test in words."""
-        agreeing, repeats = int(self.votes.sum()), len(self.votes)
         name, votes = self.weakest
-        against = 2 * agreeing < repeats
-        p = by_chance(~votes if against else self.votes)
+        against = 2 * int((self.votes == 1).sum()) < len(self.votes)
+        p = by_chance(votes == 0 if against else self.votes == 1)
         side = f"against {name if name == 'it' else repr(name)}, " if against else ""
-        outcome = f"true in {agreeing} of {repeats} repeats (sign test, {side}p = {p:.2g})"
-        return f"{outcome}; {needed(repeats)}" if self.verdict == "inconclusive" else outcome
+        outcome = f"{agreed(self.votes)} (sign test, {side}p = {p:.2g})"
+        return f"{outcome}; {needed(len(votes))}" if self.verdict == "inconclusive" else outcome
 
 
-def by_chance(votes: Votes) -> float:
-    """Return the probability that at least as many of the repeats agree by chance."""
-    agreeing, repeats = int(votes.sum()), len(votes)
+def known(holds: Votes, *values: NDArray[Any]) -> Votes:
+    """Return the votes of the repeats in which all values were measured; the others, which have a NaN, do not vote."""
+    return np.where(np.isnan(values).any(0), np.nan, holds)
+
+
+def agreed(votes: Votes) -> str:
+    """Return in words how many repeats agree, and how many do not vote."""
+    unknown = int(np.isnan(np.asarray(votes, dtype=float)).sum())
+    found = f"true in {int((votes == 1).sum())} of {len(votes)} repeats"
+    return f"{found}, unknown in {unknown}" if unknown else found
+
+
+def by_chance(alike: NDArray[np.bool_]) -> float:
+    """Return the probability that at least as many of the repeats are alike by chance."""
+    agreeing, repeats = int(alike.sum()), len(alike)
     return sum(comb(repeats, k) for k in range(agreeing, repeats + 1)) / 2**repeats
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from anode.experiments.certificates import shared
-from anode.experiments.findings import Certified, Claim, Finding
+from anode.experiments.findings import Certified, Claim, Finding, known
 from anode.experiments.images.curves import TITLES, final, pair, percent, windows
 from anode.experiments.images.reported import TABLE1
 from anode.experiments.images.scales import TOO_MANY, equal
@@ -94,7 +94,7 @@ def same_size(results: Results, evaluations: Measure = final_nfe) -> Finding:
         models = pair(results, data)
         loss = {label: final(result, "loss") for label, result in models.items()}
         for name, ends in (("loss", loss), ("NFE", evaluations(models))):
-            parts[f"{TITLES[data]}: lower {name}"] = ends["ANODE"] < ends["NODE"]
+            parts[f"{TITLES[data]}: lower {name}"] = known(ends["ANODE"] < ends["NODE"], *ends.values())
             numbers += [(f"{TITLES[data]}, {label}: final {name}", mean_std(value)) for label, value in ends.items()]
     return Finding.of_parts(parts, numbers)
 
@@ -111,9 +111,9 @@ def weight_decay(results: Results, evaluations: Measure = final_nfe) -> Finding:
     nfe = evaluations({label: results[name] for label, name in names.items()})
     parts = {
         "ANODE: lower loss than NODE with decay": loss["ANODE"] < loss["NODE with decay"],
-        "ANODE: lower NFE than NODE with decay": nfe["ANODE"] < nfe["NODE with decay"],
-        "ANODE with decay: fewest evaluations": np.all(
-            [nfe["ANODE with decay"] < nfe[other] for other in list(names)[:-1]], axis=0
+        "ANODE: lower NFE than NODE with decay": known(nfe["ANODE"] < nfe["NODE with decay"], *nfe.values()),
+        "ANODE with decay: fewest evaluations": known(
+            np.all([nfe["ANODE with decay"] < nfe[other] for other in list(names)[:-1]], axis=0), *nfe.values()
         ),
     }
     numbers = [(f"{label}: final loss, NFE", f"{mean_std(loss[label])}, {mean_std(nfe[label])}") for label in names]
@@ -165,7 +165,7 @@ def too_much(results: Results, evaluations: Measure = final_nfe) -> Finding:
     loss = {label: final(result, "loss") for label, result in models.items()}
     for name, ends in (("loss", loss), ("NFE", evaluations(models))):
         few, many = ends.values()
-        parts[f"p = {TOO_MANY}: higher {name}"] = many > few
+        parts[f"p = {TOO_MANY}: higher {name}"] = known(many > few, few, many)
         numbers += [(f"{label}: final {name}", mean_std(value)) for label, value in ends.items()]
     numbers += [(f"{label}: test loss", mean_std(r.history.validation[-1])) for label, r in models.items()]
     return Finding.of_parts(parts, numbers)

@@ -7,7 +7,7 @@ from functools import partial
 from anode.experiments.beyond.claims.common import CHEAP, Costs, at_the_papers, below, held_out, named
 from anode.experiments.beyond.protocols import name_of
 from anode.experiments.beyond.runs import LABELS, at_shared
-from anode.experiments.findings import Certified, Claim, Finding, Votes
+from anode.experiments.findings import Certified, Claim, Finding, Votes, known
 from anode.experiments.study import Results, mean_std, median_mean
 from anode.experiments.toy.flows import FITTED
 
@@ -30,7 +30,7 @@ def learned_is_better(results: Results, costs: Costs = at_the_papers) -> Finding
         zeros, learned = (held_out(results[name]) for name in lifted(data, dim))
         before, after = costs([results[name] for name in lifted(data, dim)])
         parts[f"{title}: lower loss"] = learned < zeros
-        parts[f"{title}: no more evaluations"] = after <= before
+        parts[f"{title}: no more evaluations"] = known(after <= before, after, before)
         numbers += [
             (f"{title}: held-out loss, zeros and learned", f"{mean_std(zeros)} and {mean_std(learned)}"),
             (f"{title}: NFE, zeros and learned", f"{median_mean(before)} and {median_mean(after)}"),
@@ -44,7 +44,8 @@ def heavy_balls_are_cheap(results: Results, costs: Costs = at_the_papers) -> Fin
     numbers = []
     for title, data in (("g, d = 2", "g"), ("nested spheres", "nested")):
         found = dict(zip(CHEAP, costs([results[name] for name in named(data, 2, CHEAP)]), strict=True))
-        parts |= {f"{title}: fewer than {LABELS[k]}": found["heavy-ball"] < found[k] for k in CHEAP[1:]}
+        ball = found["heavy-ball"]
+        parts |= {f"{title}: fewer than {LABELS[k]}": known(ball < found[k], ball, found[k]) for k in CHEAP[1:]}
         numbers += [(f"{title}: NFE, {LABELS[kind]}", median_mean(each)) for kind, each in found.items()]
     return Finding.of_parts(parts, numbers)
 
