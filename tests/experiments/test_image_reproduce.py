@@ -18,6 +18,7 @@ from anode.experiments.reproduce import MARKER, Settings, planned, reproduce
 from anode.experiments.runs import load
 from anode.experiments.study import Drawing
 from anode.report import write_report
+from helpers.editing import change
 from helpers.tiny import quiet, state
 
 FIG13 = {"overfit-node", "overfit-anode"}
@@ -260,7 +261,7 @@ def test_a_run_of_another_protocol_is_refused_and_kept(tmp_path):
     smoke = Settings(("fig13",), tmp_path, repeats=1, scale="smoke", jobs=1)
     reproduce(planned(smoke), quiet())
     path = tmp_path / "runs" / "overfit-node.json"
-    path.write_text(path.read_text().replace('"lr": 0.001', '"lr": 0.002'))
+    change(path, '"lr": 0.001', '"lr": 0.002')
     before = path.read_bytes()
     with pytest.raises(ValueError, match=r"overfit-node\.json has another protocol than this version; give another"):
         reproduce(planned(smoke), quiet())

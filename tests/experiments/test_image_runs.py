@@ -6,10 +6,12 @@ import torch
 
 import anode
 from anode.data import images
+from anode.experiments import environment as environments
 from anode.experiments.images import runs as module
 from anode.experiments.images.runs import EVALUATION, ImageRun, side_by_side
 from anode.experiments.images.scales import CHOSEN, SCALES, matching_filters, parameters, runs
-from anode.experiments.runs import HERE, load, paths, save
+from anode.experiments.runs import HERE, certify, load, paths, save
+from anode.experiments.workers import do_runs
 from anode.files import DamagedFileError
 from anode.models.ensemble import from_seed
 from anode.models.nets import ImageNeuralODE
@@ -17,6 +19,7 @@ from anode.storage import read_tensors
 from anode.train.checkpoint.folder import last_history
 from anode.train.history import History
 from anode.train.record import EVALUATED, MOMENTS, OPTIONAL, SERIES, Failure
+from helpers.tiny import interrupt_at, quiet
 
 TINY = ImageRun("tiny", "digits", 4, 48, 20, augment=1, filters=3, epochs=2, batch_size=20, repeats=2, seed=5)
 """Of 3 iterations an epoch, the last of which has fewer images."""
@@ -516,20 +519,59 @@ def test_a_run_that_asks_for_more_images_than_there_are_uses_those_and_says_so(t
     run = runs(SCALES["medium"])["tiny_imagenet-p5"]
     there = {"train": run.train_size, "test": run.test_size}
     monkeypatch.setattr(images, "count", lambda name, split, root: there[split])
-    assert run.with_data(tmp_path) == (run, "")
+    assert run.with_data(tmp_path)[0] == run
+    drawn = "has 10,000 of the official 100,000 images, from which 10,000 are drawn."
+    assert run.with_data(tmp_path)[1].startswith(f"The train split of tiny_imagenet used here {drawn}")
     there["train"] = 5_000
     found, lacks = run.with_data(tmp_path)
     assert found == replace(run, train_size=5_000)
-    assert lacks == "The train split of tiny_imagenet used here has 5,000 images, not the 10,000 of this scale."
+    assert lacks.startswith(
+        "The train split of tiny_imagenet used here has 5,000 images, not the 10,000 of this scale."
+    )
 
 
 def test_the_trained_models_are_certified_on_test_images_and_that_is_stored(done, tmp_path):
-    result, _ = done
+    result = done[0]
+    save(result, tmp_path)
+    certify(result, tmp_path)
     last = result.certificates["last"]
     x = images.load("digits", "test").subset(TINY.test_size).resize(4).scaled()
     for repeat, model in enumerate(result.model):
         assert last.loosest[repeat] == model.flow.certify(x).tolerance
         assert last.own[repeat] == model.flow.certify(x).nfe
     assert last.tolerances[-1] == 1e-6
-    save(result, tmp_path)
     np.testing.assert_array_equal(load(TINY, tmp_path).certificates["last"].nfe, last.nfe)
+
+
+def test_a_model_is_saved_before_it_is_certified(tmp_path, monkeypatch, one_thread):
+    def interrupted(run, result, place):
+        raise KeyboardInterrupt
+
+    run = replace(TINY, repeats=1, epochs=1)
+    monkeypatch.setattr(ImageRun, "certify", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        do_runs([run], tmp_path, 1, quiet())
+    assert load(run, tmp_path).certificates == {}
+    assert not run.unfinished(tmp_path, 0).parent.exists()
+
+
+def test_all_environments_in_which_a_run_was_trained_are_recorded(tmp_path, monkeypatch, one_thread):
+    for engine in ("native, avx2", "native, avx512"):
+        monkeypatch.setattr(environments, "engine", lambda engine=engine: engine)
+        if engine == "native, avx2":
+            with pytest.raises(KeyboardInterrupt):
+                TINY.train(interrupt_at(3), tmp_path)
+    assert TINY.train(None, tmp_path).environment["engine"] == "native, avx2; native, avx512"
+    monkeypatch.setattr(environments, "engine", lambda: "torch")  # combines what others have trained
+    assert TINY.train(None, tmp_path).environment["engine"] == "native, avx2; native, avx512"
+
+
+def test_a_pause_does_not_spoil_the_forecast(tmp_path, monkeypatch, one_thread):
+    monkeypatch.setattr(module, "WORTH_MEASURING", 0)
+    with pytest.raises(KeyboardInterrupt):
+        TINY.train(interrupt_at(4), tmp_path)
+    history = last_history(TINY.unfinished(tmp_path, 5))
+    before = TINY.forecast(tmp_path)
+    history.seconds[-1] += 7200
+    monkeypatch.setattr(module, "last_history", lambda path: history if path.name == "seed-5" else None)
+    assert TINY.forecast(tmp_path) < 2 * before + 1

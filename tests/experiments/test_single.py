@@ -17,6 +17,7 @@ from anode.files import DamagedFileError, locked
 from anode.models.flow import PAPER
 from anode.storage import read_json
 from anode.train.history import History
+from helpers.editing import change
 
 QUICK = TrainOptions("moons", augment=0, epochs=1, batch_size=250)
 FILES = ["data.json", "held_out.safetensors", "history.csv", "history.json"]
@@ -315,7 +316,7 @@ def test_a_damaged_folder_is_named_in_one_line_and_nothing_is_written(copy, dama
 
 def test_weights_of_another_model_are_named_in_one_line(copy):
     path = copy / "model.json"
-    path.write_text(path.read_text().replace('"augment": 0', '"augment": 1'))
+    change(path, '"augment": 0', '"augment": 1')
     with pytest.raises(DamagedFileError) as error:
         load_saved(copy)
     assert str(path) in str(error.value)

@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import subprocess
@@ -142,12 +143,30 @@ def test_if_processes_cannot_be_begun_ctrl_c_is_heard_as_it_was_before(tmp_path,
 
 
 @pytest.mark.slow
-def test_an_error_in_a_process_is_that_of_the_run_and_finished_runs_stay(tmp_path):
-    fine, wrong = RUNS["map-g"], tiny("map-identity", loss="nonsense", epochs=1)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_the_error_of_a_run_is_raised_when_the_other_runs_are_trained(tmp_path, jobs):
+    others, wrong = [RUNS["map-g"], RUNS["map-identity"]], tiny("g-d1-node", loss="nonsense", epochs=1)
+    bars, said = quiet(), []
+    bars.say = said.append
     with pytest.raises(ValueError, match="loss: takes one of huber, mse, cross_entropy, got 'nonsense'"):
-        do_runs([wrong, fine, tiny("g-d1-node", epochs=LONG)], tmp_path, 2, quiet())
+        do_runs([wrong, *others], tmp_path, jobs, bars)
     assert load(wrong, tmp_path) is None
+    assert all(load(run, tmp_path) is not None for run in others)
+    assert any(line.startswith("g-d1-node: loss: takes one of") for line in said)
     assert not list(children(os.getpid()))
+
+
+def test_a_full_disk_ends_all_runs_at_once(tmp_path, monkeypatch):
+    tried = []
+
+    def full(result, folder):
+        tried.append(result.run.name)
+        raise OSError(errno.ENOSPC, "No space left on device", str(folder))
+
+    monkeypatch.setattr(workers, "save", full)
+    with pytest.raises(OSError, match="No space left"):
+        do_runs([RUNS["map-g"], RUNS["map-identity"]], tmp_path, 1, quiet())
+    assert tried == ["map-g"]
 
 
 @pytest.mark.slow

@@ -31,6 +31,16 @@ def tiny(name: str, /, **changes) -> Run:
     return replace(RUNS[name], **changes)
 
 
+def interrupt_at(iteration: int):
+    """A listener that interrupts training."""
+
+    def tell(report):
+        if report.done >= iteration:
+            raise KeyboardInterrupt
+
+    return tell
+
+
 def quiet() -> Bars:
     return Bars(Console(file=io.StringIO()))
 

@@ -59,7 +59,7 @@ class Forecast:
     def left(self) -> float:
         """Seconds until all runs are finished."""
         known = [correction for pace in self.paces.values() if (correction := pace.correction) is not None]
-        typical = sum(known) / len(known) if known else 1.0
+        typical = median(known) if known else 1.0
         return lasting([pace.left(typical) for pace in self.paces.values()], self.jobs)
 
     def listen(self, name: str, shown: Listener | None = None) -> Listener:

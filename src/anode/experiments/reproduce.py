@@ -17,7 +17,7 @@ from anode.experiments.environment import together
 from anode.experiments.findings import Claim
 from anode.experiments.halves import HALVES, Half, Protocols
 from anode.experiments.runs import FORMAT as RUN_FORMAT
-from anode.experiments.runs import Place, Result, Run, load, paths, save
+from anode.experiments.runs import Place, Result, Run, certify, load, paths
 from anode.experiments.study import Results, Study, draw
 from anode.experiments.summary import checked_claim, failures_of
 from anode.experiments.workers import Workers
@@ -26,6 +26,11 @@ from anode.report import write_report
 from anode.report.page import FORMAT, MARKER
 from anode.storage import read_json, write_json
 from anode.train.progress import Bars
+
+PROGRESS = "progress"
+"""The id of the study that reports of unfinished results have."""
+SO_FAR = "anode-so-far.json"
+"""The results file of unfinished results."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +197,7 @@ def reproduce(work: Work, bars: Bars) -> tuple[dict[str, Any], bool]:
         content = summary(work, before or {}, results)
         write_json(work.out / MARKER, content, indent=1)
         write_report(work.out)
+        remove_so_far(work.out)
     return content, bool(results) and not any(result.trained.any() for result in results.values())
 
 
@@ -250,6 +256,12 @@ def remove_written(out: Path) -> None:
                     figure.unlink()
 
 
+def remove_so_far(out: Path) -> None:
+    """Remove what reports of unfinished results have left in a folder."""
+    for path in (out / SO_FAR, *(out / "figures").glob(f"{PROGRESS}.*")):
+        path.unlink(missing_ok=True)
+
+
 def trained(work: Work, ours: bool, bars: Bars, workers: Workers) -> Results:
     """Return the results of all runs that are needed, training those that are missing.
 
@@ -293,9 +305,7 @@ def certify_earlier(results: Results, folder: Path, bars: Bars, place: Place) ->
     missing = [result for result in results.values() if result.model is not None and not result.certificates]
     for done, result in enumerate(missing):
         bars.show("certifying", done, len(missing), result.run.name)
-        result.certificates = result.run.certify(result, place)
-        if result.certificates:
-            save(result, folder)
+        certify(result, folder, place)
     if missing:
         bars.show("certifying", len(missing), len(missing))
 

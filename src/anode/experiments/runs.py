@@ -243,6 +243,14 @@ def save(result: Result, folder: Path) -> None:
     write_described(described, content, arrays, tensors | {name: torch.from_numpy(a) for name, a in series.items()})
 
 
+def certify(result: Result, folder: Path, place: Place = HERE) -> None:
+    """Certify the models of a saved result that has no certificates, and save it again."""
+    if result.model is not None and not result.certificates:
+        result.certificates = result.run.certify(result, place)
+        if result.certificates:
+            save(result, folder)
+
+
 def load(run: Run, folder: Path) -> Result | None:
     """Read a result; ``None`` if there is none of this protocol. Raises ``DamagedFileError`` if it is damaged."""
     described, arrays = paths(run, folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,16 +11,18 @@ from typing import Any
 from anode.experiments.environment import together
 from anode.experiments.halves import HALVES, Protocols
 from anode.experiments.images.curves import POINTS, TITLES, percent
+from anode.experiments.images.curves import colors as shades_of
 from anode.experiments.images.reported import REPRODUCED, TABLE1
 from anode.experiments.images.runs import side_by_side
-from anode.experiments.images.scales import CHOSEN
+from anode.experiments.images.scales import AUGMENTS, CHOSEN, TOO_MANY
 from anode.experiments.images.studies import HEAD
-from anode.experiments.reproduce import certify_earlier
+from anode.experiments.reproduce import PROGRESS, SO_FAR, certify_earlier
 from anode.experiments.runs import Place, Result, load, paths
 from anode.experiments.study import CERTIFIED_COLUMNS, Drawing, Results, Study, certified_cells, draw, mean_std
+from anode.experiments.summary import checked_claim, failures_of
 from anode.files import DamagedFileError
 from anode.plots.series import curves
-from anode.plots.style import MODEL_COLORS, MUTED, figure, shared_legend
+from anode.plots.style import MODEL_COLORS, MUTED, figure, shades, shared_legend
 from anode.report.page import MARKER, write_report
 from anode.storage import read_json, write_json
 from anode.train.checkpoint.folder import last_history
@@ -28,30 +30,30 @@ from anode.train.progress import Bars
 
 PAIR = ("NODE", "ANODE")
 """The models of the reported accuracies, in their order."""
-PROGRESS = "progress"
-"""The id of the study."""
-SO_FAR = "anode-so-far.json"
-"""The results file of unfinished results."""
 COLUMNS = [
     "",
     "parameters",
     "epochs",
     "loss",
     "NFE",
+    "skipped",
     *CERTIFIED_COLUMNS,
     "test accuracy",
     "paper",
     "independent reproduction",
 ]
 CAPTION = (
-    "Test accuracy and training loss of every run that has started, up to its current state. Dashed lines are the "
+    "Test accuracy and training loss of every run that has started: of its finished repeats, or up to the current "
+    "state of the first one. Skipped iterations could not be solved. Dashed lines are the "
     "paper's accuracies at the end of training. Dotted lines are those of an independent reproduction, after 8 "
     "epochs on MNIST and 10 on CIFAR-10."
 )
 
 
 NAMES = {**TITLES, "overfit": "Overfitting MNIST"}
-"""The groups of runs, by the first part of their names, in words."""
+"""The runs on the same data, by the first part of their names, in words."""
+DECAY = {"NODE, weight decay": shades(2, "NODE")[0], "ANODE, weight decay": shades(2)[0]}
+"""Labels and colours of runs with weight decay."""
 
 
 def certify_finished(folder: Path, bars: Bars, place: Place) -> None:
@@ -68,9 +70,12 @@ def report_again(folder: Path) -> Path:
     """Write the report of the results in a folder, finished or not."""
     marker = folder / MARKER
     begun = read_json(marker) if marker.is_file() else {}
-    if not isinstance(begun, dict) or begun.get("half") != "images" or "studies" in begun:
+    if not isinstance(begun, dict) or begun.get("half") != "images":
         return write_report(folder)
     try:
+        reported = {entry["name"] for entry in begun.get("timings", [])}
+        if "studies" in begun and started(folder / "runs", begun) <= reported:
+            return write_report(folder)
         return report_so_far(folder, begun)
     except (KeyError, TypeError) as error:  # raised by missing or malformed content
         raise DamagedFileError(f"{marker}: is damaged ({error!r}); restore it") from None
@@ -78,6 +83,8 @@ def report_again(folder: Path) -> Path:
 
 def report_so_far(folder: Path, begun: dict[str, Any]) -> Path:
     """Write a report of results that are not finished. The results file stays unchanged, so that training can resume.
+
+    Figures and claims whose runs are all finished are in it.
 
     Args:
         folder: The folder of the results.
@@ -91,12 +98,18 @@ def report_so_far(folder: Path, begun: dict[str, Any]) -> Path:
         raise ValueError(f"{folder}: has no training state yet; run the same anode reproduce command again to continue")
     finished = tuple(name for name in results if name not in unfinished)
     title = f"{len(finished)} of {len(results)} started runs are finished"
-    study = Study(PROGRESS, title, CAPTION, finished, partial(draw_progress, unfinished=unfinished))
-    draw(study, results, folder / "figures")
+    progress = Study(PROGRESS, title, CAPTION, finished, partial(draw_progress, unfinished=unfinished))
+    half = HALVES[begun["half"]]
+    studies = [study for study in half.studies.values() if {*study.runs} <= {*finished}]
+    for study in (progress, *studies):
+        draw(study, results, folder / "figures")
+    drawn = [study.id for study in studies]
+    claims = [checked_claim(claim, results) for claim in half.claims if {*claim.runs} <= {*finished}]
     content = {
         **begun,
-        "studies": [PROGRESS],
-        "claims": [],
+        "studies": [PROGRESS, *drawn],
+        "claims": [{**claim, "figure": claim["figure"] if claim["figure"] in drawn else PROGRESS} for claim in claims],
+        "failures": [failure for name, result in results.items() for failure in failures_of(name, result)],
         "note": f"These results are not complete. {protocols_of(begun).note}",
         "environment": together([each.environment for each in results.values() if each.environment]),
         "timings": [{"name": name, "seconds": round(each.seconds, 1)} for name, each in results.items()],
@@ -119,21 +132,21 @@ def results_so_far(folder: Path, begun: dict[str, Any]) -> tuple[dict[str, Resul
     """Return the results so far of every started run, and the names of the unfinished ones."""
     protocols = protocols_of(begun)
     order = {name: i for i, name in enumerate(protocols.first)}
-    there = {path.stem for path in folder.glob("*") if path.suffix in (".json", ".part")} & runs_of(begun)
     found, unfinished = {}, set()
-    for name in sorted(there, key=lambda name: (order.get(name, len(order)), name)):
+    for name in sorted(started(folder, begun), key=lambda name: (order.get(name, len(order)), name)):
         run = as_trained(protocols.run(name, begun["repeats"], begun["seed"]), folder)
         result = load(run, folder)
-        if result is None and (result := furthest(run, folder)) is not None:
+        if result is None and (result := so_far(run, folder)) is not None:
             unfinished.add(name)
         if result is not None:
             found[name] = result
     return found, unfinished
 
 
-def runs_of(begun: dict[str, Any]) -> set[str]:
-    """Return the names of all runs of a half, to ignore other files in the folder."""
-    return {name for study in HALVES[begun["half"]].studies.values() for name in study.runs}
+def started(folder: Path, begun: dict[str, Any]) -> set[str]:
+    """Return the names of the runs of a half that have started. Other files in the folder are ignored."""
+    known = {name for study in HALVES[begun["half"]].studies.values() for name in study.runs}
+    return {path.stem for path in folder.glob("*") if path.suffix in (".json", ".part")} & known
 
 
 def as_trained(run: Any, folder: Path) -> Any:
@@ -148,14 +161,15 @@ def as_trained(run: Any, folder: Path) -> Any:
         raise DamagedFileError(f"{described}: is damaged; remove it to train the run again") from None
 
 
-def furthest(run: Any, folder: Path) -> Result | None:
-    """Return the result so far of the repeat with the most iterations; ``None`` if none has started."""
+def so_far(run: Any, folder: Path) -> Result | None:
+    """Return the result of the finished repeats, or so far of the repeat that is furthest; ``None`` if none started."""
     histories = [last_history(run.unfinished(folder, seed)) for seed in run.seeds]
     begun = [history for history in histories if history is not None and len(history)]
     if not begun:
         return None
-    most = max(begun, key=len)
-    return Result(replace(run, repeats=1), None, side_by_side([most]), float(most.seconds.sum()))
+    shown = [history for history in begun if len(history) == run.epochs * run.batches] or [max(begun, key=len)]
+    seconds = sum(float(history.seconds.sum()) for history in begun)
+    return Result(replace(run, repeats=len(shown)), None, side_by_side(shown), seconds)
 
 
 def draw_progress(results: Results, unfinished: set[str]) -> Drawing:
@@ -169,14 +183,14 @@ def draw_progress(results: Results, unfinished: set[str]) -> Drawing:
         if evaluated:
             at = {label: history.validation_at / history.batches for label, history in evaluated.items()}
             values = {label: 100 * history.validation_accuracy for label, history in evaluated.items()}
-            curves(accuracy, at, values, colors(), "test accuracy, %")
+            curves(accuracy, at, values, colors(models), "test accuracy, %")
         for style, reported in (("--", TABLE1), (":", REPRODUCED)):
             for model, value in zip(PAIR, reported.get(data, ()), strict=False):
                 accuracy.axhline(float(value.split()[0]), color=MODEL_COLORS[model], linestyle=style, linewidth=1)
-        accuracy.set_title(NAMES[data])
+        accuracy.set_title(title(data))
         stretches = {label: history.windows("loss", POINTS) for label, history in histories.items()}
         at = {label: x / histories[label].batches for label, (x, _) in stretches.items()}
-        curves(loss, at, {label: y for label, (_, y) in stretches.items()}, colors(), "training loss", log=True)
+        curves(loss, at, {label: y for label, (_, y) in stretches.items()}, colors(models), "training loss", log=True)
         for axes in (accuracy, loss):
             axes.set_xlim(0, max(result.run.epochs for result in models.values()))
     shared_legend(made)
@@ -184,18 +198,44 @@ def draw_progress(results: Results, unfinished: set[str]) -> Drawing:
 
 
 def grouped(results: Results) -> Iterator[tuple[str, dict[str, Result]]]:
-    """Yield the runs on each dataset, and those that overfit, by label."""
+    """Yield the runs on each dataset, and those that overfit, by label. Other numbers of added channels come apart."""
     for data in NAMES:
         anode = f"{data}-p{CHOSEN[data]}" if data in CHOSEN else f"{data}-anode"
-        labels = {f"{data}-node": "NODE", anode: "ANODE", f"{data}-head": HEAD}
-        models = {labels.get(name, name): each for name, each in results.items() if name.startswith(f"{data}-")}
+        labels = {
+            f"{data}-node": "NODE",
+            anode: "ANODE",
+            f"{data}-head": HEAD,
+            **dict(zip((f"{data}-node-decay", f"{anode}-decay"), DECAY, strict=True)),
+        }
+        models = {labels[name]: each for name, each in results.items() if name in labels}
         if models:
             yield data, models
+        added = {p: f"{data}-p{p}" for p in (*AUGMENTS, TOO_MANY) if f"{data}-p{p}" in results}
+        if added.keys() - {CHOSEN.get(data)}:
+            yield f"{data}-p", {f"p = {p}": results[name] for p, name in added.items()}
 
 
-def colors() -> dict[str, str]:
-    """Return the colours of the models, with grey for the model that the paper does not have."""
-    return {**MODEL_COLORS, HEAD: MUTED}
+def title(group: str) -> str:
+    """Return a group of runs in words."""
+    data, _, added = group.partition("-")
+    return f"{NAMES[data]}, added channels" if added else NAMES[data]
+
+
+def colors(labels: Iterable[str]) -> dict[str, str]:
+    """Return the colours of models."""
+    return {**MODEL_COLORS, HEAD: MUTED, **DECAY, **shades_of(labels)}
+
+
+def progress_of(result: Result, is_finished: bool) -> str:
+    """Return in words how many epochs or repeats of a run are finished."""
+    history, run = result.history, result.run
+    epochs = len(history) / history.batches
+    said = f"{epochs:.3g} of {run.epochs}"
+    if is_finished:
+        return said
+    if len(history) == run.epochs * run.batches:
+        return f"{said}, {run.repeats} {'repeat' if run.repeats == 1 else 'repeats'} so far"
+    return f"{said}, unfinished"
 
 
 def table(groups: dict[str, dict[str, Result]], unfinished: set[str]) -> list[list[str]]:
@@ -205,17 +245,17 @@ def table(groups: dict[str, dict[str, Result]], unfinished: set[str]) -> list[li
         finished = {label: result for label, result in models.items() if result.run.name not in unfinished}
         certified = certified_cells(finished, lambda result: result.run.data)
         for label, result in models.items():
-            history, epochs = result.history, len(result.history) / result.history.batches
-            open_ended = ", unfinished" if result.run.name in unfinished else ""
+            history = result.history
             looks = history.validation_accuracy
             others = [dict(zip(PAIR, each.get(data, ()), strict=False)) for each in (TABLE1, REPRODUCED)]
             rows.append(
                 [
-                    f"{NAMES[data]}, {label}",
+                    f"{title(data)}, {label}",
                     f"{result.run.parameters:,}",
-                    f"{epochs:.3g} of {result.run.epochs}{open_ended}",
+                    progress_of(result, result.run.name not in unfinished),
                     mean_std(history.windows("loss", 10)[1][-1]),
                     mean_std(history.windows("nfe", 10)[1][-1]),
+                    str(len(history.failures)),
                     *certified.get(label, ["", ""]),
                     percent(looks[-1]) if len(looks) else "not evaluated yet",
                     *(f"{each[label]} %" if label in each else "" for each in others),

@@ -8,10 +8,10 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from anode.experiments.forecast import Forecast
-from anode.experiments.runs import HERE, Place, Run, save
+from anode.experiments.runs import HERE, Place, Run, certify, save
 from anode.train.callbacks import Report
 from anode.train.progress import Bars, Listener, Patient
 
@@ -82,8 +82,35 @@ def do_runs(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars, place: Pla
     with one_thread():
         forecast = Forecast({run.name: run.forecast(folder, place) for run in runs}, 1, bars)
         forecast.announce()
-        for run in runs:
-            do_run(run, forecast.listen(run.name), folder, place)
+        with errors_last(bars) as caught:
+            for run in runs:
+                with caught(run.name):
+                    do_run(run, forecast.listen(run.name), folder, place)
+
+
+@contextmanager
+def errors_last(bars: Bars) -> Iterator[Callable[[str], AbstractContextManager[None]]]:
+    """Yield a function that catches the error of a run, by its name, so that the other runs are trained.
+
+    The first error is raised in the end. Errors of the system, such as a full disk, are not caught, as other runs would
+    meet them too; a folder that another process uses is an exception.
+    """
+    errors: list[Exception] = []
+
+    @contextmanager
+    def caught(name: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            shared = isinstance(error, OSError) and not isinstance(error, BlockingIOError)
+            if shared or isinstance(error, BrokenProcessPool):
+                raise
+            bars.say(f"{name}: {error}; the other runs are trained nevertheless")
+            errors.append(error)
+
+    yield caught
+    if errors:
+        raise errors[0]
 
 
 @contextmanager
@@ -98,9 +125,11 @@ def one_thread() -> Iterator[None]:
 
 
 def do_run(run: Run, tell: Listener | None, folder: Path, place: Place) -> None:
-    """Train a run and save it."""
-    save(run.train(tell, folder, place), folder)
+    """Train a run and save it. Its models are certified afterwards, so that an interruption costs no training."""
+    result = run.train(tell, folder, place)
+    save(result, folder)
     run.clean(folder)
+    certify(result, folder, place)
 
 
 def _in_processes(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars, place: Place) -> None:
@@ -113,7 +142,8 @@ def _in_processes(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars, plac
             seconds = {run.name: future.result() for run, future in zip(runs, measured, strict=True)}
             forecast = Forecast(seconds, jobs, bars)
             forecast.announce()
-            _follow(_begin(pool, _work, runs, folder, place), progress, forecast)
+            begun = _begin(pool, _work, runs, folder, place)
+            _follow({future: run.name for future, run in zip(begun, runs, strict=True)}, progress, forecast)
         except BrokenProcessPool:
             raise WorkerDiedError(
                 "a training process was killed, perhaps because memory ran out; finished runs are kept; run the same "
@@ -137,19 +167,21 @@ def _begin(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _follow(futures: Sequence[Future[Any]], progress: Any, forecast: Forecast) -> None:
-    """Show the progress until all runs are finished or one has failed."""
+def _follow(futures: Mapping[Future[Any], str], progress: Any, forecast: Forecast) -> None:
+    """Show the progress until all runs are finished or have failed."""
     pending = set(futures)
-    while pending:
-        done, pending = wait(pending, timeout=0.1)
-        try:
-            while True:
-                name, report = progress.get_nowait()
-                forecast.listen(name)(report)
-        except Empty:
-            pass
-        for future in done:
-            future.result()
+    with errors_last(forecast.bars) as caught:
+        while pending:
+            done, pending = wait(pending, timeout=0.1)
+            try:
+                while True:
+                    name, report = progress.get_nowait()
+                    forecast.listen(name)(report)
+            except Empty:
+                pass
+            for future in done:
+                with caught(futures[future]):
+                    future.result()
 
 
 def _begin_worker(progress: Any, stop: Any) -> None:

@@ -17,10 +17,11 @@ from torch import nn
 from anode.data import images
 from anode.data.images import SPLITS, ImageData
 from anode.experiments.certificates import Certificates, certificates
-from anode.experiments.environment import environment
+from anode.experiments.environment import environment, together
 from anode.experiments.runs import HERE, Place, Result, Run
 from anode.models.ensemble import from_seed
 from anode.models.nets import ImageNeuralODE
+from anode.storage import read_json, write_json
 from anode.train.checkpoint.folder import last_history
 from anode.train.fit import fit
 from anode.train.history import History
@@ -46,7 +47,7 @@ TIGHTEST = 1e-6
 """The tightest tolerance to try; float32 gains nothing from tighter ones."""
 
 RECENT = 50
-"""The last iterations of an interrupted run, whose mean time gives its forecast."""
+"""The last iterations of an interrupted run, whose median time gives its forecast."""
 
 
 @dataclass(frozen=True)
@@ -140,11 +141,15 @@ class ImageRun(Run):
     def with_data(self, root: Path | None) -> tuple[ImageRun, str]:
         there, lacks = self.sizes, []
         for split, wanted in self.sizes.items():
-            there[split] = min(wanted, images.count(self.data, split, root))
+            found = images.count(self.data, split, root)
+            there[split] = min(wanted, found)
+            official = images.IMAGES[self.data].counts[split]
             if there[split] < wanted:
-                official = wanted == images.IMAGES[self.data].counts[split]
-                meant = f"the official {wanted:,}" if official else f"the {wanted:,} of this scale"
+                meant = f"the official {wanted:,}" if wanted == official else f"the {wanted:,} of this scale"
                 lacks.append(f"The {split} split of {self.data} used here has {there[split]:,} images, not {meant}.")
+            elif found < official:
+                drawn = f"{found:,} of the official {official:,} images, from which {wanted:,} are drawn"
+                lacks.append(f"The {split} split of {self.data} used here has {drawn}.")
         return replace(self, train_size=there["train"], test_size=there["test"]), " ".join(lacks)
 
     def build(self) -> ImageNeuralODE:
@@ -175,7 +180,7 @@ class ImageRun(Run):
         iterations, looks = self.epochs * self.batches, self.evaluations * -(-self.test_size // self.batch_size)
         begun = [history for seed in self.seeds if (history := last_history(self.unfinished(folder, seed)))]
         done = sum(map(len, begun))
-        recent = [history.seconds[-RECENT:].mean() for history in begun]
+        recent = [np.median(history.seconds[-RECENT:]) for history in begun]  # a pause is one very long iteration
         each = float(recent[-1]) if recent else self.measured(place)
         left = 1 - done / (self.repeats * iterations)
         return each * self.repeats * left * (iterations + EVALUATION * looks)
@@ -216,13 +221,30 @@ class ImageRun(Run):
         for i, seed in enumerate(self.seeds):
             model = from_seed(self.build, seed).to(place.device)
             kept = self.unfinished(folder, seed)  # fit refuses checkpoints of another protocol
+            if not self.is_complete(kept):
+                self.note_environment(folder, seed)
             histories.append(self.train_one(model, seed, train, test, later(tell, i, self.repeats), kept))
             models.append(model)
         seconds = sum(float(history.seconds.sum()) for history in histories)
         spent = max(time.perf_counter() - start, seconds)  # includes earlier calls that were interrupted
-        result = Result(self, nn.ModuleList(models).cpu(), side_by_side(histories), spent, environment())
-        result.certificates = self.certify(result, place)
-        return result
+        environments = together([each for seed in self.seeds for each in self.environments(folder, seed)])
+        return Result(self, nn.ModuleList(models).cpu(), side_by_side(histories), spent, environments)
+
+    def is_complete(self, checkpoint: Path) -> bool:
+        """Whether a repeat has been trained to the end."""
+        history = last_history(checkpoint)
+        return history is not None and len(history) == self.epochs * self.batches
+
+    def environments(self, folder: Path, seed: int) -> list[dict[str, Any]]:
+        """Return the environments in which a repeat was trained so far."""
+        path = self.unfinished(folder, seed).with_suffix(".json")
+        return read_json(path) if path.exists() else [environment()]
+
+    def note_environment(self, folder: Path, seed: int) -> None:
+        """Add the environment of this process to those of a repeat."""
+        noted, here = self.environments(folder, seed), environment()
+        everything = noted if here in noted else [*noted, here]
+        write_json(self.unfinished(folder, seed).with_suffix(".json"), everything, indent=1)
 
     def certify(self, result: Result, place: Place = HERE) -> dict[str, Certificates]:
         test = images.load(self.data, "test", place.root).subset(self.test_size).resize(self.side)
