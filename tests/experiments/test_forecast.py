@@ -78,6 +78,17 @@ def test_the_forecast_follows_the_time_that_iterations_take():
     assert forecast.left == pytest.approx(600)
 
 
+def test_one_run_that_takes_far_longer_does_not_change_the_forecast_of_those_to_come():
+    clock = Clock()
+    forecast = Forecast(dict.fromkeys(("one", "two", "slow", "next"), 100.0), 1, bars(), clock)
+    for name, each in (("one", 1.0), ("two", 1.0), ("slow", 50.0)):
+        tell, start = forecast.listen(name), clock.now
+        for done in range(1, 101):
+            clock.now = start + each * done
+            tell(report(done))
+    assert forecast.left == pytest.approx(100.0)
+
+
 def test_a_run_that_goes_on_is_forecast_from_where_it_was():
     pace = Pace(50.0)
     pace.note(0.0, report(51))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Any
 from anode.experiments.environment import together
 from anode.experiments.halves import HALVES, Protocols
 from anode.experiments.images.curves import POINTS, TITLES, percent
-from anode.experiments.images.curves import colors as shades_of
 from anode.experiments.images.reported import REPRODUCED, TABLE1
 from anode.experiments.images.runs import side_by_side
 from anode.experiments.images.scales import AUGMENTS, CHOSEN, TOO_MANY
@@ -54,6 +53,18 @@ NAMES = {**TITLES, "overfit": "Overfitting MNIST"}
 """The runs on the same data, by the first part of their names, in words."""
 DECAY = {"NODE, weight decay": shades(2, "NODE")[0], "ANODE, weight decay": shades(2)[0]}
 """Labels and colours of runs with weight decay."""
+ADDED = (*AUGMENTS, TOO_MANY)
+"""The numbers of added channels."""
+COLORS = {
+    **MODEL_COLORS,
+    HEAD: MUTED,
+    **DECAY,
+    "p = 0": MODEL_COLORS["NODE"],
+    **{f"p = {p}": color for p, color in zip(ADDED[1:], shades(len(ADDED) - 1), strict=True)},
+}
+"""The colours of all lines. They do not depend on which runs have started."""
+MOST_COLUMNS = 4
+"""Number of panels beside each other."""
 
 
 def certify_finished(folder: Path, bars: Bars, place: Place) -> None:
@@ -175,24 +186,31 @@ def so_far(run: Any, folder: Path) -> Result | None:
 def draw_progress(results: Results, unfinished: set[str]) -> Drawing:
     """Draw curves of all runs, with a table that compares them with reported accuracies."""
     groups = dict(grouped(results))
-    made = figure(4.2 * len(groups), 6.0, rows=2, columns=len(groups))
-    for column, (data, models) in enumerate(groups.items()):
-        accuracy, loss = made.axes[column], made.axes[len(groups) + column]
+    columns = min(len(groups), MOST_COLUMNS)
+    rows = -(-len(groups) // columns)
+    made = figure(4.2 * columns, 6.0 * rows, rows=2 * rows, columns=columns)
+    unused = list(made.axes)
+    for i, (data, models) in enumerate(groups.items()):
+        place = 2 * columns * (i // columns) + i % columns
+        accuracy, loss = unused[place], unused[place + columns]
         histories = {label: result.history for label, result in models.items()}
         evaluated = {label: history for label, history in histories.items() if len(history.validation_at)}
         if evaluated:
             at = {label: history.validation_at / history.batches for label, history in evaluated.items()}
             values = {label: 100 * history.validation_accuracy for label, history in evaluated.items()}
-            curves(accuracy, at, values, colors(models), "test accuracy, %")
+            curves(accuracy, at, values, COLORS, "test accuracy, %")
         for style, reported in (("--", TABLE1), (":", REPRODUCED)):
             for model, value in zip(PAIR, reported.get(data, ()), strict=False):
                 accuracy.axhline(float(value.split()[0]), color=MODEL_COLORS[model], linestyle=style, linewidth=1)
         accuracy.set_title(title(data))
         stretches = {label: history.windows("loss", POINTS) for label, history in histories.items()}
         at = {label: x / histories[label].batches for label, (x, _) in stretches.items()}
-        curves(loss, at, {label: y for label, (_, y) in stretches.items()}, colors(models), "training loss", log=True)
+        curves(loss, at, {label: y for label, (_, y) in stretches.items()}, COLORS, "training loss", log=True)
         for axes in (accuracy, loss):
             axes.set_xlim(0, max(result.run.epochs for result in models.values()))
+    for axes in unused:
+        if not axes.has_data():
+            axes.remove()
     shared_legend(made)
     return Drawing(made, COLUMNS, table(groups, unfinished))
 
@@ -210,7 +228,7 @@ def grouped(results: Results) -> Iterator[tuple[str, dict[str, Result]]]:
         models = {labels[name]: each for name, each in results.items() if name in labels}
         if models:
             yield data, models
-        added = {p: f"{data}-p{p}" for p in (*AUGMENTS, TOO_MANY) if f"{data}-p{p}" in results}
+        added = {p: f"{data}-p{p}" for p in ADDED if f"{data}-p{p}" in results}
         if added.keys() - {CHOSEN.get(data)}:
             yield f"{data}-p", {f"p = {p}": results[name] for p, name in added.items()}
 
@@ -219,11 +237,6 @@ def title(group: str) -> str:
     """Return a group of runs in words."""
     data, _, added = group.partition("-")
     return f"{NAMES[data]}, added channels" if added else NAMES[data]
-
-
-def colors(labels: Iterable[str]) -> dict[str, str]:
-    """Return the colours of models."""
-    return {**MODEL_COLORS, HEAD: MUTED, **DECAY, **shades_of(labels)}
 
 
 def progress_of(result: Result, is_finished: bool) -> str:

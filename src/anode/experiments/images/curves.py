@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 
@@ -34,7 +34,7 @@ def pair(results: Results, data: str) -> dict[str, Result]:
     return {label: results[name] for label, name in equal(data).items()}
 
 
-def colors(labels: Iterable[str]) -> dict[str, str]:
+def colors(labels: Mapping[str, object]) -> dict[str, str]:
     """Return the NODE's colour for p = 0, and darker shades for more added channels."""
     added = [label for label in labels if label.startswith("p = ") and label != "p = 0"]
     return {"p = 0": MODEL_COLORS["NODE"], **dict(zip(added, shades(len(added)), strict=True))} if added else {}
