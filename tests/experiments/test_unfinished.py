@@ -177,3 +177,17 @@ def test_files_that_are_no_runs_are_left_alone(folder, tmp_path):
     copytree(folder, copy)
     (copy / "runs" / "notes.json").write_text("mine")
     assert set(results_so_far(copy / "runs", BEGUN)[0]) == {"mnist-p5", "mnist-node"}
+
+
+def test_the_family_on_images_has_a_report_of_what_is_unfinished_too(tmp_path):
+    begun = {**BEGUN, "half": "beyond-images"}
+    (tmp_path / "runs").mkdir()
+    write_json(tmp_path / MARKER, begun)
+    runs = HALVES["beyond-images"].scales["smoke"].run
+    for name in ("mnist-zeros", "mnist-heavy-ball", "pooled-node"):
+        with pytest.raises(KeyboardInterrupt):
+            runs(name, 1, 0).train(interrupt_at(4), tmp_path / "runs")
+    assert "0 of 3 started runs are finished" in report_again(tmp_path).read_text()
+    rows = read_json(tmp_path / "figures" / "progress.json")["numbers"]["rows"]
+    names = ["The family on MNIST, zeros (ANODE)", "The family on MNIST, heavy ball", "Architecture, pooled, NODE"]
+    assert [row[0] for row in rows] == names

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
+
+from anode.experiments.beyond.on_images import NETWORKS, network, of_family
+from anode.experiments.beyond.runs import LABELS
+from anode.experiments.beyond.studies.tables import COLORS as FAMILY_COLORS
 from anode.experiments.environment import together
 from anode.experiments.halves import HALVES, Protocols
 from anode.experiments.images.curves import POINTS, TITLES, percent
@@ -43,9 +48,11 @@ COLUMNS = [
 ]
 CAPTION = (
     "Test accuracy and training loss of every run that has started: of its finished repeats, or up to the current "
-    "state of the first one. Skipped iterations could not be solved. Dashed lines are the "
-    "paper's accuracies at the end of training. Dotted lines are those of an independent reproduction, after 8 "
-    "epochs on MNIST and 10 on CIFAR-10."
+    "state of the first one. Skipped iterations could not be solved."
+)
+REPORTED = (
+    " Dashed lines are the paper's accuracies at the end of training. Dotted lines are those of an independent "
+    "reproduction, after 8 epochs on MNIST and 10 on CIFAR-10."
 )
 
 
@@ -57,6 +64,8 @@ ADDED = (*AUGMENTS, TOO_MANY)
 """The numbers of added channels."""
 COLORS = {
     **MODEL_COLORS,
+    **FAMILY_COLORS,
+    **dict(zip(NETWORKS.values(), (*DECAY.values(), MODEL_COLORS["NODE"], MODEL_COLORS["ANODE"]), strict=True)),
     HEAD: MUTED,
     **DECAY,
     "p = 0": MODEL_COLORS["NODE"],
@@ -70,7 +79,7 @@ MOST_COLUMNS = 4
 def certify_finished(folder: Path, bars: Bars, place: Place) -> None:
     """Certify the finished models of image results that are not complete, which needs their test images."""
     begun = read_json(folder / MARKER)
-    if not isinstance(begun, dict) or begun.get("half") != "images":
+    if not isinstance(begun, dict) or begun.get("half") not in GROUPS:
         raise ValueError(f"certify: takes a folder of image results, got {folder}; other models are always certified")
     results, unfinished = results_so_far(folder / "runs", begun)
     finished = {name: result for name, result in results.items() if name not in unfinished}
@@ -81,7 +90,7 @@ def report_again(folder: Path) -> Path:
     """Write the report of the results in a folder, finished or not."""
     marker = folder / MARKER
     begun = read_json(marker) if marker.is_file() else {}
-    if not isinstance(begun, dict) or begun.get("half") != "images":
+    if not isinstance(begun, dict) or begun.get("half") not in GROUPS:
         return write_report(folder)
     try:
         reported = {entry["name"] for entry in begun.get("timings", [])}
@@ -109,8 +118,9 @@ def report_so_far(folder: Path, begun: dict[str, Any]) -> Path:
         raise ValueError(f"{folder}: has no training state yet; run the same anode reproduce command again to continue")
     finished = tuple(name for name in results if name not in unfinished)
     title = f"{len(finished)} of {len(results)} started runs are finished"
-    progress = Study(PROGRESS, title, CAPTION, finished, partial(draw_progress, unfinished=unfinished))
     half = HALVES[begun["half"]]
+    drawing = partial(draw_progress, unfinished=unfinished, grouped=GROUPS[half.name])
+    progress = Study(PROGRESS, title, CAPTION + (REPORTED if half.name == "images" else ""), finished, drawing)
     studies = [study for study in half.studies.values() if {*study.runs} <= {*finished}]
     for study in (progress, *studies):
         draw(study, results, folder / "figures")
@@ -183,60 +193,80 @@ def so_far(run: Any, folder: Path) -> Result | None:
     return Result(replace(run, repeats=len(shown)), None, side_by_side(shown), seconds)
 
 
-def draw_progress(results: Results, unfinished: set[str]) -> Drawing:
+@dataclass(frozen=True)
+class Group:
+    """Runs that share a panel.
+
+    Attributes:
+        title: What they have in common, in words.
+        models: Their results, by label.
+        data: The key of their reported accuracies; empty if there are none.
+    """
+
+    title: str
+    models: dict[str, Result]
+    data: str = ""
+
+
+def paper_groups(results: Results) -> Iterator[Group]:
+    """Yield the runs on each dataset, and those that overfit. Other numbers of added channels have their own group."""
+    for data, name in NAMES.items():
+        anode = f"{data}-p{CHOSEN[data]}" if data in CHOSEN else f"{data}-anode"
+        decays = (f"{data}-node-decay", f"{anode}-decay")
+        labels = {f"{data}-node": "NODE", anode: "ANODE", f"{data}-head": HEAD, **dict(zip(decays, DECAY, strict=True))}
+        yield Group(name, {label: results[run] for run, label in labels.items() if run in results}, data)
+        added = {p: f"{data}-p{p}" for p in ADDED if f"{data}-p{p}" in results}
+        if added.keys() - {CHOSEN.get(data)}:
+            yield Group(f"{name}, added channels", {f"p = {p}": results[run] for p, run in added.items()})
+
+
+def family_groups(results: Results) -> Iterator[Group]:
+    """Yield the runs of each study of the family on images."""
+    for title, labels in (
+        ("The family on MNIST", {of_family(kind): label for kind, label in LABELS.items()}),
+        ("Architecture", {network(*both): label for both, label in NETWORKS.items()}),
+    ):
+        yield Group(title, {label: results[run] for run, label in labels.items() if run in results})
+
+
+GROUPS = {"images": paper_groups, "beyond-images": family_groups}
+"""The groups of runs of each half whose progress can be shown."""
+
+
+def draw_progress(results: Results, unfinished: set[str], grouped: Callable[[Results], Iterable[Group]]) -> Drawing:
     """Draw curves of all runs, with a table that compares them with reported accuracies."""
-    groups = dict(grouped(results))
+    groups = [group for group in grouped(results) if group.models]
     columns = min(len(groups), MOST_COLUMNS)
     rows = -(-len(groups) // columns)
     made = figure(4.2 * columns, 6.0 * rows, rows=2 * rows, columns=columns)
-    unused = list(made.axes)
-    for i, (data, models) in enumerate(groups.items()):
+    panels = list(made.axes)
+    for i, group in enumerate(groups):
         place = 2 * columns * (i // columns) + i % columns
-        accuracy, loss = unused[place], unused[place + columns]
-        histories = {label: result.history for label, result in models.items()}
-        evaluated = {label: history for label, history in histories.items() if len(history.validation_at)}
-        if evaluated:
-            at = {label: history.validation_at / history.batches for label, history in evaluated.items()}
-            values = {label: 100 * history.validation_accuracy for label, history in evaluated.items()}
-            curves(accuracy, at, values, COLORS, "test accuracy, %")
-        for style, reported in (("--", TABLE1), (":", REPRODUCED)):
-            for model, value in zip(PAIR, reported.get(data, ()), strict=False):
-                accuracy.axhline(float(value.split()[0]), color=MODEL_COLORS[model], linestyle=style, linewidth=1)
-        accuracy.set_title(title(data))
-        stretches = {label: history.windows("loss", POINTS) for label, history in histories.items()}
-        at = {label: x / histories[label].batches for label, (x, _) in stretches.items()}
-        curves(loss, at, {label: y for label, (_, y) in stretches.items()}, COLORS, "training loss", log=True)
-        for axes in (accuracy, loss):
-            axes.set_xlim(0, max(result.run.epochs for result in models.values()))
-    for axes in unused:
+        draw_group(panels[place], panels[place + columns], group)
+    for axes in panels:
         if not axes.has_data():
             axes.remove()
     shared_legend(made)
-    return Drawing(made, COLUMNS, table(groups, unfinished))
+    return Drawing(made, COLUMNS, [row for group in groups for row in table(group, unfinished)])
 
 
-def grouped(results: Results) -> Iterator[tuple[str, dict[str, Result]]]:
-    """Yield the runs on each dataset, and those that overfit, by label. Other numbers of added channels come apart."""
-    for data in NAMES:
-        anode = f"{data}-p{CHOSEN[data]}" if data in CHOSEN else f"{data}-anode"
-        labels = {
-            f"{data}-node": "NODE",
-            anode: "ANODE",
-            f"{data}-head": HEAD,
-            **dict(zip((f"{data}-node-decay", f"{anode}-decay"), DECAY, strict=True)),
-        }
-        models = {labels[name]: each for name, each in results.items() if name in labels}
-        if models:
-            yield data, models
-        added = {p: f"{data}-p{p}" for p in ADDED if f"{data}-p{p}" in results}
-        if added.keys() - {CHOSEN.get(data)}:
-            yield f"{data}-p", {f"p = {p}": results[name] for p, name in added.items()}
-
-
-def title(group: str) -> str:
-    """Return a group of runs in words."""
-    data, _, added = group.partition("-")
-    return f"{NAMES[data]}, added channels" if added else NAMES[data]
+def draw_group(accuracy: Axes, loss: Axes, group: Group) -> None:
+    """Draw the test accuracies and the losses of some runs."""
+    histories = {label: result.history for label, result in group.models.items()}
+    evaluated = {label: history for label, history in histories.items() if len(history.validation_at)}
+    if evaluated:
+        at = {label: history.validation_at / history.batches for label, history in evaluated.items()}
+        values = {label: 100 * history.validation_accuracy for label, history in evaluated.items()}
+        curves(accuracy, at, values, COLORS, "test accuracy, %")
+    for style, reported in (("--", TABLE1), (":", REPRODUCED)):
+        for model, value in zip(PAIR, reported.get(group.data, ()), strict=False):
+            accuracy.axhline(float(value.split()[0]), color=MODEL_COLORS[model], linestyle=style, linewidth=1)
+    accuracy.set_title(group.title)
+    stretches = {label: history.windows("loss", POINTS) for label, history in histories.items()}
+    at = {label: x / histories[label].batches for label, (x, _) in stretches.items()}
+    curves(loss, at, {label: y for label, (_, y) in stretches.items()}, COLORS, "training loss", log=True)
+    for axes in (accuracy, loss):
+        axes.set_xlim(0, max(result.run.epochs for result in group.models.values()))
 
 
 def progress_of(result: Result, is_finished: bool) -> str:
@@ -251,27 +281,26 @@ def progress_of(result: Result, is_finished: bool) -> str:
     return f"{said}, unfinished"
 
 
-def table(groups: dict[str, dict[str, Result]], unfinished: set[str]) -> list[list[str]]:
+def table(group: Group, unfinished: set[str]) -> list[list[str]]:
     """Return one row per run."""
     rows = []
-    for data, models in groups.items():
-        finished = {label: result for label, result in models.items() if result.run.name not in unfinished}
-        certified = certified_cells(finished, lambda result: result.run.data)
-        for label, result in models.items():
-            history = result.history
-            looks = history.validation_accuracy
-            others = [dict(zip(PAIR, each.get(data, ()), strict=False)) for each in (TABLE1, REPRODUCED)]
-            rows.append(
-                [
-                    f"{title(data)}, {label}",
-                    f"{result.run.parameters:,}",
-                    progress_of(result, result.run.name not in unfinished),
-                    mean_std(history.windows("loss", 10)[1][-1]),
-                    mean_std(history.windows("nfe", 10)[1][-1]),
-                    str(len(history.failures)),
-                    *certified.get(label, ["", ""]),
-                    percent(looks[-1]) if len(looks) else "not evaluated yet",
-                    *(f"{each[label]} %" if label in each else "" for each in others),
-                ]
-            )
+    finished = {label: result for label, result in group.models.items() if result.run.name not in unfinished}
+    certified = certified_cells(finished, lambda result: result.run.data)
+    others = [dict(zip(PAIR, each.get(group.data, ()), strict=False)) for each in (TABLE1, REPRODUCED)]
+    for label, result in group.models.items():
+        history = result.history
+        looks = history.validation_accuracy
+        rows.append(
+            [
+                f"{group.title}, {label}",
+                f"{result.run.parameters:,}",
+                progress_of(result, result.run.name not in unfinished),
+                mean_std(history.windows("loss", 10)[1][-1]),
+                mean_std(history.windows("nfe", 10)[1][-1]),
+                str(len(history.failures)),
+                *certified.get(label, ["", ""]),
+                percent(looks[-1]) if len(looks) else "not evaluated yet",
+                *(f"{each[label]} %" if label in each else "" for each in others),
+            ]
+        )
     return rows
