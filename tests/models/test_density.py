@@ -102,6 +102,41 @@ def test_gradients_are_right_for_points_and_parameters(options, trace):
     assert torch.autograd.gradcheck(log_prob, (x, *model.parameters()))
 
 
+def test_inference_mode_changes_nothing():
+    for model in (small(), small(engine="torch"), small(trace="hutchinson", augment=1)):
+        torch.manual_seed(0)
+        expected = model.log_prob(points(5, 2)).detach()
+        with torch.inference_mode():
+            x = points(5, 2)
+            torch.manual_seed(0)
+            assert torch.equal(model.log_prob(x), expected)
+            assert model.sample(3).shape == (3, 2)
+
+
+class Decay(nn.Module):
+    """A field without parameters, or with a buffer in their place."""
+
+    def __init__(self, speed: torch.Tensor | None = None) -> None:
+        super().__init__()
+        self.register_buffer("speed", speed)
+
+    def forward(self, t, z):
+        return -z if self.speed is None else -self.speed * z
+
+
+def test_a_field_without_parameters_computes_in_the_precision_of_its_points_or_of_its_buffers():
+    expected = -math.log(2 * math.pi) - 2
+    for dtype in (torch.float32, torch.float64):
+        free, tied = anode.DensityFlow(2, field=Decay()), anode.DensityFlow(2, field=Decay(torch.ones(2))).to(dtype)
+        for model in (free, tied):
+            found = model.log_prob(torch.zeros(3, 2, dtype=dtype))
+            assert found.dtype == dtype
+            assert found.tolist() == pytest.approx([expected] * 3, abs=1e-4)
+    assert tied.sample(3).dtype == torch.float64
+    with pytest.raises(TypeError, match=r"x: takes torch\.float64"):
+        tied.log_prob(torch.zeros(3, 2))
+
+
 # Estimates and bounds
 
 
@@ -200,6 +235,14 @@ def test_log_probabilities_of_a_stack_are_those_of_its_members():
         torch.testing.assert_close(found[i], member.log_prob(x[i]), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("options", [{}, {"field": nn.Sequential(nn.Linear(3, 3))}], ids=["perceptron", "own"])
+def test_the_joint_density_of_a_stack_is_that_of_its_members(options):
+    stacked, z = anode.stack([small(augment=1, seed=seed, **options) for seed in range(2)]), points(2, 5, 3)
+    found = stacked.joint().log_prob(z)
+    for i, member in enumerate(anode.unstack(stacked)):
+        torch.testing.assert_close(found[i], member.joint().log_prob(z[i]), rtol=1e-6, atol=1e-6)
+
+
 def test_training_a_stack_is_training_each_member_on_points_of_its_own():
     build = lambda: anode.DensityFlow(2, 4, layers=1, rtol=1e-4)  # noqa: E731
     data = [points(40, 2, seed=i).float() for i in range(2)]
@@ -283,6 +326,24 @@ def test_a_state_too_large_for_an_exact_trace_has_an_estimate():
     assert model.log_prob(torch.zeros(2, 65)).shape == (2,)
     with pytest.raises(ValueError, match='trace: takes "hutchinson" for a state of 65 numbers'):
         model.trace = "exact"
+
+
+def test_noise_is_refused_wherever_it_is_given():
+    noisy = {"method": "euler", "step_size": 0.5, "noise": 0.1}
+    model, said = small(), r"noise: takes None for a density, .*got Noise\(scale=0\.1, paths=10\)"
+    for call in (
+        lambda: small(**noisy),
+        lambda: model.log_prob(points(4, 2), **noisy),
+        lambda: model.log_prob(points(4, 2), solver=anode.Solver(**noisy)),
+        lambda: model.inverse(points(4, 2), **noisy),
+        lambda: model.sample(4, **noisy),
+    ):
+        with pytest.raises(ValueError, match=said):
+            call()
+    model.flow.solver = model.flow.solver.but(**noisy)
+    with pytest.raises(ValueError, match=said):
+        model.log_prob(points(4, 2))
+    assert model.log_prob(points(4, 2), noise=None).shape == (4,)
 
 
 def test_points_of_another_size_or_kind_are_refused():

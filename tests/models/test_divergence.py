@@ -77,6 +77,18 @@ def test_a_field_that_depends_on_time_alone_has_no_divergence():
     assert Divergence(Wind())(NOW, extended(points(4, 2)))[:, 2].tolist() == [0.0] * 4
 
 
+@pytest.mark.parametrize("trace", ["exact", "hutchinson"])
+def test_a_slope_without_a_gradient_has_no_divergence(trace):
+    class Drift(nn.Module):
+        def forward(self, t, z):
+            return t * torch.ones_like(z)
+
+    state = extended(points(4, 2), points(4, 2).sign()) if trace == "hutchinson" else extended(points(4, 2))
+    found = Divergence(Drift(), trace)(NOW, state)
+    assert found[:, :2].eq(NOW).all()
+    assert not found[:, 2:].any()
+
+
 def test_it_is_described_and_says_what_traces_there_are():
     field = Divergence(perceptron(), "hutchinson")
     assert field.settings == {"field": field.field, "trace": "hutchinson"}

@@ -61,6 +61,23 @@ def test_a_model_in_use_predicts_the_mean_over_paths():
     assert mean.item() == pytest.approx(one.item() / 50**0.5, rel=0.3)
 
 
+def test_options_of_a_call_say_how_many_paths_are_averaged():
+    noisy, calls = anode.NeuralODE(1, 1, 4, solver=NOISY).eval(), []
+    plain = anode.NeuralODE(1, 1, 4, solver=NOISY.but(noise=None)).eval()
+    for model in (noisy, plain):
+        model.head.register_forward_hook(lambda *_: calls.append(1))
+    for model, options, expected in (
+        (noisy, {}, 10),
+        (noisy, {"noise": None}, 1),
+        (noisy, {"noise": anode.Noise(0.3, paths=3)}, 3),
+        (noisy, {"solver": NOISY.but(noise=None)}, 1),
+        (plain, {"noise": 0.2}, 10),
+    ):
+        calls.clear()
+        model.run(torch.zeros(2, 1), **options)
+        assert len(calls) == expected
+
+
 def test_members_of_a_stack_and_samples_get_noise_of_their_own():
     torch.manual_seed(0)
     together = anode.seeded(lambda: anode.NeuralODE(2, 1, 4, solver=NOISY), seeds=[1, 1])

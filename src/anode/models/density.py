@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 from typing import Any
 
 import torch
@@ -97,7 +98,7 @@ class DensityFlow(Model):
         trace: ``"exact"`` takes ``dim + augment`` derivatives per evaluation. ``"hutchinson"`` takes one;
             log-probabilities are then unbiased estimates, up to solver errors.
         t1: The end time, at which points are normal.
-        solver: An :class:`anode.Solver`. Defaults to one with tolerances of 1e-5.
+        solver: An :class:`anode.Solver` without noise. Defaults to one with tolerances of 1e-5.
         **settings: Settings that override those of the solver, such as ``rtol``.
 
     Attributes:
@@ -151,6 +152,7 @@ class DensityFlow(Model):
         check_trace(trace, size)
         start = DensityStart(augment, trace)
         self.flow = Flow(Divergence(field, trace), augment=start, t1=t1, solver=as_solver(solver, FFJORD, settings))
+        self._refuse_noise({})
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -195,11 +197,24 @@ class DensityFlow(Model):
     @property
     def _like(self) -> Tensor:
         """A tensor with the dtype and device of the model."""
-        return next(self.parameters(), torch.empty(()))
+        return self._like_or(torch.empty(()))
+
+    def _like_or(self, x: Any) -> Tensor:
+        """The same; of a model without parameters and buffers, which computes in any precision, that of x."""
+        found = next((each for each in chain(self.parameters(), self.buffers()) if each.is_floating_point()), None)
+        if found is not None:
+            return found
+        return x if isinstance(x, Tensor) and x.is_floating_point() else torch.empty(())
+
+    def _refuse_noise(self, options: dict[str, Any]) -> None:
+        """Raise ``ValueError`` if a solve with these options has noise."""
+        noise = self.flow.noise(options)
+        takes = "None for a density, which follows from an ODE that can be solved back; pass noise=None"
+        require(noise is None, "noise", noise, takes)
 
     def check(self, x: Tensor) -> None:
         """Raise ``ValueError`` or ``TypeError`` unless x holds points for this model."""
-        check_input(x, self._like)
+        check_input(x, self._like_or(x))
         check_state(x, self.dim, self.members, "x")
         require(x.ndim > 1, "x", tuple(x.shape), f"points of shape [batch, {self.dim}]")
 
@@ -214,7 +229,11 @@ class DensityFlow(Model):
             ``prediction`` has the log-probabilities, [batch], and ``features`` the points, [batch, dim + augment].
         """
         self.check(x)
-        start, solution = self.flow.start_and_solve(as_input(x, self._like), **options)
+        self._refuse_noise(options)
+        if torch.is_inference_mode_enabled():  # in which autograd, and so the divergence, cannot be computed
+            with torch.inference_mode(False), torch.no_grad():
+                return self.run(x.clone(), **options)
+        start, solution = self.flow.start_and_solve(as_input(x, self._like_or(x)), **options)
         assert isinstance(start, Tensor)
         assert isinstance(solution.y1, Tensor)
         z, growth, _ = parts(solution.y1, self.trace)
@@ -275,8 +294,9 @@ class DensityFlow(Model):
             z: Points at the end of the flow, [batch, dim + augment], such as the ``features`` of :meth:`run`.
             **options: Options of :func:`anode.solve`, such as tighter tolerances.
         """
-        check_input(z, self._like, "z")
+        check_input(z, self._like_or(z), "z")
         check_state(z, self.dim + self.augment, self.members, "z")
+        self._refuse_noise(options)
         back = solve(self.field, z, (self.flow.t1, 0.0), **{"solver": self.flow.solver, **options})
         x: Any = back.check().y1
         return x[..., : self.dim]
@@ -302,7 +322,7 @@ def _check_size(field: Any, size: int) -> None:
     require(isinstance(field, nn.Module), "field", field, "a torch.nn.Module f(t, z)")
     if isinstance(field, Field):
         try:
-            field.check(torch.empty(1, size))
+            field.check(torch.empty(*(() if field.members is None else (field.members,)), 1, size))
         except ValueError as error:
             raise ValueError(
                 f"field: takes states of {size} numbers, which are dim and augment together: {error}"

@@ -85,6 +85,8 @@ class Divergence(Field, Mapped):
             z, _, noise = parts(h, self.trace)
             z = z.requires_grad_()
             slope = f(t, z)
+            if not slope.requires_grad:  # it does not depend on z, nor on a parameter
+                return torch.cat([slope, torch.zeros_like(h[..., z.shape[-1] :])], dim=-1)
             if self.trace == "exact":
                 return torch.cat([slope, _trace(slope, z)], dim=-1)
             (pulled,) = torch.autograd.grad(slope, z, noise, create_graph=True, materialize_grads=True)

@@ -21,7 +21,7 @@ from anode.ode.control import Norm
 from anode.ode.field import Field
 from anode.ode.noise import Noise
 from anode.ode.solution import Solution, State
-from anode.ode.solver import Solver, as_solver, check_settings
+from anode.ode.solver import Solver, as_noise, as_solver, check_settings
 
 if TYPE_CHECKING:
     from anode.models.along import Along
@@ -107,11 +107,14 @@ class Flow(Model):
         features, integrals = along.read(solution.y1)
         return Outcome(features, features, solution, integrals)
 
-    @property
-    def paths(self) -> int:
-        """Over how many solves a head averages its predictions: 1, unless they are noisy and nothing is trained."""
-        noise = self.solver.noise
-        return noise.paths if isinstance(noise, Noise) and not self.training else 1
+    def noise(self, options: dict[str, Any]) -> Noise | None:
+        """Return the noise of a solve with these options."""
+        return as_noise(options.get("noise", getattr(options.get("solver", self.solver), "noise", None)))
+
+    def paths(self, options: dict[str, Any]) -> int:
+        """Return how many noisy solves with these options a prediction is the mean of: 1 in training."""
+        noise = self.noise(options)
+        return 1 if noise is None or self.training else noise.paths
 
     def solve(self, x: Tensor, **options: Any) -> Solution:
         """Return the solution from inputs to features.
@@ -219,7 +222,8 @@ class Flow(Model):
             SolveError: If the solve fails.
         """
         takes = "nothing for an inverse, which a noisy solve does not have; pass noise=None for that of the ODE"
-        require(options.get("noise", self.solver.noise) is None, "noise", self.solver.noise, takes)
+        noise = self.noise(options)
+        require(noise is None, "noise", noise, takes)
         if type(self.augment).remove is Augment.remove:
             self.augment.remove(features)  # raises an error before the solve
         return self.augment.remove(self.solve_from(features, (self.t1, 0.0), **options).check().y1)

@@ -132,7 +132,7 @@ class NeuralODE(Model):
         self.check(x)
         if x.dtype == torch.uint8:
             x = as_input(x, first_parameter(self))
-        return over_paths(lambda: self._run_once(x, **options), self.flow.paths)
+        return over_paths(lambda: self._run_once(x, **options), self.flow.paths(options))
 
     def _run_once(self, x: Tensor, **options: Any) -> Outcome:
         flown = self.flow.run(x, **options)

@@ -116,7 +116,7 @@ class Solver:
             "control": _control(self.control),
             "max_steps": number("max_steps", self.max_steps, whole=True),
             "step_size": number("step_size", self.step_size, optional=True, finite=True),
-            "noise": _noise(self.noise),
+            "noise": as_noise(self.noise),
             "first_step": number("first_step", self.first_step, optional=True, finite=True),
             "min_step": number("min_step", self.min_step, zero=True),
             "max_step": number("max_step", self.max_step),
@@ -307,8 +307,8 @@ def _short(name: str, value: Any) -> Any:
     return next((short for short, each in known.items() if each == value), value)
 
 
-def _noise(value: Any) -> Noise | None:
-    """The noise that a number means."""
+def as_noise(value: Any) -> Noise | None:
+    """Return the argument ``noise`` as an object: a number is its scale."""
     return value if value is None or isinstance(value, Noise) else Noise(value)
 
 
