@@ -229,3 +229,10 @@ def test_a_switch_takes_true_or_false(name):
 def test_a_misspelt_augment_is_told_of_auto():
     with pytest.raises(ValueError, match=r"augment: takes .auto., a whole number from 0, or .*got 'atuo'"):
         rows(augment="atuo")
+
+
+def test_an_estimator_leaves_the_batch_statistics_of_an_augmentation_to_training():
+    normed = anode.Learned(nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1)))
+    x = np.random.default_rng(0).normal(size=(64, 2))
+    model = ANODERegressor(augment=normed, hidden=4, epochs=1, batch_size=64, random_state=0).fit(x, x[:, 0])
+    assert model.model_.flow.augment.network[1].num_batches_tracked == 1

@@ -204,3 +204,13 @@ def test_an_inverse_without_a_way_back_says_what_is_missing_before_it_solves():
     flow = anode.Flow(anode.MLPField(5), augment=Lift(2, 3))
     with pytest.raises(NotImplementedError, match=r"inverse: Lift defines no remove\(h\)"):
         flow.inverse(torch.rand(4, 5))
+
+
+def test_building_a_model_leaves_batch_statistics_and_modes_as_they_are():
+    normed = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3), nn.Dropout().eval())
+    model = anode.NeuralODE(2, 1, augment=anode.Learned(normed))
+    assert model(torch.rand(8, 2)).shape == (8, 1)
+    assert (normed[1].training, normed[2].training) == (True, False)
+    channels = anode.Learned(nn.Sequential(nn.Conv2d(1, 2, 1), nn.BatchNorm2d(2)), dim=-3)
+    anode.ImageNeuralODE((1, 4, 4), 3, 4, augment=channels)
+    assert channels.network[1].num_batches_tracked == 0

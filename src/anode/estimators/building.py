@@ -18,7 +18,7 @@ from anode.models.layers import ImageHead
 from anode.models.misfit import MisfitError
 from anode.models.model import Model
 from anode.models.nets import ImageNeuralODE, NeuralODE
-from anode.train.evaluation import evaluating
+from anode.models.randomness import evaluating
 
 AUGMENT = 5
 """The value of ``augment="auto"``: the number that the paper uses."""

@@ -13,7 +13,7 @@ from anode.checks import number, require, whole_number
 from anode.models.description import described
 from anode.models.layers import Stackable
 from anode.models.misfit import tried
-from anode.models.randomness import apart
+from anode.models.randomness import evaluating
 from anode.ode.solution import State
 
 
@@ -122,7 +122,7 @@ def augmented_size(augment: Augment, shape: Sequence[int], dim: int = -1) -> int
     """Return the size of a dimension of the augmented state. The other dimensions must not change.
 
     Args:
-        augment: The augmentation. A user's augmentation is called on an input of zeros.
+        augment: The augmentation. A user's augmentation is called on an input of zeros, in evaluation mode.
         shape: Shape of an input, without the batch.
         dim: The dimension, counted from the last.
     """
@@ -130,7 +130,7 @@ def augmented_size(augment: Augment, shape: Sequence[int], dim: int = -1) -> int
         return shape[dim] + augment.extra
     like = next(augment.parameters(), torch.empty(()))
     x = like.new_zeros(1, *shape)
-    with torch.no_grad(), apart():
+    with evaluating(augment):
         state = tried("augment", augment, x, x)
     found = tuple(state.shape) if isinstance(state, Tensor) else ()
     expected = [1, *shape]

@@ -1,4 +1,4 @@
-"""Random numbers: torch has one generator for all threads of a process."""
+"""Calls that leave no traces: random numbers, of which torch has one generator for all threads, and modes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from threading import RLock
 
 import torch
+from torch import nn
 
 _ONE_AT_A_TIME = RLock()
 
@@ -23,3 +24,17 @@ def apart(devices: Iterable[torch.device] = ()) -> Iterator[None]:
     """
     with _ONE_AT_A_TIME, torch.random.fork_rng(devices=list(devices)):
         yield
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Disable gradients, switch to evaluation mode, and restore modes and random numbers afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
+    devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
+    with torch.no_grad(), apart(devices):
+        module.eval()
+        try:
+            yield
+        finally:
+            for part, mode in modes:
+                part.training = mode

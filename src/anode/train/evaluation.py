@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from anode.models.density import DensityFlow
 from anode.models.flow import Flow
 from anode.models.model import Model, as_input
 from anode.models.nets import NeuralODE
-from anode.models.randomness import apart
+from anode.models.randomness import evaluating
 from anode.train.checkpoint.state import values_of
 from anode.train.losses import accuracy, mean
 from anode.train.members import Members
@@ -167,20 +166,6 @@ def flow_of(model: Model) -> Flow | None:
     """Return the flow that a model starts with; ``None`` if there is none."""
     found = model.flow if isinstance(model, NeuralODE | DensityFlow) else model
     return found if isinstance(found, Flow) else None
-
-
-@contextmanager
-def evaluating(model: Model) -> Iterator[None]:
-    """Disable gradients, switch to evaluation mode, and restore modes and random numbers afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
-    with torch.no_grad(), apart(devices):
-        model.eval()
-        try:
-            yield
-        finally:
-            for module, mode in modes:
-                module.training = mode
 
 
 class Patience:

@@ -12,8 +12,9 @@ from anode.models.flow import Flow
 from anode.models.misfit import MISTAKES, MisfitError
 from anode.models.model import Model, Outcome, Predictor, as_input, check_input
 from anode.models.nets import NeuralODE
+from anode.models.randomness import evaluating
 from anode.ode.field import Field
-from anode.train.evaluation import Snapshots, evaluating
+from anode.train.evaluation import Snapshots
 from anode.train.losses import check_classes, check_targets, default_loss
 from anode.train.points import Points
 
