@@ -199,6 +199,21 @@ def test_a_regulariser_that_makes_no_sense_is_refused(model, terms, says):
         anode.fit(model, DATA, loss=anode.Regularised(*terms), epochs=1, progress=False)
 
 
+@pytest.mark.parametrize("build", [model_of, lambda: anode.seeded(model_of, seeds=range(2))], ids=["one", "stack"])
+def test_a_solve_that_fails_before_its_first_step_has_no_local_errors(build):
+    history = anode.fit(build(), DATA, loss=anode.Regularised(anode.LocalErrors(1.0)), epochs=5, lr=1e30)
+    assert {failure.status for failure in history.failures} <= {"NON_FINITE", "LOSS", "GRADIENT", "UNDERFLOW"}
+    assert history.failures
+
+
+def test_two_terms_that_set_the_same_option_are_refused():
+    loss = anode.Regularised(anode.Steer(0.1), anode.Steer(0.2))
+    with pytest.raises(ValueError, match=r"terms: takes at most one regulariser that sets t1, got Regularised\(Steer"):
+        anode.fit(model_of(), DATA, loss=loss, epochs=1)
+    both = anode.Regularised(anode.LocalErrors(1.0), anode.LocalErrors(2.0))
+    assert both.options(model_of().flow) == {"dense": True}
+
+
 def test_an_outcome_without_integrals_is_refused():
     model, loss = model_of(), anode.Regularised(anode.Kinetic())
     with pytest.raises(ValueError, match=r"outcome: takes an outcome of model\.run\(x, \*\*loss\.options"):

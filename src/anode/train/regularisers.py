@@ -185,7 +185,7 @@ class LocalErrors(_Weighted):
     def penalty(self, outcome: Outcome, integral: Tensor | None) -> Tensor | None:
         assert outcome.solution is not None
         parts = [abs(size) * error for size, error in outcome.solution.local_errors()]
-        return self.weight * torch.stack(parts).sum(0)
+        return self.weight * torch.stack(parts).sum(0) if parts else None  # no step if the solve has failed at once
 
 
 class Regularised:
@@ -225,7 +225,9 @@ class Regularised:
         """Options of the flow's ``run`` for the next iteration; they may be drawn at random."""
         found: dict[str, Any] = {"along": self._along} if self._integrated else {}
         for term in self.terms:
-            found |= term.options(flow)
+            for name, value in term.options(flow).items():
+                takes = f"at most one regulariser that sets {name}"
+                require(found.setdefault(name, value) is value, "terms", self, takes)
         return found
 
     def __call__(self, outcome: Outcome, target: Tensor) -> Tensor:
