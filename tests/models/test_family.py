@@ -220,6 +220,28 @@ def test_data_control_gives_f_the_input_at_every_time():
     assert torch.equal(found[:, 1:], x)
 
 
+def controlled(dim=-1):
+    own = anode.MLPField(2, 4, inputs=4) if dim == -1 else anode.ConvField(1, 3, inputs=2)
+    return anode.Flow(anode.DataControl(own), augment=anode.WithInput(dim=dim))
+
+
+def controlled_ball():
+    field = anode.HeavyBall(anode.DataControl(anode.MLPField(2, 4, inputs=4)))
+    return anode.Flow(field, augment=anode.WithVelocity(anode.WithInput()))
+
+
+@pytest.mark.parametrize("build", [controlled, lambda: controlled(-3), controlled_ball])
+def test_noise_leaves_the_input_of_data_control_as_it_is(build):
+    flow, together = build(), anode.seeded(build, seeds=range(2))
+    x = torch.rand(5, 2) if flow.field.features_dim == -1 else torch.rand(5, 1, 4, 4)
+    noisy = {"method": "euler", "step_size": 0.25, "noise": 1.0}
+    for each, given in ((flow, x), (together, x.expand(2, *x.shape))):
+        h = each.run(given, **noisy).features
+        size = x.shape[flow.field.features_dim]
+        assert torch.equal(h.narrow(flow.field.features_dim, size, size), given)
+        assert (h - each(given)).narrow(flow.field.features_dim, 0, size).abs().min() > 0
+
+
 @pytest.mark.parametrize("kind", [anode.MLPField, anode.ConvField])
 def test_a_field_given_more_than_it_returns_cannot_be_solved_by_itself(kind):
     x = torch.rand(3, 2) if kind is anode.MLPField else torch.rand(3, 2, 4, 4)

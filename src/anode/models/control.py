@@ -82,6 +82,10 @@ class DataControl(Wrapped):
             not isinstance(field, HeavyBall), "field", Words("a HeavyBall, which shows f the position alone"), takes
         )
 
+    def noisy(self, y: Tensor) -> Tensor:
+        """Return where noise is added: to h, and not to the input, which is constant."""
+        return self.combine(y, torch.ones_like(self.inner(y.new_zeros(()), y)))  # f says how large h is
+
     def combine(self, h: Tensor, slope: Tensor) -> Tensor:
         dim = self.features_dim
         rest = h.shape[dim] - slope.shape[dim]

@@ -194,6 +194,9 @@ class StackedField(Stacked, Field, Mapped):
         t = t.reshape(-1) if t.numel() == self.members else t
         return self.call("forward", *((h,) if knows_no_time(self.module) else (t, h)))
 
+    def noisy(self, y: Any) -> Any:
+        return self.call("noisy", y) if isinstance(self.module, Field) else super().noisy(y)
+
     def member(self) -> Member:
         return first_of(self.module)
 

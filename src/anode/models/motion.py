@@ -12,6 +12,7 @@ from anode.checks import flag, require
 from anode.models.augment import Augment, as_augment, features_at, laid_out
 from anode.models.description import described
 from anode.models.wrapped import Wrapped
+from anode.ode.field import Field
 
 
 @described
@@ -148,6 +149,11 @@ class HeavyBall(Moving):
 
     def given(self, h: Tensor) -> Tensor:
         return h.narrow(self.features_dim, 0, h.shape[self.features_dim] // 2)
+
+    def noisy(self, y: Tensor) -> Tensor:
+        """Return where noise is added: to the positions that the other field lets move, and to their momenta."""
+        q = self.field.noisy(self.given(y)) if isinstance(self.field, Field) else torch.ones_like(self.given(y))
+        return torch.cat([q, q], self.features_dim)
 
     def combine(self, h: Tensor, slope: Tensor) -> Tensor:
         q, m = self.parts(h, slope.shape[self.features_dim])

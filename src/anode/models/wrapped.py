@@ -42,8 +42,12 @@ class Wrapped(Field):
 
     def forward(self, t: Tensor, h: Tensor) -> Tensor:
         """Return the derivative of h at time t. t is a scalar or broadcasts against h."""
-        given = self.given(h)
-        return self.combine(h, self.field(given) if knows_no_time(self.field) else self.field(t, given))
+        return self.combine(h, self.inner(t, self.given(h)))
+
+    def inner(self, t: Tensor, given: Tensor) -> Tensor:
+        """Return the slope of the other field."""
+        slope: Tensor = self.field(given) if knows_no_time(self.field) else self.field(t, given)
+        return slope
 
     def derivative(self) -> Derivative:
         own = self.part()

@@ -209,6 +209,10 @@ class Field(nn.Module):
         """Return the derivative with respect to y and all parameters."""
         return AutogradDerivative(self, tuple(self.parameters()))
 
+    def noisy(self, y: Any) -> Any:
+        """Return where :class:`anode.Noise` is added to a state y: 1, or 0 for what is no part of the flow itself."""
+        return tuple(map(torch.ones_like, y)) if isinstance(y, tuple) else torch.ones_like(y)
+
     def part(self) -> Derivative | None:
         """Return a derivative that is faster than autograd's, or ``None``, for a field that calls this one.
 

@@ -23,6 +23,9 @@ class Noise:
     In training, a model sees one path of the noise in every iteration. In use, after ``model.eval()``, a
     :class:`anode.NeuralODE` predicts the mean over several paths. ``Solution.stats`` counts the evaluations of one.
 
+    What is no part of the flow itself gets no noise: the input of :class:`anode.DataControl`, and what regularisers
+    integrate. A field of your own that derives from ``Field`` can say so with ``noisy``.
+
     Args:
         scale: The standard deviation of the noise that a unit of time adds.
         paths: How many noisy solves a model's prediction is the mean of.
@@ -50,13 +53,16 @@ class Path:
         noise: Its distribution.
         seed: Says which path.
         device: Where the state is.
+        where: 1 for the numbers of the state that get noise, 0 for others; ``None`` for noise in all of them.
     """
 
-    def __init__(self, noise: Noise, seed: int, device: torch.device) -> None:
-        self.scale, self.generator = noise.scale, torch.Generator(device).manual_seed(seed)
+    def __init__(self, noise: Noise, seed: int, device: torch.device, where: Tensor | None = None) -> None:
+        self.scale, self.where = noise.scale, where
+        self.generator = torch.Generator(device).manual_seed(seed)
 
     def after(self, step: Interval, y: Tensor) -> Tensor:
         """The state at the end of a step with the noise that belongs to it; of a group that stands still, as it was."""
         xi = torch.randn(y.shape, generator=self.generator, dtype=y.dtype, device=y.device)
+        xi = xi if self.where is None else xi * self.where
         size = torch.as_tensor(step.h, device=y.device).detach().abs().sqrt()
         return y + xi * (self.scale * size).to(y.dtype)

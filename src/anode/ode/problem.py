@@ -156,8 +156,13 @@ class Problem:
             if own is not None and not (torch.is_grad_enabled() or self.is_traced):
                 rate = own.rate
         how = {"slope": slope, "dense": dense, **keep}
-        path = None if self.noise is None else Path(self.noise, self.seed, y0.device)
+        path = None if self.noise is None else Path(self.noise, self.seed, y0.device, self._noisy(y0))
         return Integration(rate, y0, self.plan, event=event, watch=self.watch, path=path, **how).run()
+
+    @torch.no_grad()
+    def _noisy(self, y: Tensor) -> Tensor | None:
+        """Return where noise is added to a packed state; ``None`` for everywhere."""
+        return self.packing.pack(self.f.noisy(self.packing.unpack(y))) if isinstance(self.f, Field) else None
 
     def derivative(self, params: tuple[Tensor, ...]) -> Derivative:
         """Return the derivative that f provides if it covers ``params``, otherwise autograd's."""
