@@ -94,6 +94,90 @@ def test_steer_ends_at_random_times_in_training_alone():
     assert torch.allclose(outcome.features, model.flow.trajectory(DATA.x, [0.8])[0], atol=1e-2)
 
 
+def linear_density(trace, augment):
+    torch.manual_seed(0)
+    field = nn.Sequential(nn.Linear(2 + augment, 2 + augment, bias=False)).double()
+    solver = {"rtol": 1e-9, "atol": 1e-9}
+    return anode.DensityFlow(2, field=field, trace=trace, augment=augment, **solver), field[0].weight.detach()
+
+
+@pytest.mark.parametrize("augment", [0, 1])
+@pytest.mark.parametrize("trace", ["exact", "hutchinson"])
+def test_integrals_of_a_density_flow_are_those_of_its_points(trace, augment):
+    model, a = linear_density(trace, augment)
+    x = torch.randn(4, 2, dtype=torch.float64)
+    loss = anode.Regularised(anode.Kinetic(), anode.Jacobian())
+    torch.manual_seed(1)
+    outcome = model.run(x, **loss.options(model.flow))
+    torch.manual_seed(1)
+    plain = model.run(x)
+    torch.manual_seed(1)
+    start = model.flow.augment(x)[:, : 2 + augment]
+    (energy,) = integrals(anode.Flow(model.field, solver=TIGHT), start, anode.Kinetic())
+    assert torch.allclose(outcome.integrals[0], energy, rtol=1e-5)
+    assert torch.allclose(outcome.integrals[1], a.square().sum().expand(4) / len(a))
+    assert torch.allclose(outcome.prediction, plain.prediction, atol=1e-6)
+    (estimate,) = model.run(
+        x[:1].expand(10_000, 2), **anode.Regularised(anode.Jacobian(exact=False)).options(model.flow)
+    ).integrals
+    assert estimate.mean().item() == pytest.approx(outcome.integrals[1][0].item(), rel=0.05)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["perceptron", "own"])
+def test_a_stack_of_density_flows_is_regularised_as_its_members_are(own):
+    def build():
+        parts = {"field": nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2))} if own else {"hidden": 4}
+        return anode.DensityFlow(2, **parts)
+
+    together, loss = anode.seeded(build, seeds=range(2)), anode.Regularised(anode.Kinetic(), anode.Jacobian())
+    x = DATA.x[:8].expand(2, 8, 2)
+    found = together.run(x, **loss.options(together.flow))
+    assert found.solution.engine.name == "native"
+    for i, model in enumerate(anode.unstack(together)):
+        alone = model.run(x[i], **loss.options(model.flow))
+        assert torch.allclose(found.prediction[i], alone.prediction, atol=1e-5)
+        for ours, theirs in zip(found.integrals, alone.integrals, strict=True):
+            assert torch.allclose(ours[i], theirs, atol=1e-5)
+    by_row = together.run(x, control=2, **loss.options(together.flow))
+    assert torch.allclose(by_row.integrals[1], found.integrals[1], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["kinetic", "jacobian", "hutchinson", "steer", "errors"])
+def test_a_density_flow_is_trained_with_its_own_loss_and_a_regulariser(name):
+    model = anode.DensityFlow(2, 4, layers=1)
+    history = anode.fit(model, DATA.x, loss=anode.Regularised(TERMS[name]), validation=DATA.x, epochs=1)
+    assert history.failures == []
+    assert history.validation[-1] == pytest.approx(-model.log_prob(DATA.x).mean().item(), abs=1e-3)
+
+
+def test_the_gradient_of_a_regularised_density_flow_is_right():
+    model, _ = linear_density("exact", 0)
+    model.flow.solver = anode.Solver(method="rk4", step_size=0.5)
+    loss = anode.Regularised(anode.Kinetic(), anode.Jacobian())
+    x = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+
+    def run(x, _):
+        outcome = model.run(x, **loss.options(model.flow))
+        return outcome.prediction, *outcome.integrals
+
+    assert torch.autograd.gradcheck(run, (x, model.field[0].weight))
+
+
+def test_noise_moves_states_and_leaves_integrals_and_their_random_numbers_alone():
+    class Growth(nn.Module):
+        def forward(self, t, h):
+            return 0.5 * h
+
+    x, noisy = torch.randn(2000, 12), anode.Solver(method="euler", step_size=0.1, noise=3.0)
+    flow = anode.Flow(Growth(), solver=noisy)
+    torch.manual_seed(0)
+    (found,) = integrals(flow, x, anode.Jacobian())
+    assert found.mean().item() == pytest.approx(0.25, rel=0.02)
+    outcome = flow.run(0 * x, **anode.Regularised(anode.Kinetic()).options(flow))
+    assert outcome.features.std() > 1
+    assert outcome.integrals[0].min() >= 0
+
+
 TERMS = {
     "kinetic": anode.Kinetic(0.5),
     "jacobian": anode.Jacobian(0.5),
@@ -212,6 +296,16 @@ def test_two_terms_that_set_the_same_option_are_refused():
         anode.fit(model_of(), DATA, loss=loss, epochs=1)
     both = anode.Regularised(anode.LocalErrors(1.0), anode.LocalErrors(2.0))
     assert both.options(model_of().flow) == {"dense": True}
+
+
+def test_batch_normalisation_in_training_has_no_jacobian_of_one_sample():
+    normed = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    model = anode.NeuralODE(field=normed, head=nn.Linear(2, 1))
+    with pytest.raises(ValueError, match=r"field: takes no batch normalisation in training .*got BatchNorm1d"):
+        anode.fit(model, DATA, loss=anode.Regularised(anode.Jacobian()), epochs=1)
+    assert anode.fit(model, DATA, loss=anode.Regularised(anode.Kinetic()), epochs=1).failures == []
+    normed[1].eval()
+    assert anode.fit(model, DATA, loss=anode.Regularised(anode.Jacobian()), epochs=1).failures == []
 
 
 def test_an_outcome_without_integrals_is_refused():

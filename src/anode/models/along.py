@@ -9,12 +9,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from anode.checks import describe, require
+from anode.engine.mapped import Mapped, Member
 from anode.engine.timeless import knows_no_time
+from anode.models.divergence import Divergence, parts
 from anode.models.ensemble import StackedField, members_of
 from anode.models.layers import Stackable
-from anode.ode.field import Field
+from anode.ode.field import Field, Rate
 
 Pull = Callable[[Tensor], tuple[Tensor]]
 """Maps a cotangent of a slope to that of the state: the product with the transposed Jacobian of f."""
@@ -55,6 +58,11 @@ class Extended(Field):
         super().__init__()
         self.field, self.quantities, self.probed = field, tuple(quantities), probed
 
+    def noisy(self, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return where noise is added: to h, as without integrals, and to nothing else."""
+        h: Tensor = self.field.noisy(state[0]) if isinstance(self.field, Field) else torch.ones_like(state[0])
+        return (h, *map(torch.zeros_like, state[1:]))
+
     def forward(self, t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return the derivatives of all components."""
         h, probe = state[0], state[1] if self.probed else None
@@ -87,6 +95,47 @@ class StackedExtended(StackedField):
         self.module, self._members = Extended(own, quantities, probed), members
 
 
+class DensityExtended(Extended, Mapped):
+    """An :class:`Extended` field for the flow of a density or of a stack of them: quantities are those of its points.
+
+    Args:
+        field: The field of points with its divergence.
+        quantities, probed: See :class:`Extended`.
+    """
+
+    field: Divergence
+
+    @property
+    def members(self) -> int | None:
+        return self.field.members
+
+    def member(self) -> Member:
+        first = self.field.first()
+        return Member(lambda t, state: self._rates(first.f, t, state), first.pairs)
+
+    def forward(self, t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return self._rates(self.field.points, t, state)
+
+    def _rates(self, f: Rate, t: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the derivatives of all components, given the field of points."""
+        h, front = state[0], state[0].shape[:-1]
+        t = t.reshape(*t.shape[: len(front)], *[1] * (h.ndim - min(t.ndim, len(front)))) if t.ndim else t
+        rate = self.field.rate(f, t, h)
+        # A stack computes its members' points as one batch, because autograd cannot compute divergences inside vmap.
+        z, slope = (parts(each, self.field.trace)[0] for each in (h, rate))
+        probe = state[1].flatten(0, -2) if self.probed else None
+        pull = None
+        if any(each.needs_pull for each in self.quantities):
+            back = torch.func.vjp(lambda z: f(t, z), z)[1]
+
+            def pull(cotangent: Tensor) -> tuple[Tensor]:
+                return (back(cotangent.reshape(z.shape))[0].flatten(0, -2),)
+
+        rates = (each.rate(z.flatten(0, -2), slope.flatten(0, -2), pull, probe) for each in self.quantities)
+        still = (torch.zeros_like(state[1]),) if self.probed else ()
+        return (rate, *still, *(each.reshape(front) for each in rates))
+
+
 class Along:
     """Quantities to integrate along the trajectories of a flow. Pass it to ``Flow.run(x, along=...)``.
 
@@ -102,13 +151,19 @@ class Along:
     def problem(self, field: nn.Module, h: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
         """Return the extended field and its initial state."""
         require(isinstance(h, Tensor), "augment", describe(h), "a state that is one tensor beside regularisers")
+        if any(each.needs_pull for each in self.quantities):
+            mixing = next((part for part in field.modules() if isinstance(part, _BatchNorm) and part.training), None)
+            takes = "no batch normalisation in training beside Jacobian, which is that of each sample by itself; use"
+            require(mixing is None, "field", mixing, f"{takes} torch.nn.LayerNorm, or call .eval() on that module")
         dims = 1 if members_of(field) is None else 2
-        size = math.prod(h.shape[dims:])
+        z = parts(h, field.trace)[0] if isinstance(field, Divergence) else h
+        size = math.prod(z.shape[dims:])
         probed = any(each.needs_probe(size) for each in self.quantities)
         if self._made is None or self._of != (field, dims, probed):
-            kind = Extended if dims == 1 else StackedExtended
+            kind: type[Any] = Extended if dims == 1 else StackedExtended
+            kind = DensityExtended if isinstance(field, Divergence) else kind
             self._made, self._of = kind(field, self.quantities, probed), (field, dims, probed)
-        probe = (torch.randn_like(h),) if probed else ()
+        probe = (torch.randn_like(z),) if probed else ()
         zeros = h.new_zeros(h.shape[:dims])
         return self._made, (h, *probe, *(zeros for _ in self.quantities))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,9 @@ from anode.models.layers import Stackable, check_state
 from anode.models.model import Model, Outcome, as_input, check_input
 from anode.ode.field import Field
 from anode.ode.solver import Solver, as_solver, check_settings
+
+if TYPE_CHECKING:
+    from anode.models.along import Along
 
 FFJORD = Solver(rtol=1e-5, atol=1e-5, max_steps=1_000)
 """The tolerances of Grathwohl et al. (2019), and a budget that ends solves which have gone astray in training."""
@@ -218,12 +221,14 @@ class DensityFlow(Model):
         check_state(x, self.dim, self.members, "x")
         require(x.ndim > 1, "x", tuple(x.shape), f"points of shape [batch, {self.dim}]")
 
-    def run(self, x: Tensor, **options: Any) -> Outcome:
+    def run(self, x: Tensor, *, along: Along | None = None, **options: Any) -> Outcome:
         """Return the log-probabilities of points, which may be bounds or estimates, and the points that they flow to.
 
         Args:
             x: Points, [batch, dim].
-            **options: Options of :func:`anode.solve` for this call only.
+            along: What to integrate along the trajectories, see :meth:`anode.Flow.run`. It is given the points, with
+                added coordinates but without the growth of volumes.
+            **options: Options of :func:`anode.solve` for this call only, or another ``t1``.
 
         Returns:
             ``prediction`` has the log-probabilities, [batch], and ``features`` the points, [batch, dim + augment].
@@ -232,13 +237,14 @@ class DensityFlow(Model):
         self._refuse_noise(options)
         if torch.is_inference_mode_enabled():  # in which autograd, and so the divergence, cannot be computed
             with torch.inference_mode(False), torch.no_grad():
-                return self.run(x.clone(), **options)
-        start, solution = self.flow.start_and_solve(as_input(x, self._like_or(x)), **options)
+                return self.run(x.clone(), along=along, **options)
+        start, solution = self.flow.start_and_solve(as_input(x, self._like_or(x)), along, **options)
+        end, integrals = (solution.y1, ()) if along is None else along.read(solution.y1)
         assert isinstance(start, Tensor)
-        assert isinstance(solution.y1, Tensor)
-        z, growth, _ = parts(solution.y1, self.trace)
+        assert isinstance(end, Tensor)
+        z, growth, _ = parts(end, self.trace)
         drawn = start[..., self.dim : self.dim + self.augment]
-        return Outcome(log_normal(z) + growth[..., 0] - log_normal(drawn), z, solution)
+        return Outcome(log_normal(z) + growth[..., 0] - log_normal(drawn), z, solution, integrals)
 
     def log_prob(self, x: Tensor, samples: int = 1, **options: Any) -> Tensor:
         """Return the log-probability of each point; with ``augment`` above 0, a lower bound on it.

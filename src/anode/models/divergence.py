@@ -66,21 +66,28 @@ class Divergence(Field, Mapped):
 
     def forward(self, t: Tensor, h: Tensor) -> Tensor:
         """Return the derivative of the state at time t."""
-        return self._rate(self._field, t, h)
+        return self.rate(self.points, t, h)
 
     def member(self) -> Member:
         """Return the first field of a stack with its divergence."""
-        inner = self.field.member() if is_mapped(self.field) else first_of(self.field)  # type: ignore[operator]
-        return Member(lambda t, h: self._rate(inner.f, t, h), inner.pairs)
+        first = self.first()
+        return Member(lambda t, h: self.rate(first.f, t, h), first.pairs)
+
+    def first(self) -> Member:
+        """Return the first field of a stack."""
+        found: Member = self.field.member() if is_mapped(self.field) else first_of(self.field)  # type: ignore[operator]
+        return found
 
     def extra_repr(self) -> str:
         return f"trace={self.trace!r}"
 
-    def _field(self, t: Tensor, z: Tensor) -> Tensor:
+    def points(self, t: Tensor, z: Tensor) -> Tensor:
+        """Return f, the derivative of the points alone."""
         found: Tensor = self.field(z) if knows_no_time(self.field) else self.field(t, z)
         return found
 
-    def _rate(self, f: Rate, t: Tensor, h: Tensor) -> Tensor:
+    def rate(self, f: Rate, t: Tensor, h: Tensor) -> Tensor:
+        """Return the derivative of the state, given the field of points."""
         with torch.enable_grad():
             z, _, noise = parts(h, self.trace)
             z = z.requires_grad_()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from functools import cached_property
 from numbers import Integral, Number, Real
 from typing import Any
@@ -23,6 +24,7 @@ from anode.train.trial import try_on
 
 BATCH = 64
 """Default batch size."""
+WITH_FLOW = "only a Flow, a NeuralODE or a DensityFlow has one"
 ON_FAILURE = {
     "stop": "freeze a member, or stop training a single model",
     "skip": "skip the iteration and continue with the next",
@@ -78,9 +80,7 @@ class Protocol:
         self.evaluate_every = number("evaluate_every", evaluate_every, whole=True, optional=True)
         self.check_every = number("check_every", check_every, whole=True, optional=True)
         solved = self.check_every is None or flow_of(model) is not None
-        require(
-            solved, "check_every", check_every, "None for a model without a flow: only a Flow or a NeuralODE has one"
-        )
+        require(solved, "check_every", check_every, f"None for a model without a flow: {WITH_FLOW}")
         self.patience = number("patience", patience, whole=True, optional=True)
         lookup("on_failure", on_failure, ON_FAILURE)
         self.on_failure = on_failure
@@ -88,6 +88,9 @@ class Protocol:
             check_call("transform", transform, 1, "a function that maps the points of a batch to points")
         self._check_combination()
         given = model.default_loss if loss is None else loss
+        if isinstance(given, Regularised) and given.loss is None:
+            given = copy(given)
+            given.loss = model.default_loss
         self._set_loss(model, default_loss(self.data.first(like)[1]) if given is None else given)
         self.classifies = try_on(model, self, like)
 
@@ -125,7 +128,7 @@ class Protocol:
             raise TypeError(f"loss: takes {takes}, got the class {loss.__name__}; pass an object, {loss.__name__}()")
         check_call("loss", self.loss, 2, takes)
         solved = not isinstance(loss, Regularised) or flow_of(model) is not None
-        require(solved, "loss", loss, "no regularisers for a model without a flow: only a Flow or a NeuralODE has one")
+        require(solved, "loss", loss, f"no regularisers for a model without a flow: {WITH_FLOW}")
 
     def _check_combination(self) -> None:
         """Raise ``ValueError`` for arguments that cannot be combined."""

@@ -199,8 +199,9 @@ class Regularised:
     Args:
         *terms: :class:`Kinetic`, :class:`Jacobian`, :class:`Steer`, :class:`LocalErrors`, or a :class:`Regulariser` of
             your own.
-        loss: The loss that they are added to, as :func:`anode.fit` takes it. Defaults to cross entropy for targets that
-            are whole numbers, and to Huber's loss for others.
+        loss: The loss that they are added to, as :func:`anode.fit` takes it. In :func:`anode.fit` it defaults to that
+            of the model, such as that of :class:`anode.DensityFlow`. Otherwise it defaults to cross entropy for targets
+            that are whole numbers, and to Huber's loss for others.
 
     Example:
         >>> import anode
