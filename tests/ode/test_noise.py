@@ -78,6 +78,62 @@ def test_options_of_a_call_say_how_many_paths_are_averaged():
         assert len(calls) == expected
 
 
+class Bounded(torch.nn.Module):
+    """A field that is not finite beyond a bound."""
+
+    def forward(self, t, h):
+        return torch.where(h.abs() > 1.5, torch.nan, 0 * h)
+
+
+@pytest.mark.parametrize("control", [1, "joint"])
+def test_a_mean_has_failed_where_any_of_its_paths_has(control):
+    model = anode.NeuralODE(1, 1, field=Bounded(), solver=NOISY.but(noise=0.8, control=control)).eval()
+    torch.manual_seed(0)
+    outcome = model.run(torch.zeros(8, 1))
+    torch.manual_seed(0)
+    each = [model.flow.run(torch.zeros(8, 1)).solution for _ in range(10)]
+    failed = torch.stack([torch.as_tensor(one.status) for one in each]) != 0
+    assert 0 < failed.sum() < failed.numel()
+    assert torch.equal(torch.as_tensor(outcome.solution.status) != 0, failed.any(0))
+    stopped = torch.as_tensor(outcome.solution.t1) < 1
+    assert torch.equal(stopped, failed.any(0))
+    with pytest.raises(anode.SolveError, match="NON_FINITE"):
+        outcome.check()
+
+
+def test_integrals_are_means_over_paths_too():
+    torch.manual_seed(0)
+    model, loss = anode.NeuralODE(2, 1, 4, solver=NOISY).eval(), anode.Regularised(anode.Kinetic())
+    x, options = torch.rand(4, 2), loss.options(model.flow)
+    torch.manual_seed(1)
+    (found,) = model.run(x, **options).integrals
+    torch.manual_seed(1)
+    each = torch.stack([model.flow.run(x, **options).integrals[0] for _ in range(10)])
+    assert torch.allclose(found, each.mean(0))
+
+
+@pytest.mark.parametrize("terms", [[], [anode.Kinetic(0.1)]], ids=["plain", "regularised"])
+def test_training_sees_one_path_in_either_mode(terms):
+    data, losses = anode.datasets.load("moons", points=64), []
+    for mode in (True, False):
+        torch.manual_seed(0)
+        model = anode.NeuralODE(2, 1, 4, solver=NOISY).train(mode)
+        loss = anode.Regularised(*terms) if terms else None
+        losses.append(anode.fit(model, data, epochs=2, loss=loss).loss.tolist())
+        assert model.training is mode
+    assert losses[0] == losses[1]
+
+
+def test_the_number_of_paths_of_a_call_can_be_given():
+    torch.manual_seed(0)
+    model = anode.NeuralODE(1, 1, 4, solver=NOISY)
+    x = torch.zeros(400, 1)
+    with torch.no_grad():
+        assert model.run(x, paths=100).prediction.std() < model.run(x).prediction.std() / 5
+    with pytest.raises(ValueError, match="paths: takes a whole number above 0, got 0"):
+        model.run(x, paths=0)
+
+
 def test_members_of_a_stack_and_samples_get_noise_of_their_own():
     torch.manual_seed(0)
     together = anode.seeded(lambda: anode.NeuralODE(2, 1, 4, solver=NOISY), seeds=[1, 1])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -86,12 +86,29 @@ def over_paths(once: Callable[[], Outcome], paths: int) -> Outcome:
     if paths == 1:
         return once()
     outcomes = [once() for _ in range(paths)]
-    failed = [each.solution for each in outcomes if each.solution is not None and not each.solution.success]
-    prediction, features = (
+    prediction, features, integrals = (
         tree_map(lambda *parts: torch.stack(parts).mean(0), *each)
-        for each in zip(*((outcome.prediction, outcome.features) for outcome in outcomes), strict=True)
+        for each in zip(*((each.prediction, each.features, each.integrals) for each in outcomes), strict=True)
     )
-    return Outcome(prediction, features, failed[0] if failed else outcomes[-1].solution)
+    return Outcome(
+        prediction, features, _worst([each.solution for each in outcomes if each.solution is not None]), integrals
+    )
+
+
+def _worst(solutions: Sequence[Solution]) -> Solution:
+    """Return the solution that failed or, of groups with step sizes of their own, for each group the one that did."""
+    last = solutions[-1]
+    if not isinstance(last.status, Tensor) or all(each.success for each in solutions):
+        return max(reversed(solutions), key=lambda each: int(torch.as_tensor(each.status).max()))
+    worst = torch.stack([each.status for each in solutions]).argmax(0, keepdim=True)
+
+    def of(name: str, parts: Sequence[Any]) -> Tensor:
+        return torch.stack([getattr(part, name) for part in parts]).gather(0, worst)[0]
+
+    stats = [each.stats for each in solutions]
+    nfe, accepted, rejected = (of(name, stats) for name in ("nfe", "accepted", "rejected"))
+    cost = replace(stats[-1], nfe=nfe, accepted=accepted, rejected=rejected)
+    return replace(last, status=of("status", solutions), t1=of("t1", solutions), stats=cost)
 
 
 class Predictor(Model):

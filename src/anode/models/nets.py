@@ -128,11 +128,20 @@ class NeuralODE(Model):
             check_input(x, first_parameter(self))
             check_state(x, self.in_features, self.members, "x")
 
-    def run(self, x: Tensor, **options: Any) -> Outcome:
+    def run(self, x: Tensor, *, paths: int | None = None, **options: Any) -> Outcome:
+        """Return prediction, features and solution. A failed solve does not raise; check ``outcome.solution``.
+
+        Args:
+            x: Inputs.
+            paths: Number of noisy solves whose mean is returned. Defaults to 1 in training mode, otherwise to the
+                ``paths`` of :class:`anode.Noise`. Without noise there is one solve.
+            **options: Options of :meth:`anode.Flow.run` for this call.
+        """
         self.check(x)
         if x.dtype == torch.uint8:
             x = as_input(x, first_parameter(self))
-        return over_paths(lambda: self._run_once(x, **options), self.flow.paths(options))
+        paths = number("paths", self.flow.paths(options) if paths is None else paths, whole=True)
+        return over_paths(lambda: self._run_once(x, **options), 1 if self.flow.noise(options) is None else paths)
 
     def _run_once(self, x: Tensor, **options: Any) -> Outcome:
         flown = self.flow.run(x, **options)

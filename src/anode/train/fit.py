@@ -63,6 +63,10 @@ def fit(
     If a solve fails, or a loss is not finite, ``history.failures`` reports it. A member of a stack is then frozen in
     its state before that iteration, and the other members continue. A single model stops training. See ``on_failure``.
 
+    ``fit`` does not change the mode of modules, so that layers may stay in evaluation mode, such as frozen batch
+    normalisation. Call ``model.train()`` first if the model was evaluated. Noise is an exception: an iteration always
+    sees one path of it.
+
     Ctrl-C ends training after the current iteration and returns the history so far. ``history.engine`` reports whether
     the compiled engine ran the training and, if not, why.
 

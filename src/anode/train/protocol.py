@@ -13,6 +13,7 @@ from torch import Tensor
 
 from anode.checks import check_call, describe, lookup, number, require
 from anode.models.model import Model, Outcome, Predictor
+from anode.models.nets import NeuralODE
 from anode.train.evaluation import Snapshots, flow_of
 from anode.train.losses import LOSSES, Loss, check_targets, default_loss, losses_by, takes_outcome
 from anode.train.optimizers import LR, OPTIMIZERS, MakeOptimizer, MakeScheduler
@@ -164,12 +165,14 @@ class Protocol:
         return self.loss(outcome.prediction, targets)
 
     def run_options(self, model: Model) -> dict[str, Any]:
-        """How the next iteration is to run the model, as regularisers ask for it."""
+        """How the next iteration is to run the model: on one path of the noise, and as regularisers ask for it."""
+        noisy = isinstance(model, NeuralODE) and model.flow.solver.noise is not None
+        options: dict[str, Any] = {"paths": 1} if noisy else {}  # whether or not the model is in training mode
         if not isinstance(self.loss, Regularised):
-            return {}
+            return options
         flow = flow_of(model)
         assert flow is not None
-        return self.loss.options(flow)
+        return options | self.loss.options(flow)
 
     @cached_property
     def order(self) -> Order:

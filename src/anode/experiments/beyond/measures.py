@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ POINTS, FEW = 50, 8
 """Points that are followed; those whose neighbours are followed too, which takes two solves per dimension."""
 PAIRS, HALVINGS = 32, 12
 """Points of the decision surface, each found by halving the way between two points of different classes."""
-SOLVER = {"rtol": 1e-6, "atol": 1e-6}
+SOLVER: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-6}
 """A tolerance at which differences of neighbours can be trusted."""
 STEP, APART = 1e-3, 2e-2
 """How far neighbours are from a point: of a flow, and on a surface, which has kinks."""
