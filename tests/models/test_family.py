@@ -167,6 +167,17 @@ def test_a_heavy_ball_inside_data_control_is_refused_with_what_to_write():
         anode.DataControl(anode.HeavyBall(anode.MLPField(2)))
 
 
+def test_a_heavy_ball_that_would_move_the_input_of_data_control_is_refused():
+    control = anode.DataControl(anode.MLPField(2, 4, inputs=4))
+    with pytest.raises(ValueError, match=r"generalised: takes False around DataControl, .*got True"):
+        anode.HeavyBall(control, generalised=True)
+    with pytest.raises(ValueError, match="start: takes None for a position that holds the input"):
+        anode.WithVelocity(anode.WithInput(), start=nn.Linear(4, 4))
+    flow = anode.Flow(anode.HeavyBall(control), augment=anode.WithVelocity(anode.WithInput()))
+    x = torch.rand(3, 2)
+    assert torch.equal(flow(x)[:, 2:4], x)
+
+
 def test_a_velocity_of_another_size_is_refused():
     flow = anode.Flow(anode.HeavyBall(anode.MLPField(2)), augment=anode.WithVelocity(start=nn.Linear(2, 3)))
     with pytest.raises(ValueError, match="start: takes a module that maps a position to a velocity of its shape"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,9 @@ class Augment(nn.Module, ABC):
         >>> anode.NeuralODE(2, 1, augment=Lift(2, 3))(torch.rand(8, 2)).shape
         torch.Size([8, 1])
     """
+
+    holds_input: ClassVar[bool] = False
+    """Whether states end with the input itself, which a field with data control keeps as it is."""
 
     @abstractmethod
     def forward(self, x: Tensor) -> State:

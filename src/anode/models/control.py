@@ -29,6 +29,8 @@ class WithInput(Augment):
         tensor([[3., 4., 0., 3., 4.]])
     """
 
+    holds_input = True
+
     def __init__(self, augment: int | Augment = 0, dim: int = -1) -> None:
         super().__init__()
         self.dim = features_at(dim)
@@ -74,6 +76,8 @@ class DataControl(Wrapped):
         >>> anode.Flow(images, augment=anode.WithInput(5, dim=-3))(torch.rand(8, 1, 6, 6)).shape
         torch.Size([8, 7, 6, 6])
     """
+
+    holds_input = True
 
     def __init__(self, field: nn.Module) -> None:
         super().__init__(field)

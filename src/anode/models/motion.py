@@ -42,6 +42,8 @@ class WithVelocity(Augment):
         require(start is None or isinstance(start, nn.Module), "start", start, takes)
         self.dim = features_at(dim)
         self.position, self.start = as_augment(position, self.dim), start
+        takes = "None for a position that holds the input, as WithInput's does: with a velocity, the input would move"
+        require(start is None or not self.position.holds_input, "start", start, takes)
 
     def forward(self, x: Tensor) -> Tensor:
         q: Any = self.position(x)
@@ -144,6 +146,8 @@ class HeavyBall(Moving):
     def __init__(self, field: nn.Module, *, generalised: bool = False) -> None:
         super().__init__(field)
         flag("generalised", generalised)
+        takes = "False around DataControl, whose input would decay like every position"
+        require(not (generalised and isinstance(field, Wrapped) and field.holds_input), "generalised", True, takes)
         self.damping = nn.Parameter(torch.tensor([-3.0]))
         self.stiffness = nn.Parameter(torch.tensor([2.0])) if generalised else None
 

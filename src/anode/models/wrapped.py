@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,9 @@ class Wrapped(Field):
     Args:
         field: The other field, f(t, h).
     """
+
+    holds_input: ClassVar[bool] = False
+    """Whether states end with the input itself, which the field keeps as it is."""
 
     def __init__(self, field: nn.Module) -> None:
         super().__init__()
