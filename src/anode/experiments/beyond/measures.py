@@ -99,7 +99,8 @@ def _condition(matrices: Tensor) -> Tensor:
 def of_surfaces(model: NeuralODE, x: Tensor, y: Tensor) -> Tensor:
     """Return the mean curvature of the decision boundary in the space of inputs, as the median over some points.
 
-    A sphere of radius r has 1/r. The result is NaN in one dimension, where the boundary consists of points.
+    A sphere of radius r has 1/r. The result is NaN in one dimension, where the boundary consists of points, and if no
+    pair of points is on different sides of the boundary.
 
     Args:
         model: The models of a stack.
@@ -109,12 +110,13 @@ def of_surfaces(model: NeuralODE, x: Tensor, y: Tensor) -> Tensor:
     members, dim = x.shape[0], x.shape[-1]
     if dim == 1:
         return torch.full((members,), torch.nan, dtype=x.dtype)
-    at = _between(model, *(torch.stack([_first(a, b, sign) for a, b in zip(x, y, strict=True)]) for sign in (-1, 1)))
+    ends = (torch.stack([_first(a, b, sign) for a, b in zip(x, y, strict=True)]) for sign in (-1, 1))
+    at, known = _between(model, *ends)
     offsets = APART * torch.eye(dim, dtype=x.dtype)
     near = torch.cat([at.unsqueeze(-2) + offsets, at.unsqueeze(-2) - offsets], -2)
     normals = _normals(model, near.flatten(-3, -2)).reshape(near.shape)
     turned = (normals[..., :dim, :] - normals[..., dim:, :]).diagonal(dim1=-2, dim2=-1).sum(-1) / (2 * APART)
-    return (turned.abs() / (dim - 1)).median(-1).values
+    return (turned.abs() / (dim - 1)).where(known, torch.nan).nanmedian(-1).values
 
 
 def _first(x: Tensor, y: Tensor, sign: int) -> Tensor:
@@ -123,13 +125,14 @@ def _first(x: Tensor, y: Tensor, sign: int) -> Tensor:
 
 
 @torch.no_grad()
-def _between(model: NeuralODE, low: Tensor, high: Tensor) -> Tensor:
-    """Return points between two others where the prediction changes its sign. It must be negative at the first."""
+def _between(model: NeuralODE, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Return points between two others where the prediction changes its sign, and whether it does."""
+    known = (model.run(low, **SOLVER).prediction < 0) & (model.run(high, **SOLVER).prediction > 0)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         above = model.run(middle, **SOLVER).prediction > 0
         low, high = middle.where(~above, low), middle.where(above, high)
-    return (low + high) / 2
+    return (low + high) / 2, known.squeeze(-1)
 
 
 def _normals(model: NeuralODE, x: Tensor) -> Tensor:
