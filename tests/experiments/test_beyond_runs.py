@@ -1,4 +1,5 @@
 import json
+from copy import deepcopy
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -8,7 +9,7 @@ import torch
 
 import anode
 from anode.experiments.beyond import search
-from anode.experiments.beyond.densities import drawn
+from anode.experiments.beyond.densities import ACCURATE, DRAWS, drawn
 from anode.experiments.beyond.measures import MEASURES, jacobian, measures
 from anode.experiments.beyond.points import APART, POINTS
 from anode.experiments.beyond.protocols import all_runs, protocol
@@ -194,7 +195,8 @@ def on_circle(count: int = 400) -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_a_rotation_has_the_measures_that_are_known():
     half_turn = np.pi * np.array([[0.0, -1.0], [1.0, 0.0]])
-    found = measures(linear(half_turn), *on_circle())
+    x, y = on_circle()
+    found = measures(linear(half_turn), x, -y)  # the classes change sides
     assert list(found) == list(MEASURES)
     np.testing.assert_allclose(found["length"], np.pi, rtol=1e-3)
     np.testing.assert_allclose(found["straightness"], 2 / np.pi, rtol=1e-3)
@@ -221,6 +223,34 @@ def test_the_curvature_of_a_sphere_is_one_over_its_radius():
     inner, outer = 0.5 * x, 1.5 * x
     found = measures(model, torch.cat([inner, outer], 1), torch.cat([-(x[..., :1] ** 0), x[..., :1] ** 0], 1))
     np.testing.assert_allclose(found["curvature"], 1 / 0.75, rtol=1e-2)
+
+
+def test_curvature_is_measured_on_the_surface_alone():
+    class Radius(torch.nn.Module):
+        def forward(self, h):
+            return h.norm(dim=-1, keepdim=True) - 0.75
+
+    still = Rotation([[0.0, 0.0], [0.0, 0.0]])
+    model = anode.stack([anode.NeuralODE(field=still, head=Radius()).double() for _ in range(2)])
+    x, _ = on_circle()
+    inner, outer = 0.5 * x, 1.5 * x
+    inner[:, ::3] *= 3  # a third of the points is on the wrong side
+    inner[1] = outer[1]  # and all of the second model
+    found = measures(model, torch.cat([inner, outer], 1), torch.cat([-(x[..., :1] ** 0), x[..., :1] ** 0], 1))
+    np.testing.assert_allclose(found["curvature"], [1 / 0.75, np.nan], rtol=1e-2)
+
+
+@pytest.mark.parametrize("name", ["density-moons-cnf", "density-moons-augmented"])
+def test_a_repeat_without_a_log_likelihood_leaves_that_of_the_others(name):
+    result = trained(name)
+    run, model = result.run, deepcopy(result.model)
+    torch.manual_seed(run.seed)
+    expected = model.log_prob(run.others(), samples=DRAWS if run.augment else 1, **ACCURATE).mean(1).double()
+    np.testing.assert_array_equal(result.measured["log-likelihood"], expected.numpy(force=True))
+    with torch.no_grad():
+        next(model.parameters())[1] = torch.nan
+    run.finish(broken := replace(result, model=model))
+    np.testing.assert_array_equal(broken.measured["log-likelihood"], [expected[0].item(), np.nan])
 
 
 def test_jacobians_are_those_of_autograd():
