@@ -9,6 +9,7 @@ from torch import nn
 
 import anode
 from anode import ANODEClassifier, ANODERegressor
+from anode.estimators import trained
 
 IRIS = load_iris()
 USUAL = {"epochs": 2, "random_state": 0}
@@ -69,6 +70,16 @@ def test_regularisers_change_training_and_are_named_when_they_are_not_saved(tmp_
     with pytest.warns(UserWarning, match="regularisers: not saved"):
         path = model.save(tmp_path / "model")
     assert np.array_equal(ANODERegressor.load(path).predict(x), model.predict(x))
+
+
+@pytest.mark.parametrize("name", ["noise", "data control"])
+def test_noise_in_predictions_is_the_same_for_all_rows(name, monkeypatch):
+    model = ANODEClassifier(**{**PARTS[name], **PARTS["noise"]}, **USUAL).fit(IRIS.data, IRIS.target)
+    found = model.predict_proba(IRIS.data)
+    np.testing.assert_allclose(model.predict_proba(IRIS.data[70:75]), found[70:75], rtol=1e-6)
+    monkeypatch.setattr(trained, "ROWS_AT_ONCE", 40)
+    np.testing.assert_allclose(model.predict_proba(IRIS.data), found, rtol=1e-6)
+    np.testing.assert_allclose(model.transform(IRIS.data[70:75]), model.transform(IRIS.data)[70:75], rtol=1e-6)
 
 
 def test_noise_in_predictions_leaves_torchs_random_numbers_alone():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -26,6 +25,7 @@ from anode.models.augment import Augment
 from anode.models.layers import ImageHead
 from anode.models.model import Outcome
 from anode.models.nets import NeuralODE
+from anode.ode.noise import SharedNoise
 from anode.ode.solver import Solver
 from anode.train.regularisers import Regularised, Regulariser
 
@@ -262,17 +262,26 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
         return min(super()._rows_at_once, max(1, VALUES_AT_ONCE // values))
 
     def _in_parts(self, rows: Any, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        with self._seeded(0) if self._is_noisy else nullcontext():  # so that equal rows get equal predictions
-            return super()._in_parts(rows, compute)
+        def alike(part: Tensor) -> Tensor:
+            with self._seeded(0):  # all parts get the same paths of the noise
+                return compute(part)
+
+        return super()._in_parts(rows, alike if self._is_noisy else compute)
+
+    @property
+    def _alone(self) -> dict[str, Any]:
+        """Options with which rows do not affect each other: each has its own step size, and all have the same noise."""
+        noise = self.model_.flow.solver.noise
+        return {"control": 1} if noise is None else {"control": 1, "noise": SharedNoise(noise.scale, noise.paths)}
 
     def _run(self, part: Tensor) -> Outcome:
-        """Run the model on scaled rows, each with its own step size, so that rows do not affect each other."""
-        return self.model_.run(part, control=1).check()
+        """Run the model on scaled rows, which do not affect each other."""
+        return self.model_.run(part, **self._alone).check()
 
     def _predictions(self, X: ArrayLike) -> Tensor:
         return self._computed(X, lambda part: self._run(part).prediction)
 
     def _states(self, part: Tensor, times: list[float]) -> Tensor:
         """Return the states of scaled rows at some times, [rows, times, features]."""
-        states: Any = self.model_.flow.solve(part, save_at=times, control=1).check().ys
+        states: Any = self.model_.flow.solve(part, save_at=times, **self._alone).check().ys
         return states.flatten(2).swapaxes(0, 1)

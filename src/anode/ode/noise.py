@@ -45,6 +45,17 @@ class Noise:
         object.__setattr__(self, "scale", float(number("scale", self.scale, finite=True)))
         object.__setattr__(self, "paths", number("paths", self.paths, whole=True))
 
+    def draw(self, y: Tensor, generator: torch.Generator) -> Tensor:
+        """Return standard normal numbers for a state, in a shape that broadcasts against it."""
+        return torch.randn(y.shape, generator=generator, dtype=y.dtype, device=y.device)
+
+
+class SharedNoise(Noise):
+    """Noise that is the same for all samples, so that none depends on the others. The state is [batch, ...]."""
+
+    def draw(self, y: Tensor, generator: torch.Generator) -> Tensor:
+        return super().draw(y[:1], generator)
+
 
 class Path:
     """One path of the noise, which is the same whenever it is walked again.
@@ -57,12 +68,12 @@ class Path:
     """
 
     def __init__(self, noise: Noise, seed: int, device: torch.device, where: Tensor | None = None) -> None:
-        self.scale, self.where = noise.scale, where
+        self.noise, self.where = noise, where
         self.generator = torch.Generator(device).manual_seed(seed)
 
     def after(self, step: Interval, y: Tensor) -> Tensor:
         """The state at the end of a step with the noise that belongs to it; of a group that stands still, as it was."""
-        xi = torch.randn(y.shape, generator=self.generator, dtype=y.dtype, device=y.device)
+        xi = self.noise.draw(y, self.generator)
         xi = xi if self.where is None else xi * self.where
         size = torch.as_tensor(step.h, device=y.device).detach().abs().sqrt()
-        return y + xi * (self.scale * size).to(y.dtype)
+        return y + xi * (self.noise.scale * size).to(y.dtype)
