@@ -153,6 +153,39 @@ def test_too_many_columns_for_the_exact_trace_have_an_estimate():
     assert np.array_equal(model.score_samples(X[:3]), model.score_samples(X[:3]))
 
 
+@pytest.mark.parametrize("augment", [0, 1])
+def test_an_estimated_score_does_not_depend_on_other_rows_and_averages_over_draws(augment):
+    X = np.random.default_rng(0).normal(size=(40, 65))
+    solver = anode.Solver(method="rk4", step_size=0.5)
+    model = anode.ANODEDensity(**SMALL, trace="hutchinson", augment=augment, solver=solver, epochs=1).fit(X)
+    with torch.no_grad():
+        for parameter in model.model_.parameters():
+            parameter *= 3  # so that estimates differ
+    scores = model.score_samples(X)
+    np.testing.assert_allclose(model.score_samples(X[5:7]), scores[5:7], rtol=1e-6)
+    twice = model.score_samples(np.concatenate([X[:3], X[:3]]))
+    np.testing.assert_allclose(twice[:3], twice[3:], rtol=1e-6)
+    one, many = (model.set_params(draws=draws).score_samples(X) for draws in (1, 200))
+    assert np.abs(scores - many).max() < np.abs(one - many).max()
+
+
+@pytest.mark.parametrize(("columns", "augment", "most"), [(2, 0, 300), (8, 2, 163), (30, 2, 51)])
+def test_rows_are_computed_a_few_at_a_time_if_each_is_computed_often(columns, augment, most):
+    X = np.random.default_rng(0).normal(size=(300, columns))
+    solver = anode.Solver(method="euler", step_size=1.0, engine="torch")
+    model = anode.ANODEDensity(**SMALL, augment=augment, solver=solver, epochs=0).fit(X)
+    seen = []
+    model.model_.field.register_forward_pre_hook(lambda module, given: seen.append(len(given[1])))
+    assert model.score_samples(X).shape == (300,)
+    assert max(seen) == most * (20 if augment else 1)
+
+
+def test_draws_are_checked_in_predictions_too(fitted):
+    model = clone(fitted).set_params(epochs=0).fit(rows()).set_params(draws=0)
+    with pytest.raises(ValueError, match="draws: takes a whole number above 0, got 0"):
+        model.score_samples(rows(3))
+
+
 def test_a_row_far_away_is_an_error_that_says_what_to_do(fitted):
     with pytest.raises(FloatingPointError, match="log_prob: is not finite for 1 of 1 points"):
         fitted.score_samples([[1e200, 0.0]])

@@ -21,12 +21,15 @@ from anode.estimators.parameters import documented
 from anode.estimators.rows import Array, dense, precision
 from anode.estimators.saving import check_sizes
 from anode.estimators.trained import Trained
-from anode.models.density import MOST_EXACT, DensityFlow, log_normal
+from anode.models.density import MOST_EXACT, DensityFlow, log_normal, signs
 from anode.ode.solver import Solver
 from anode.train.points import no_targets
 
 SHAPE = ("hidden", "layers", "activation", "time")
 """The parameters that describe the field."""
+
+VALUES_AT_ONCE = 2**15
+"""The limit of points to compute together, in numbers of their states: each needs a derivative of the field."""
 
 
 @documented(Trained)
@@ -51,8 +54,9 @@ class ANODEDensity(DensityMixin, Trained):  # type: ignore[misc]
             [rows, 1], in prediction; f has to let it broadcast against z.
         trace: How training computes the trace of the field's Jacobian, ``"exact"`` or ``"hutchinson"``, which is for
             more than 64 columns. Up to 64, predictions use the exact one in any case. Beyond, they are estimates.
-        draws: Number of draws of the added coordinates that a prediction averages over, the same for all rows. More
-            make the bound tighter. Ignored if ``augment`` is 0.
+        draws: Number of draws that a prediction averages over, the same for all rows: of the added coordinates, where
+            more make the bound tighter, and of the noise of estimates. Ignored without either, so if ``augment`` is 0
+            and there are up to 64 columns.
         solver: How to solve, an :class:`anode.Solver`. Defaults to dopri5 with tolerances of 1e-5. Its ``control``
             applies to training.
 
@@ -185,15 +189,27 @@ class ANODEDensity(DensityMixin, Trained):  # type: ignore[misc]
     def _state(self) -> tuple[int, ...]:
         return (self.model_.dim + self.model_.augment,)
 
+    @property
+    def _draws(self) -> int:
+        """The number of times that a row is computed."""
+        draws: int = number("draws", self._given["draws"], whole=True)
+        return draws if self.model_.augment or self._state[0] > MOST_EXACT else 1
+
+    @property
+    def _rows_at_once(self) -> int:
+        return min(super()._rows_at_once, max(1, VALUES_AT_ONCE // (self._draws * self._state[0])))
+
     def _log_prob(self) -> Callable[[Tensor], Tensor]:
         """A function from scaled rows to log-probabilities, each of which does not depend on other rows."""
-        joint, extra = self.model_.joint().eval(), self.model_.augment
+        joint, extra, draws = self.model_.joint().eval(), self.model_.augment, self._draws
         if joint.dim <= MOST_EXACT:
             joint.trace = "exact"
-        draws = self._given["draws"] if extra else 1
         added = self._like.new_empty(draws, 1, extra).normal_()  # the same for all rows
+        noise = None if joint.trace == "exact" else signs(added.new_empty(draws, 1, joint.dim))
 
         def log_prob(part: Tensor) -> Tensor:
+            if noise is not None:
+                joint.start.noise = noise.expand(draws, len(part), joint.dim).flatten(0, 1)
             both = torch.cat([part.expand(draws, *part.shape), added.expand(draws, len(part), extra)], dim=-1)
             found = joint.log_prob(both.flatten(0, 1), control=1).unflatten(0, (draws, -1)) - log_normal(added)
             return found.logsumexp(0) - math.log(draws) if joint.trace == "exact" else found.mean(0)

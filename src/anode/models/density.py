@@ -40,11 +40,15 @@ class DensityStart(Augment, Stackable):
         extra: Number of normal coordinates.
         trace: As for :class:`anode.DensityFlow`. The noise of ``"hutchinson"`` is -1 or 1 (Rademacher). It has the
             smallest variance of all independent noise, because the diagonal of the Jacobian does not contribute.
+
+    Attributes:
+        noise: The noise of ``"hutchinson"`` in the shape of the points; ``None`` to draw it in every call.
     """
 
     def __init__(self, extra: int, trace: str) -> None:
         super().__init__()
         self.extra, self.trace = number("extra", extra, whole=True, zero=True), trace
+        self.noise: Tensor | None = None
         lookup("trace", trace, TRACES)
 
     @property
@@ -54,12 +58,17 @@ class DensityStart(Augment, Stackable):
 
     def forward(self, x: Tensor) -> Tensor:
         z = torch.cat([x, x.new_empty(*x.shape[:-1], self.extra).normal_()], dim=-1) if self.extra else x
-        noise = [] if self.trace == "exact" else [torch.empty_like(z).bernoulli_().mul_(2).sub_(1)]
+        noise = [] if self.trace == "exact" else [signs(z) if self.noise is None else self.noise]
         return torch.cat([z, torch.zeros_like(x[..., :1]), *noise], dim=-1)
 
     def remove(self, h: Any) -> Tensor:
         z = parts(h, self.trace)[0]
         return z[..., : z.shape[-1] - self.extra]
+
+
+def signs(like: Tensor) -> Tensor:
+    """Return random numbers that are -1 or 1."""
+    return torch.empty_like(like).bernoulli_().mul_(2).sub_(1)
 
 
 def negative_log_likelihood(outcome: Outcome, targets: Tensor) -> Tensor:
@@ -175,20 +184,21 @@ class DensityFlow(Model):
     @property
     def augment(self) -> int:
         """The number of normal coordinates that are appended."""
-        return self._start.extra
+        return self.start.extra
 
     @property
     def trace(self) -> str:
         """How the trace is computed. Assign another value to change it, such as ``"exact"`` after training."""
-        return self._start.trace
+        return self.start.trace
 
     @trace.setter
     def trace(self, trace: str) -> None:
         check_trace(trace, self.dim + self.augment)
-        self._start.trace = self.flow.field.trace = trace  # type: ignore[assignment]
+        self.start.trace = self.flow.field.trace = trace  # type: ignore[assignment]
 
     @property
-    def _start(self) -> DensityStart:
+    def start(self) -> DensityStart:
+        """What is appended to points."""
         start = self.flow.augment
         assert isinstance(start, DensityStart)
         return start
