@@ -10,6 +10,7 @@ from anode.experiments.halves import HALVES
 from anode.experiments.reproduce import SO_FAR, Settings, planned, reproduce
 from anode.experiments.runs import save
 from anode.experiments.unfinished import certify_finished, progress_of, report_again, results_so_far
+from anode.experiments.workers import do_runs
 from anode.files import DamagedFileError
 from anode.report.page import FORMAT, MARKER
 from anode.storage import read_json, write_json
@@ -109,8 +110,8 @@ def test_a_claim_whose_runs_are_finished_is_judged_and_drawn(tmp_path):
     begun = {**BEGUN, "repeats": 1}
     (tmp_path / "runs").mkdir()
     write_json(tmp_path / MARKER, begun)
-    for name in ("overfit-node", "overfit-anode", "tiny_imagenet-node", "mnist-p1", "mnist-p10"):
-        save(run_of(name).train(None, tmp_path / "runs"), tmp_path / "runs")
+    names = ("overfit-node", "overfit-anode", "tiny_imagenet-node", "mnist-p1", "mnist-p10")
+    do_runs([run_of(name) for name in names], tmp_path / "runs", 1, quiet())
     page = report_again(tmp_path).read_text()
     content = read_json(tmp_path / SO_FAR)
     assert (content["studies"], [claim["number"] for claim in content["claims"]]) == (["progress", "fig13"], [15])

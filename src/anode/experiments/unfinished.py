@@ -104,7 +104,7 @@ def report_again(folder: Path) -> Path:
 def report_so_far(folder: Path, begun: dict[str, Any]) -> Path:
     """Write a report of results that are not finished. The results file stays unchanged, so that training can resume.
 
-    Figures and claims whose runs are all finished are in it.
+    Figures and claims whose runs are all finished and certified are in it.
 
     Args:
         folder: The folder of the results.
@@ -121,11 +121,12 @@ def report_so_far(folder: Path, begun: dict[str, Any]) -> Path:
     half = HALVES[begun["half"]]
     drawing = partial(draw_progress, unfinished=unfinished, grouped=GROUPS[half.name])
     progress = Study(PROGRESS, title, CAPTION + (REPORTED if half.name == "images" else ""), finished, drawing)
-    studies = [study for study in half.studies.values() if {*study.runs} <= {*finished}]
+    whole = {name for name in finished if results[name].certificates or results[name].model is None}
+    studies = [study for study in half.studies.values() if {*study.runs} <= whole]
     for study in (progress, *studies):
         draw(study, results, folder / "figures")
     drawn = [study.id for study in studies]
-    claims = [checked_claim(claim, results) for claim in half.claims if {*claim.runs} <= {*finished}]
+    claims = [checked_claim(claim, results) for claim in half.claims if {*claim.runs} <= whole]
     content = {
         **begun,
         "studies": [PROGRESS, *drawn],
