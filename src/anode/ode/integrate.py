@@ -149,9 +149,12 @@ class Integration:
 
     def _try(self, step: Interval) -> None:
         """Try a step, and advance if it is accepted."""
-        tableau, clock, slope = self.plan.tableau, self.clock, self.slope
         if self.watch is not None:
+            before = None if self.y.is_inference() else self.y._version
             self.watch("try", step, self.y)
+            if self.plan.knots is not None and (before is None or self.y._version != before):
+                self.slope = None  # the state may have been changed in place
+        tableau, clock, slope = self.plan.tableau, self.clock, self.slope
         y1, slopes = self._stepped(step)
         accepted = self._judge(step, y1, slopes)
         if self.watch is not None:
