@@ -291,6 +291,45 @@ def test_a_callback_may_change_a_tuple_in_place():
     torch.testing.assert_close(results[0], results[1])
 
 
+class Forwarding(nn.Module):
+    """Has the attributes of the module that it calls, like a module compiled by ``torch.compile``."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, t, y):
+        return self.inner(t, y)
+
+    def __getattr__(self, name):
+        return super().__getattr__(name) if name == "inner" else getattr(self.inner, name)
+
+
+def test_callbacks_of_a_wrapped_module_are_called():
+    counts = []
+    for library in (anode, torchdiffeq):
+        field = Field()
+        library.odeint(Forwarding(field), start(), FORWARD, method="rk4")
+        counts.append(len(field.tried))
+    assert counts[0] == counts[1] == len(FORWARD) - 1
+
+
+def test_a_callback_may_be_a_module():
+    class Count(nn.Module):
+        count = 0
+
+        def forward(self, t, y, dt):
+            self.count += 1
+
+    counts = []
+    for library in (anode, torchdiffeq):
+        field = OfTheState(nn.Linear(3, 3).double())
+        field.callback_step = Count()
+        library.odeint(field, start(), FORWARD, method="rk4")
+        counts.append(field.callback_step.count)
+    assert counts[0] == counts[1] == len(FORWARD) - 1
+
+
 @BOTH
 def test_callbacks_that_a_method_lacks_are_warned_about(library):
     with pytest.warns(UserWarning, match="callback"):
@@ -555,6 +594,27 @@ def test_f_may_have_computed_something_from_its_parameters_before_the_solve():
         library.odeint_adjoint(f, torch.ones(2).double(), torch.tensor([0.0, 1.0])).sum().backward()
         found.append(f.raw.grad)
     torch.testing.assert_close(*found, rtol=1e-5, atol=1e-6)
+
+
+def test_the_adjoint_follows_the_parameters_that_a_module_names():
+    class Hiding(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.hidden = [nn.Linear(3, 3).double()]
+
+        def parameters(self, recurse=True):
+            return self.hidden[0].parameters(recurse)
+
+        def forward(self, t, y):
+            return torch.tanh(self.hidden[0](y))
+
+    gradients = []
+    for library in (anode, torchdiffeq):
+        f = Hiding()
+        library.odeint_adjoint(f, start(), FORWARD, rtol=1e-8, atol=1e-9).sum().backward()
+        gradients.append([p.grad for p in f.parameters()])
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-6, atol=1e-6)
 
 
 def test_a_replica_of_data_parallel_has_its_parameters_found():

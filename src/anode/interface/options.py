@@ -287,8 +287,11 @@ def _adams(options: Settings, usual: Adams) -> Adams:
 
 def _watch(func: Any, packing: Packing, tableau: Tableau) -> Watch | None:
     """Return a function that calls the callbacks of ``func``; ``None`` if it has none."""
-    if isinstance(func, nn.Module) and not any(hasattr(type(func), n) or n in vars(func) for n in CALLBACKS.values()):
-        return None  # checked here because a missing attribute of a module is slow to look up
+    if isinstance(func, nn.Module) and type(func).__getattr__ is nn.Module.__getattr__:
+        # Checked here because a missing attribute of a module is slow to look up.
+        kind, own, parts = type(func), vars(func), func._modules
+        if not any(hasattr(kind, name) or name in own or name in parts for name in CALLBACKS.values()):
+            return None
     callbacks = {event: callback for event, name in CALLBACKS.items() if (callback := getattr(func, name, None))}
     missing = {CALLBACKS[event] for event in callbacks.keys() - {"try"}} if not tableau.adaptive else set()
     if missing:

@@ -123,7 +123,12 @@ def odeint_adjoint(
         if adjoint_method not in (None, method) and options is not None:
             raise ValueError("adjoint_options: required if options is given and adjoint_method differs from method")
         adjoint_options = {key: value for key, value in (options or {}).items() if key != "norm"}
-    params = parameters_of(func) if adjoint_params is None else tensors_in("adjoint_params", adjoint_params)  # type: ignore[arg-type]
+    if adjoint_params is not None:
+        params = tensors_in("adjoint_params", adjoint_params)
+    elif getattr(func, "_is_replica", False):
+        params = parameters_of(func)  # type: ignore[arg-type]
+    else:
+        params = tuple(func.parameters())  # type: ignore[attr-defined]
     if not all(p.requires_grad for p in params) and callable(adjoint_options.get("norm")):
         warnings.warn("parameters that do not require a gradient are not passed to the adjoint norm", stacklevel=4)
     params = tuple({id(p): p for p in params if p.requires_grad}.values())
