@@ -428,6 +428,48 @@ def test_events_are_found_backward_in_time_and_among_several_conditions():
     assert torch.autograd.grad(t, start_time)[0].item() == pytest.approx(1.0)
 
 
+@BOTH
+def test_the_time_of_an_event_is_as_precise_as_the_start_time(library):
+    t, _ = library.odeint_event(
+        lambda t, y: -y,
+        torch.ones(2),
+        torch.tensor(1e6).double(),
+        event_fn=lambda t, y: t - 1000000.3,
+        rtol=1e-5,
+        atol=1e-6,
+    )
+    assert t.item() == pytest.approx(1000000.3, rel=0, abs=1e-5)
+
+
+def test_the_time_of_an_event_has_the_right_gradient_if_the_state_is_complex():
+    y0 = torch.ones(1, dtype=torch.complex128, requires_grad=True)
+    t, ys = anode.odeint_event(
+        lambda t, y: 1j * y, y0, torch.tensor(0.0), event_fn=lambda t, y: y[0].real, rtol=1e-9, atol=1e-9
+    )
+    assert t.item() == pytest.approx(math.pi / 2)
+    for loss, gradient in ((t, -1j), (ys[-1].imag.sum(), 1.0)):  # y(T) = i |y0|, T = pi/2 - angle of y0
+        (found,) = torch.autograd.grad(loss, y0, retain_graph=True)
+        torch.testing.assert_close(found, torch.full_like(y0, gradient), rtol=1e-6, atol=1e-6)
+
+
+@BOTH
+def test_an_event_of_time_alone_has_a_gradient_of_zero(library):
+    y0 = torch.ones(2, requires_grad=True)
+    t, _ = library.odeint_event(lambda t, y: -y, y0, torch.tensor(0.0), event_fn=lambda t, y: t - 0.37)
+    t.backward()
+    assert not y0.grad.any()
+
+
+@torch.no_grad()
+def test_an_event_without_gradients_takes_the_evaluations_that_torchdiffeq_takes():
+    counts = []
+    for library in (anode, torchdiffeq):
+        field = Field()
+        library.odeint_event(field, start(), torch.tensor(0.0), event_fn=lambda t, y: t - 0.37, rtol=1e-5, atol=1e-5)
+        counts.append(field.nfe)
+    assert counts[0] == counts[1]
+
+
 def test_the_parameters_of_an_event_get_gradients():
     level = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
     t, _ = anode.odeint_event(

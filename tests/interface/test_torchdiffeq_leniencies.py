@@ -295,3 +295,16 @@ def test_solve_refuses_what_odeint_converts(f, y0, message):
 def test_solve_reports_infinity_with_fixed_steps():
     solution = anode.solve(lambda t, y: y**3, torch.tensor([1.0, 9.0]), (0.0, 2.0), method="euler", step_size=0.2)
     assert solution.status is anode.Status.NON_FINITE
+
+
+# --------------------------------------------------------------------------------------------------------------- events
+
+
+@pytest.mark.parametrize("interface", ["odeint", "odeint_adjoint", "odeint_event"])
+def test_an_event_may_be_a_boolean(interface):
+    results = []
+    for library in (anode, torchdiffeq):
+        solve = getattr(library, interface)
+        more = {"t0": T[0]} if interface == "odeint_event" else {"t": T[[0, -1]]}
+        results.append(solve(Linear(lambda t, y, w: -y), torch.ones(1), **more, event_fn=lambda t, y: y[0] > 0.7))
+    torch.testing.assert_close(results[0], results[1])

@@ -103,6 +103,7 @@ def problem_from(
         require(len(times) == 2, "t", t, "two times with event_fn: the start, and a second one for the direction")
         times = [times[0], math.copysign(math.inf, times[1] - times[0])]
         check_function("event_fn", event_fn, "event_fn(t, y)")
+        event_fn = signed(event_fn)
     if not isinstance(options, dict | None):
         raise TypeError(f"options: takes a dictionary of torchdiffeq's options, got {describe(options)}")
     options = dict(options or {})
@@ -145,6 +146,16 @@ def problem_from(
         problem.obstacle = "SciPy integrates"
         problem.loop = lambda y0, slope: scipy_solver.integrate(problem, options, y0)
     return problem
+
+
+def signed(event_fn: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Any], Tensor]:
+    """Return an event function with its booleans as numbers: 1 for true, -1 for false."""
+
+    def numbers(t: Tensor, y: Any) -> Tensor:
+        found = event_fn(t, y)
+        return 2.0 * found - 1.0 if isinstance(found, Tensor) and found.dtype == torch.bool else found
+
+    return numbers
 
 
 def _known_options(method: str | None, tableau: Tableau) -> set[str]:
@@ -232,6 +243,7 @@ def _adaptive(options: Settings, tableau: Tableau, times: list[float]) -> tuple[
         "stiff_steps": None if "max_num_steps" in options else STIFF_STEPS,
         "step_at": sorted(landings, reverse=times[-1] < times[0]),
         "jump_at": frozenset(jumps),
+        "precise_events": True,
     }
     return settings, special
 

@@ -17,9 +17,10 @@ from anode.checks import check_function, describe, names_arguments, tensors_in
 from anode.engine.dispatch import compiled_again
 from anode.engine.dispatch import run as engine_run
 from anode.engine.timeless import as_function
-from anode.interface.options import CALLBACKS, adjoint_norm, problem_from
+from anode.interface.options import CALLBACKS, adjoint_norm, problem_from, signed
 from anode.ode.continuous import AdjointRate, ContinuousSolve, solve_backward
 from anode.ode.field import AutogradDerivative, Derivative, parameters_of
+from anode.ode.gradient import dot
 from anode.ode.packing import FlatPacking
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution, State, Stats
@@ -213,6 +214,7 @@ def odeint_event(
     if not isinstance(t0, Tensor) or t0.numel() != 1:
         raise TypeError(f"t0: takes a floating point tensor of one time, such as torch.tensor(0.0), got {describe(t0)}")
     check_function("event_fn", event_fn, "event_fn(t, y)")
+    event_fn = signed(event_fn)
     start = t0.reshape(1)
     span = torch.cat([start, start.detach() + (-1.0 if reverse_time else 1.0)])
     event_time, ys = odeint_interface(func, y0, span, event_fn=event_fn, **kwargs)
@@ -220,16 +222,18 @@ def odeint_event(
     unpack = packing.unpack
     first, last = packing.pack(y0), packing.pack(_row(ys, -1))
     event_time = event_time.detach()
+    if not torch.is_grad_enabled():
+        return event_time, ys
 
     with torch.no_grad():
         signs = torch.sign(event_fn(start[0], unpack(first)))
-        velocity = packing.rate(as_function(func))(event_time.to(last.dtype), last)
-    with torch.enable_grad():
-        at, y = event_time.clone().requires_grad_(), last.detach().requires_grad_()
-        condition = (event_fn(at, unpack(y)) * signs).min()
-        along = torch.autograd.grad(condition, (at, y), allow_unused=True) if condition.requires_grad else (None, None)
-    speed = sum((g * v).sum() for g, v in zip(along, (torch.ones_like(at), velocity), strict=True) if g is not None)
+        velocity = packing.rate(as_function(func))(event_time.to(last.real.dtype), last)
+    at, y = event_time.clone().requires_grad_(), last.detach().requires_grad_()
+    condition = (event_fn(at, unpack(y)) * signs).min()
+    along = torch.autograd.grad(condition, (at, y), allow_unused=True) if condition.requires_grad else (None, None)
+    speed = sum(dot(g, v) for g, v in zip(along, (torch.ones_like(at), velocity), strict=True) if g is not None)
     change = (event_fn(event_time, unpack(last)) * signs).min()
+    change = change + last.flatten()[:0].real.sum().to(change.dtype)  # a gradient of zero, if it has no other
     delay = -(change - change.detach()) / (speed + 1e-12)
     return event_time + delay, unpack(torch.stack([packing.pack(_row(ys, 0)), last + velocity * delay]))
 

@@ -46,7 +46,7 @@ class Event:
         exactly = max(self._tol, size * EPSILON)
         for _ in range(max(1, math.ceil(math.log2(max(size / exactly, 2.0))))):
             middle = (before + after) / 2
-            if self.has_happened(step.at(middle), state_at(middle)):
+            if self.has_happened(step.at_event(middle), state_at(middle)):
                 after = middle
             else:
                 before = middle

@@ -209,7 +209,7 @@ class Integration:
     ) -> None:
         """Write the outputs inside an accepted step, and keep what later passes need of it."""
         plan, tableau = self.plan, self.plan.tableau
-        happened = self.event is not None and self.event.has_happened(step.at(1.0), y1)
+        happened = self.event is not None and self.event.has_happened(step.at_event(1.0), y1)
         inside = self.dense or happened or any(emission.fraction is not None for emission in emissions)
         if inside and tableau.dense_needs_end_slope and not tableau.fsal:
             slopes.append(self.rate(step.at(1.0), y1))

@@ -44,6 +44,7 @@ class Plan:
         noise: Whether noise is added to the state after every step.
         adams: The Adams method that takes the steps; ``None`` if the tableau does.
         nudge: Whether to evaluate f just inside a step instead of exactly at its ends.
+        precise_events: Whether an event function is given times in double precision, whatever the dtype of the state.
         times_move: Whether ``times`` are differentiated.
         moving_times: ``times`` as a tensor with a gradient, if autograd records the loop over steps.
     """
@@ -70,6 +71,7 @@ class Plan:
     noise: bool = False
     adams: Adams | None = None
     nudge: bool = False
+    precise_events: bool = False
     times_move: bool = False
     moving_times: Tensor | None = None
 
@@ -186,6 +188,13 @@ class Interval:
             # At a jump of f, evaluate f on the side of this step.
             return torch.nextafter(time, time + (self.h if c == 0 else -self.h))
         return time
+
+    def at_event(self, c: float) -> Tensor:
+        """Return the time at the fraction ``c`` of the step, as an event function is given it."""
+        if not self.plan.precise_events:
+            return self.at(c)
+        time = as_float(self.t1 if c == 1 else self.t + c * self.h)
+        return torch.tensor(time, dtype=self.plan.time_dtype, device=self.plan.like.device)
 
     def move(self, y: Tensor, slope: Tensor, scale: float = 1.0) -> Tensor:
         """Return ``y + h * scale * slope``."""

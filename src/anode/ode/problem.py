@@ -25,7 +25,7 @@ from anode.ode.field import (
 from anode.ode.integrate import Integration, Trace, Watch
 from anode.ode.noise import Noise, Path
 from anode.ode.packing import Packing
-from anode.ode.plan import Plan
+from anode.ode.plan import Interval, Plan
 from anode.ode.solution import Engine, Solution, Status, first_failure, unstacked
 from anode.ode.tools import is_followed
 
@@ -150,7 +150,9 @@ class Problem:
         if self.event is not None:
             fn, unpack = self.event, self.packing.unpack
             tol = float(torch.as_tensor(self.plan.atol).min())
-            event = Event(lambda t, y: fn(t, unpack(y)), tol, clock_for(self.plan).now(), y0)
+            start = self.plan.times[0]
+            now = Interval(self.plan, start, start + self.plan.direction).at_event(0.0)
+            event = Event(lambda t, y: fn(t, unpack(y)), tol, now, y0)
         if rate is None:
             rate, own = self.rate, self.best_derivative
             if own is not None and not (torch.is_grad_enabled() or self.is_traced):
