@@ -308,3 +308,53 @@ def test_an_event_may_be_a_boolean(interface):
         more = {"t0": T[0]} if interface == "odeint_event" else {"t": T[[0, -1]]}
         results.append(solve(Linear(lambda t, y, w: -y), torch.ones(1), **more, event_fn=lambda t, y: y[0] > 0.7))
     torch.testing.assert_close(results[0], results[1])
+
+
+# -------------------------------------------------------------------------------------------------------------- results
+
+
+class Pair(nn.Module):
+    """A right-hand side of a tuple, with a callback that changes its second component in place."""
+
+    def __init__(self, with_callback):
+        super().__init__()
+        self.weight = nn.Parameter(WEIGHT.clone())
+        if with_callback:
+            self.callback_step = lambda t, y, dt: y[1].mul_(0.5)
+
+    def forward(self, t, y):
+        return torch.tanh(y[0] @ self.weight), y[0].sum(1, keepdim=True) - y[1]
+
+
+@pytest.mark.parametrize("times", [2, 5])
+@pytest.mark.parametrize("what", ["plain", "callback", "event"])
+def test_the_components_of_a_result_may_be_changed_in_place(what, times):
+    results = []
+    for library in (torchdiffeq, anode):
+        f, y0 = Pair(what == "callback"), (POINTS.clone().requires_grad_(), torch.zeros(2, 1))
+        how = {"method": "rk4", "options": {"step_size": 0.25}}
+        if what == "event":
+            _, (states, logs) = library.odeint_event(f, y0, T[0], event_fn=lambda t, y: t - 0.6, **how)
+        else:
+            states, logs = library.odeint(f, y0, torch.linspace(0, 1, times), **how)
+        logs[-1] -= states[-1].sum(1, keepdim=True)
+        states[:, 0] = 0.0
+        (logs.square().sum() + states.square().sum()).backward()
+        results.append((states, logs, y0[0].grad, f.weight.grad))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-4)
+
+
+@INTERFACES
+@pytest.mark.parametrize("method", METHODS)
+def test_states_in_another_memory_layout_give_contiguous_results(interface, method):
+    torch.manual_seed(0)
+    f = nn.Conv2d(3, 3, 3, padding=1).to(memory_format=torch.channels_last)
+    y0 = torch.rand(2, 3, 4, 4).to(memory_format=torch.channels_last).requires_grad_()
+
+    class Convolution(nn.Module):
+        def forward(self, t, y):
+            return f(y)
+
+    for more in ({}, {"event_fn": lambda t, y: t - 0.5, "options": {"step_size": 0.25} if method in FIXED else {}}):
+        ys = getattr(anode, interface)(Convolution(), y0, T[[0, -1]], method=method, **more)
+        (ys[1] if more else ys)[-1].view(2, -1)

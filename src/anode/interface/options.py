@@ -21,7 +21,7 @@ from anode.ode.adams import CARRIER, MOST_SLOPES, Adams
 from anode.ode.continuous import largest_norm
 from anode.ode.control import PID
 from anode.ode.integrate import Watch
-from anode.ode.packing import FlatPacking, Packing
+from anode.ode.packing import FlatPacking, Packing, views
 from anode.ode.plan import Interval, Plan
 from anode.ode.problem import Problem
 from anode.ode.solution import State
@@ -314,7 +314,7 @@ def _watch(func: Any, packing: Packing, tableau: Tableau) -> Watch | None:
     def watch(event: str, step: Interval, y: Tensor) -> None:
         if event in callbacks and (event == "try" or tableau.adaptive):
             t, dt = (torch.as_tensor(value, dtype=torch.float64, device=y.device) for value in (step.t, step.h))
-            callbacks[event](t, packing.unpack(y), dt.abs())
+            callbacks[event](t, packing.unpack(y, views), dt.abs())
 
     return watch
 

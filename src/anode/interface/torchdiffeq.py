@@ -21,7 +21,7 @@ from anode.interface.options import CALLBACKS, adjoint_norm, problem_from, signe
 from anode.ode.continuous import AdjointRate, ContinuousSolve, solve_backward
 from anode.ode.field import AutogradDerivative, Derivative, parameters_of
 from anode.ode.gradient import dot
-from anode.ode.packing import FlatPacking
+from anode.ode.packing import FlatPacking, views
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution, State, Stats
 from anode.ode.stored import Stored
@@ -72,7 +72,10 @@ def odeint(
         torch.Size([3, 2])
     """
     solution = _solved(problem_from(func, y0, t, rtol, atol, method, options, event_fn))
-    return solution.ys if event_fn is None else (torch.tensor(solution.t1, dtype=torch.float64).to(t), solution.ys)
+    ys = solution.ys
+    if isinstance(ys, Tensor):
+        ys = ys.contiguous()
+    return ys if event_fn is None else (torch.tensor(solution.t1, dtype=torch.float64).to(t), ys)
 
 
 @outside_graphs
@@ -141,7 +144,7 @@ def odeint_adjoint(
         nonlocal is_compiled
         solution = _solved(problem)  # nothing is recorded here
         is_compiled = solution.engine.compiled or not solution.engine.obstacle
-        ys = problem.packing.pack(solution.ys, stacked=True)
+        ys = problem.packing.pack(solution.ys, stacked=True).contiguous()
         return ys, None if event_fn is None else torch.tensor(solution.t1, dtype=torch.float64).to(t), solution.stats
 
     def derivative() -> Derivative:
@@ -174,9 +177,9 @@ def odeint_adjoint(
         derivative, run, solve_back, {**adjoint_options, "norm": norm}, problem.y0, t, *params
     )
     if event_fn is None:
-        return problem.packing.unpack(result)
+        return problem.packing.unpack(result, views)
     event_time, ys = result
-    return event_time, problem.packing.unpack(ys)
+    return event_time, problem.packing.unpack(ys, views)
 
 
 @outside_graphs
@@ -235,7 +238,8 @@ def odeint_event(
     change = (event_fn(event_time, unpack(last)) * signs).min()
     change = change + last.flatten()[:0].real.sum().to(change.dtype)  # a gradient of zero, if it has no other
     delay = -(change - change.detach()) / (speed + 1e-12)
-    return event_time + delay, unpack(torch.stack([packing.pack(_row(ys, 0)), last + velocity * delay]))
+    ys = torch.stack([packing.pack(_row(ys, 0)), last + velocity * delay])
+    return event_time + delay, unpack(ys, torch.unsafe_split_with_sizes)
 
 
 def _row(ys: State, i: int) -> State:

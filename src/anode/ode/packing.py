@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -50,12 +51,19 @@ class Packing:
         front = state[0].shape[:stacked] + self.groups
         return torch.cat([component.reshape(*front, -1) for component in state], dim=-1)
 
-    def unpack(self, packed: Tensor) -> State:
-        """Return the state in a packed tensor, which may have additional leading dimensions."""
+    def unpack(self, packed: Tensor, split: Callable[..., Sequence[Tensor]] = Tensor.split) -> State:
+        """Return the state in a packed tensor, which may have additional leading dimensions.
+
+        Args:
+            packed: The tensor.
+            split: Splits it into components. With the default, autograd forbids to change them in place. With
+                ``torch.unsafe_split_with_sizes`` they may be changed if ``packed`` is not used any more, with
+                :func:`views` they may always be changed, but their gradient takes longer.
+        """
         if not self.is_tuple:
             return packed
         front = packed.shape[:-1]
-        parts = packed.split(self.sizes, dim=-1)
+        parts = split(packed, self.sizes, dim=-1)
         return tuple(part.reshape(front + shape) for part, shape in zip(parts, self.shapes, strict=True))
 
     def pack_tolerance(self, name: str, tolerance: Any) -> float | Tensor:
@@ -176,6 +184,11 @@ class FlatPacking(Packing):
         if not fits or any(n != 1 for n in slope.shape[:front]):
             raise bad_slope(slope, y)
         return slope.reshape(shape).expand(y.shape)
+
+
+def views(packed: Tensor, sizes: Sequence[int], dim: int) -> list[Tensor]:
+    """Split a tensor into views that may be changed in place."""
+    return [packed.narrow(dim, end - size, size) for size, end in zip(sizes, accumulate(sizes), strict=True)]
 
 
 def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:

@@ -201,7 +201,7 @@ class Problem:
         """
         plan, unpack = self.plan, self.packing.unpack
         done = (trace.status == Status.SUCCESS) | (trace.status == Status.NO_EVENT)
-        stacked = unpack(outputs) if isinstance(outputs, Tensor) else None
+        stacked = unpack(outputs, torch.unsafe_split_with_sizes) if isinstance(outputs, Tensor) else None
         states = list(map(unpack, outputs)) if stacked is None else unstacked(stacked)
         if isinstance(done, Tensor):
             shaped = done.reshape(done.shape + (1,) * (last.ndim - plan.group_dims))
