@@ -1,5 +1,7 @@
 """What torchdiffeq lets pass and its users lean on; ``anode.solve`` stays strict."""
 
+from types import MappingProxyType
+
 import pytest
 import torch
 import torchdiffeq
@@ -82,6 +84,24 @@ def test_a_tuple_may_mix_dtypes(interface, method):
 )
 def test_in_a_tuple_only_the_number_of_elements_counts(interface, method, slope, y0):
     agree(interface, slope, y0, method)
+
+
+@INTERFACES
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("whole", [torch.arange(3), torch.tensor([True, False])], ids=["integers", "booleans"])
+def test_a_component_of_a_tuple_may_hold_whole_numbers(whole, method, interface):
+    results = []
+    for library in (torchdiffeq, anode):
+        f = Linear(lambda t, y, w: (torch.tanh(y[0] @ w), 0.5 * y[1]))
+        ys = getattr(library, interface)(f, (POINTS, whole), T, method=method)
+        sum(y.square().sum() for y in ys).backward()
+        results.append((ys, f.weight.grad))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_slope_may_have_fewer_dimensions_but_not_fewer_elements(method):
+    agree("odeint", lambda t, y, w: torch.tanh(y[0] @ w), POINTS[:1], method)
 
 
 def test_slopes_in_the_wrong_order_are_refused():
@@ -308,6 +328,22 @@ def test_an_event_may_be_a_boolean(interface):
         more = {"t0": T[0]} if interface == "odeint_event" else {"t": T[[0, -1]]}
         results.append(solve(Linear(lambda t, y, w: -y), torch.ones(1), **more, event_fn=lambda t, y: y[0] > 0.7))
     torch.testing.assert_close(results[0], results[1])
+
+
+# -------------------------------------------------------------------------------------------------------------- options
+
+
+@pytest.mark.filterwarnings("ignore:.*did not converge")
+@pytest.mark.parametrize(
+    "options", [{"max_order": 4.0}, {"implicit": False}, MappingProxyType({"max_order": 6, "step_size": 0.01})], ids=str
+)
+def test_options_are_taken_in_every_form(options):
+    t = torch.linspace(0, 1, 21, dtype=torch.float64)
+    theirs, ours = (
+        library.odeint(lambda t, y: torch.sin(y) * t, POINTS.double(), t, method="implicit_adams", options=given)
+        for library, given in ((torchdiffeq, dict(options)), (anode, options))
+    )
+    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
 # -------------------------------------------------------------------------------------------------------------- results

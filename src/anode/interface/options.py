@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -76,7 +76,7 @@ ADAPTIVE_OPTIONS = {
 }
 FACTORS = {"safety": 0.9, "dfactor": 0.2, "ifactor": 10.0}
 FIXED_OPTIONS = {"norm", "step_size", "grid_constructor", "interp", "perturb"}
-ADAMS_OPTIONS = FIXED_OPTIONS | {"max_order", "max_iters"}
+ADAMS_OPTIONS = FIXED_OPTIONS | {"max_order", "max_iters", "implicit"}
 STIFF_STEPS = 1_000_000  # the step budget once a problem turns out to be stiff, unless max_num_steps is given
 MAX_FIXED_STEPS = 20_000  # the step budget of fixed steps towards an event, which may never occur
 
@@ -94,7 +94,7 @@ def problem_from(
 ) -> Problem:
     """Build a :class:`Problem` from torchdiffeq's arguments."""
     check_function("func", func, "func(t, y)")
-    y0 = inputs.tensors(y0)
+    y0 = inputs.tensors(y0, mixed=True)
     tableau, by_scipy = _checked_method(method), method == scipy_solver.NAME
     times = _checked_times(t)
     if by_scipy:
@@ -104,7 +104,7 @@ def problem_from(
         times = [times[0], math.copysign(math.inf, times[1] - times[0])]
         check_function("event_fn", event_fn, "event_fn(t, y)")
         event_fn = signed(event_fn)
-    if not isinstance(options, dict | None):
+    if not isinstance(options, Mapping | None):
         raise TypeError(f"options: takes a dictionary of torchdiffeq's options, got {describe(options)}")
     options = dict(options or {})
     if options.get("norm") is not None:
@@ -124,7 +124,7 @@ def problem_from(
         elif tableau.adaptive:
             settings, special = _adaptive(options, tableau, times)
         else:
-            settings, special = _fixed(options, tableau, times, func, y0, t)
+            settings, special = _fixed(options, tableau, times, func, packing, y0, t)
         special["rtol"] = _checked_tolerance("rtol", rtol, packing)
         special["atol"] = _checked_tolerance("atol", atol, packing)
         special["times_move"] = t.requires_grad
@@ -138,7 +138,7 @@ def problem_from(
     made, packing = planned(plan, y0, tuple(times), given)
     y = packing.pack(y0)
     moving = t[: len(times)].to(y.device, torch.float64) if t.requires_grad else None
-    watch = None if by_scipy else _watch(func, packing, tableau)
+    watch = None if by_scipy else _watch(func, packing, tableau, t)
     problem = Problem(
         as_function(func), y, moving, made, packing, made.wanted, event_fn, watch, engine="auto", dense=dense
     )
@@ -249,7 +249,7 @@ def _adaptive(options: Settings, tableau: Tableau, times: list[float]) -> tuple[
 
 
 def _fixed(
-    options: Settings, tableau: Tableau, times: list[float], func: Any, y0: State, t: Tensor
+    options: Settings, tableau: Tableau, times: list[float], func: Any, packing: Packing, y0: State, t: Tensor
 ) -> tuple[Settings, Settings]:
     """Return the same as :func:`_adaptive` for a method with fixed steps."""
     step_size, constructor = options.get("step_size"), options.get("grid_constructor")
@@ -265,7 +265,9 @@ def _fixed(
     elif step_size is not None:
         grid = times
     else:
-        grid = times if constructor is None else constructor(func, y0, t.detach()).tolist()
+        grid = times
+        if constructor is not None:
+            grid = constructor(packing.rate(as_function(func)), packing.pack(y0), t.detach()).tolist()
         moves_with |= {time: i for i, time in enumerate(times)}
     ends = (grid[0], grid[-1]) == (times[0], times[-1]) or math.isinf(times[-1])
     require(ends, "grid_constructor", grid, f"times from {times[0]} to {times[-1]}")
@@ -288,16 +290,20 @@ def _adams(options: Settings, usual: Adams) -> Adams:
 
     def limit(name: str, largest: float) -> int:
         value = options.get(name, getattr(usual, name))
-        found = whole_number(value)
+        found = int(value) if isinstance(value, float) and value.is_integer() else whole_number(value)
         takes = f"a whole number from 1{f' to {largest}' if math.isfinite(largest) else ''}"
         require(found is not None and 1 <= found <= largest, f"options[{name!r}]", value, takes)
         assert found is not None
         return found
 
-    return replace(usual, max_order=limit("max_order", MOST_SLOPES), max_iters=limit("max_iters", math.inf))
+    return Adams(
+        implicit=bool(options.get("implicit", usual.implicit)),
+        max_order=limit("max_order", MOST_SLOPES),
+        max_iters=limit("max_iters", math.inf),
+    )
 
 
-def _watch(func: Any, packing: Packing, tableau: Tableau) -> Watch | None:
+def _watch(func: Any, packing: Packing, tableau: Tableau, times: Tensor) -> Watch | None:
     """Return a function that calls the callbacks of ``func``; ``None`` if it has none."""
     if isinstance(func, nn.Module) and type(func).__getattr__ is nn.Module.__getattr__:
         # Checked here because a missing attribute of a module is slow to look up.
@@ -311,9 +317,11 @@ def _watch(func: Any, packing: Packing, tableau: Tableau) -> Watch | None:
     if not callbacks:
         return None
 
+    dtype = torch.float64 if tableau.adaptive else times.dtype
+
     def watch(event: str, step: Interval, y: Tensor) -> None:
         if event in callbacks and (event == "try" or tableau.adaptive):
-            t, dt = (torch.as_tensor(value, dtype=torch.float64, device=y.device) for value in (step.t, step.h))
+            t, dt = (torch.as_tensor(value, dtype=dtype, device=y.device) for value in (step.t, step.h))
             callbacks[event](t, packing.unpack(y, views), dt.abs())
 
     return watch

@@ -21,8 +21,8 @@ T = TypeVar("T")
 FLOAT = frozenset({float})
 
 
-def tensors(y0: Any) -> State:
-    """Check that a state is a floating point tensor or a tuple of them."""
+def tensors(y0: Any, mixed: bool = False) -> State:
+    """Check that a state is a floating point tensor or a tuple of them; of at least one if ``mixed``."""
     components = y0 if isinstance(y0, tuple | list) else (y0,)
     if not components:
         raise ValueError("y0: takes a tensor or a tuple of at least one tensor, got an empty tuple")
@@ -31,10 +31,16 @@ def tensors(y0: Any) -> State:
             got = describe(y0 if all(isinstance(each, Real) for each in components) else component)
             hint = "convert it with torch.tensor(...)"
             raise TypeError(f"y0: takes a tensor or a tuple of tensors, got {got}; {hint}")
-        if not (component.is_floating_point() or component.is_complex()):
+        is_inexact = component.is_floating_point() or component.is_complex()
+        if not is_inexact and not (mixed and any(map(_is_inexact, components))):
             raise TypeError(f"y0: takes floating point values, got {describe(component)}; convert it with .float()")
         refuse_vmap(component)
     return tuple(components) if isinstance(y0, tuple | list) else components[0]
+
+
+def _is_inexact(x: Any) -> bool:
+    """Whether x is a tensor of floating point or complex numbers."""
+    return isinstance(x, Tensor) and (x.is_floating_point() or x.is_complex())
 
 
 def state(y0: Any) -> State:

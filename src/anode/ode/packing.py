@@ -177,10 +177,10 @@ class FlatPacking(Packing):
         return slope.clone() if slope.is_inference() or slope._version else slope
 
     def _reshaped(self, slope: Tensor, y: Tensor) -> Tensor:
-        """Return a slope without leading dimensions of size 1, broadcast to the shape of y if allowed."""
+        """Return a slope without leading dimensions of size 1, broadcast to the shape of y if allowed or harmless."""
         front = max(slope.ndim - y.ndim, 0)
         shape = slope.shape[front:]
-        fits = shape == y.shape or (self.broadcasts and broadcasts_to(shape, y.shape))
+        fits = (self.broadcasts or slope.numel() == y.numel()) and broadcasts_to(shape, y.shape)
         if not fits or any(n != 1 for n in slope.shape[:front]):
             raise bad_slope(slope, y)
         return slope.reshape(shape).expand(y.shape)
