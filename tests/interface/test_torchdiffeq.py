@@ -330,6 +330,18 @@ def test_a_callback_may_be_a_module():
     assert counts[0] == counts[1] == len(FORWARD) - 1
 
 
+@pytest.mark.parametrize("t", [FORWARD, FORWARD.float()], ids=["double", "single"])
+@pytest.mark.parametrize("method", ["rk4", "dopri5"])
+def test_callbacks_get_times_of_the_dtype_that_torchdiffeq_gives_them(method, t):
+    seen = []
+    for library in (anode, torchdiffeq):
+        field, dtypes = Field(), set()
+        field.callback_step = lambda t, y, dt, dtypes=dtypes: dtypes.add((t.dtype, dt.dtype))
+        library.odeint(field, start(), t, method=method, rtol=1e-4)
+        seen.append(dtypes)
+    assert seen[0] == seen[1]
+
+
 @BOTH
 def test_callbacks_that_a_method_lacks_are_warned_about(library):
     with pytest.warns(UserWarning, match="callback"):
@@ -362,6 +374,26 @@ def test_a_grid_may_be_constructed():
         lambda t, y: y, torch.ones(1), grid[[0, -1]], method="euler", options={"grid_constructor": lambda f, y, t: grid}
     )
     torch.testing.assert_close(y[-1], torch.tensor([1.1**10]))
+
+
+@pytest.mark.parametrize("interface", ["odeint", "odeint_adjoint"])
+def test_a_grid_is_constructed_for_the_flat_state(interface):
+    seen = []
+    for library in (torchdiffeq, anode):
+        shapes = []
+
+        def grid(f, y, t, shapes=shapes):
+            shapes.append((y.shape, f(t[0], y).shape, t.tolist()))
+            return torch.linspace(float(t[0]), float(t[-1]), 5, dtype=t.dtype)
+
+        y0 = torch.ones(1, requires_grad=True), torch.zeros(2)
+        more = {"adjoint_params": ()} if interface == "odeint_adjoint" else {}
+        ys = getattr(library, interface)(
+            lambda t, y: (-y[0], y[1]), y0, FORWARD[:2], method="rk4", options={"grid_constructor": grid}, **more
+        )
+        ys[0].sum().backward()
+        seen.append(shapes)
+    assert seen[0] == seen[1]
 
 
 @pytest.mark.parametrize("interface", [anode.odeint, anode.odeint_adjoint])
@@ -499,6 +531,12 @@ def test_dense_solutions_can_be_evaluated_anywhere():
     torch.testing.assert_close(solution(torch.tensor([0.25, 0.5]))[:, 0], torch.exp(-torch.tensor([0.25, 0.5])))
 
 
+@BOTH
+def test_the_times_of_a_dense_solution_may_have_one_element(library):
+    solution = library.odeint_dense(lambda t, y: -y, torch.ones(2), torch.tensor([0.0]), torch.tensor([1.0]))
+    torch.testing.assert_close(solution(torch.tensor(0.5)), torch.full((2,), math.exp(-0.5)))
+
+
 def test_the_time_of_an_event_keeps_its_precision():
     oscillate = lambda t, y: torch.stack([y[1], -y[0]])  # noqa: E731
     t, _ = anode.odeint(
@@ -577,6 +615,29 @@ def test_integer_times_are_refused():
 def test_a_failed_solve_is_an_assertion_error(library):
     with pytest.raises(AssertionError):
         library.odeint(Field(), start(), FORWARD[[0, -1]], options={"max_num_steps": 3})
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("f", "options", "words"),
+    [
+        (lambda t, y: y**2, {}, "underflow in dt"),
+        (lambda t, y: y * math.nan, {}, "underflow in dt"),
+        (lambda t, y: y**2, {"max_num_steps": 2}, "max_num_steps exceeded"),
+    ],
+    ids=["pole", "nan", "steps"],
+)
+def test_the_error_of_a_failed_solve_contains_the_words_of_torchdiffeq(library, f, options, words):
+    with pytest.raises(AssertionError, match=words):
+        library.odeint(f, torch.ones(1), torch.tensor([0.0, 2.0]), options=options)
+
+
+@BOTH
+def test_the_error_of_a_failed_backward_solve_contains_the_words_of_torchdiffeq(library):
+    f, y0 = OfTheState(nn.Linear(1, 1)), torch.ones(1, requires_grad=True)
+    y1 = library.odeint_adjoint(f, y0, torch.tensor([0.0, 1.0]), adjoint_options={"max_num_steps": 1})[-1]
+    with pytest.raises(AssertionError, match="max_num_steps exceeded"):
+        y1.sum().backward()
 
 
 def test_a_failed_solve_carries_what_was_solved():
@@ -916,5 +977,5 @@ def test_the_adjoint_says_what_to_use_for_second_derivatives():
     field, y0 = of_two_features()
     y1 = anode.odeint_adjoint(field, y0, FORWARD)[-1]
     (gradient,) = torch.autograd.grad(y1.sum(), y0, create_graph=True)
-    with pytest.raises(RuntimeError, match="odeint instead of odeint_adjoint"):
+    with pytest.raises(RuntimeError, match="use odeint instead of odeint_adjoint"):
         gradient.square().sum().backward()

@@ -23,9 +23,16 @@ from anode.ode.field import AutogradDerivative, Derivative, parameters_of
 from anode.ode.gradient import dot
 from anode.ode.packing import FlatPacking, views
 from anode.ode.problem import Problem
-from anode.ode.solution import Solution, State, Stats
+from anode.ode.solution import Solution, SolveError, State, Stats, Status
 from anode.ode.stored import Stored
 from anode.ode.tools import outside_graphs
+
+THEIR_MESSAGES = {
+    Status.UNDERFLOW: "underflow in dt",
+    Status.NON_FINITE: "underflow in dt",
+    Status.MAX_STEPS: "max_num_steps exceeded",
+}
+"""What torchdiffeq says if a solve fails."""
 
 
 @outside_graphs
@@ -170,7 +177,10 @@ def odeint_adjoint(
             back_options,
             None,
         )
-        return solve_backward(backward)
+        try:
+            return solve_backward(backward)
+        except SolveError as error:
+            raise _as_theirs(error) from None
 
     norm = adjoint_norm(adjoint_options.get("norm"), problem)
     result = ContinuousSolve.apply(  # type: ignore[no-untyped-call]
@@ -272,7 +282,7 @@ def odeint_dense(
     Raises:
         SolveError: If the solve fails.
     """
-    t = torch.stack([torch.as_tensor(t0), torch.as_tensor(t1)])
+    t = torch.stack([torch.as_tensor(t0).reshape(()), torch.as_tensor(t1).reshape(())])
     return _solved(problem_from(func, y0, t, rtol, atol, method, options, None, dense=True))
 
 
@@ -280,4 +290,14 @@ def _solved(problem: Problem) -> Solution:
     """Solve a problem, and raise :class:`SolveError` if that fails."""
     if problem.loop is not None:  # SciPy's, which cannot be differentiated, as in torchdiffeq
         return problem.unrecorded().check()
-    return engine_run(problem, Stored()).check()
+    solution = engine_run(problem, Stored())
+    try:
+        return solution.check()
+    except SolveError as error:
+        raise _as_theirs(error) from None
+
+
+def _as_theirs(error: SolveError) -> SolveError:
+    """Return an error whose message also contains that of torchdiffeq, which some programs look for."""
+    theirs = THEIR_MESSAGES.get(error.solution.status)
+    return SolveError(f"{error} (torchdiffeq: {theirs})", error.solution) if theirs else error

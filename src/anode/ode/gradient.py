@@ -81,8 +81,8 @@ class NoSecondDerivative(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
         """Raise ``RuntimeError``."""
         raise RuntimeError(
-            'this gradient cannot be differentiated again; solve with gradient="stored", or with odeint instead of '
-            "odeint_adjoint"
+            "this gradient cannot be differentiated again; use odeint instead of odeint_adjoint, or pass "
+            'gradient="stored" to anode.solve'
         )
 
 
