@@ -4,6 +4,7 @@ import copy
 import gc
 import pickle
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -12,8 +13,9 @@ from torch import nn
 import anode
 from anode.engine.compiling import compiled, known_of
 from anode.engine.extension import extension
-from anode.engine.known import MOST_TRACES, memory_of
+from anode.engine.known import MOST_FUNCTIONS, MOST_TRACES, memory_of
 from anode.interface.options import problem_from
+from anode.recent import Recent
 
 pytestmark = pytest.mark.skipif(extension is None, reason="the engine was not compiled")
 
@@ -115,6 +117,63 @@ def test_a_module_is_forgotten_with_what_is_known_of_it():
     del field
     gc.collect()
     assert gone() is None
+
+
+class Decay:
+    """A right-hand side that is no module."""
+
+    def __init__(self, rate=1.0):
+        self.rates = torch.tensor([rate, 2.0])
+
+    def f(self, t, y):
+        return -y * self.rates * t
+
+    __call__ = f
+
+
+FORMS = pytest.mark.parametrize(
+    "function", [lambda x: x.f, lambda x: lambda t, y: x.f(t, y), lambda x: x, lambda x: partial(x.f)]
+)
+
+
+@pytest.fixture
+def nothing_known(monkeypatch):
+    monkeypatch.setattr("anode.engine.known.FUNCTIONS", Recent(MOST_FUNCTIONS))
+
+
+@FORMS
+def test_only_the_last_of_many_objects_is_kept_alive(function, nothing_known):
+    alive = weakref.WeakSet()
+    for _ in range(2 * MOST_TRACES):
+        decay = Decay()
+        alive.add(decay)
+        anode.solve(function(decay), torch.rand(5, 2), (0.0, 1.0))
+        del decay
+    gc.collect()
+    assert len(alive) <= 1
+
+
+@FORMS
+def test_objects_that_are_solved_in_turn_stay_compiled(function, nothing_known):
+    objects, y0 = [Decay(rate) for rate in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)], torch.rand(5, 2)
+    memory = memory_of(function(objects[0]))
+    for _ in range(3):
+        traces = memory.traces.total()
+        for each in objects:
+            ours, theirs = (anode.solve(function(each), y0, (0.0, 1.0), engine=engine) for engine in ("auto", "torch"))
+            assert ours.engine.name == "native"
+            torch.testing.assert_close(ours.y1, theirs.y1)
+    assert memory.traces.total() == traces
+
+
+def test_an_object_that_changes_is_not_traced_for_ever(nothing_known):
+    first, second, y0 = Decay(), Decay(), torch.rand(5, 2)
+    for each in (first, second, first):
+        anode.solve(each, y0, (0.0, 1.0))
+    for _ in range(MOST_TRACES):
+        first.rates = nn.Parameter(torch.ones(2))  # which no other can replace
+        solution = anode.solve(first, y0, (0.0, 1.0))
+    assert solution.engine.name == "torch"
 
 
 def test_what_is_known_is_not_taken_for_something_that_f_reads():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -155,11 +156,15 @@ class Memory:
         entries: What is known, the most recent last.
         traces: Number of traces per kind of state.
         functions: What is known of functions with the owner in their closure, by their code.
+        forgotten: The objects of the entries that were forgotten for those of another object.
+        alternates: Whether a function of such an object was solved again. From then on, none are forgotten for it.
     """
 
     def __init__(self, owner: Any = None) -> None:
         self.owner = owner
         self.entries: list[Known] = []
+        self.forgotten: list[weakref.ref[Any]] = []
+        self.alternates = False
         self.traces: Counter[Kind] = Counter()
         self.functions: dict[CodeType, Memory] = {}
         self._lock = Lock()  # to look for an entry changes what its guard expects
@@ -185,8 +190,19 @@ class Memory:
             return None
 
     def keep(self, known: Known) -> None:
-        """Add an entry."""
-        self.traces[known.kind] += 1
+        """Add an entry, and forget those of other objects, which would live as long as the entries."""
+        bound = None if self.owner is not None else object_of(known.f)
+        again = next((i for i, other in enumerate(self.forgotten) if bound is not None and other() is bound), None)
+        if again is None:
+            self.traces[known.kind] += 1
+        else:
+            del self.forgotten[again]
+            self.alternates = True
+        if bound is not None and not self.alternates:
+            objects = [object_of(each.f) for each in self.entries]
+            self.forgotten = [other for other in self.forgotten if other() is not None]
+            self.forgotten += [weakref.ref(other) for other in objects if other is not None and other is not bound]
+            self.entries = [each for each, of in zip(self.entries, objects, strict=True) if of is None or of is bound]
         self.entries = [*self.entries[-7:], known]
 
     def forget(self, known: Known) -> None:
@@ -222,13 +238,37 @@ def memory_of(f: Rate) -> Memory:
     return FUNCTIONS.get(key, Memory)
 
 
+def object_of(f: Rate) -> Any:
+    """Return the object that f is a method of or has in its closure; ``None`` if there is none.
+
+    What is known of f never applies to the functions of another object.
+    """
+    if isinstance(f, partial):
+        return object_of(f.func)
+    if isinstance(f, MethodType):
+        found = f.__self__
+    elif isinstance(f, FunctionType):
+        found = next(filter(_is_object, _variables(f)), None)
+    else:
+        found = f
+    return found if _is_object(found) else None
+
+
+def _is_object(x: Any) -> bool:
+    """Whether x is an object of a class in Python, other than a tensor or module."""
+    return hasattr(type(x), "__weakref__") and not isinstance(x, Tensor | nn.Module | type)
+
+
 def _module_within(function: FunctionType) -> nn.Module | None:
     """Return the first module in the closure of a function."""
+    return next((value for value in _variables(function) if isinstance(value, nn.Module)), None)
+
+
+def _variables(function: FunctionType) -> Iterator[Any]:
+    """Yield the values of the variables in the closure of a function."""
     for cell in function.__closure__ or ():
         with suppress(ValueError):  # it is empty
-            if isinstance(cell.cell_contents, nn.Module):
-                return cell.cell_contents
-    return None
+            yield cell.cell_contents
 
 
 def forms(tensors: Sequence[Tensor]) -> list[Any]:
