@@ -9,7 +9,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import anode
-from anode.interface.options import UNSUPPORTED
+from anode.engine.dispatch import run
+from anode.engine.extension import extension
+from anode.interface.options import UNSUPPORTED, problem_from
+from anode.ode.stored import Stored
 
 BOTH = pytest.mark.parametrize("library", [torchdiffeq, anode])
 SAME_STEPS = ["dopri5", "bosh3", "dopri8", "adaptive_heun", "fehlberg2"]
@@ -280,6 +283,26 @@ def test_a_callback_may_change_the_state_in_place(method, interface, mode):
             results.append((ys, gradients))
     tolerance = 1e-3 if method == "dopri5" else 1e-9
     torch.testing.assert_close(results[0], results[1], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.skipif(extension is None, reason="the engine was not compiled")
+@pytest.mark.parametrize(
+    ("callback", "is_compiled"),
+    [
+        (lambda t, y, dt: None, True),
+        (lambda t, y, dt, times=[]: times.append(t.item()), True),
+        (lambda t, y, dt: y.mul_(0.5), False),
+        (lambda t, y, dt: [y.mul_(0.5) for _ in range(1)], False),
+        (lambda t, y, dt: [(lambda: y.mul_(0.5))()], False),
+        (lambda t, *others: others[0].mul_(0.5), False),
+        (partial(lambda t, y, dt: y.mul_(0.5)), False),
+    ],
+)
+def test_f_stays_compiled_with_callbacks_that_do_not_use_the_state(callback, is_compiled):
+    f, y0 = of_two_features()
+    f.callback_step = callback
+    problem = problem_from(f, y0 * 1.0, FORWARD, 1e-5, 1e-5, "rk4", None, None)
+    assert run(problem, Stored()).engine.compiled == is_compiled
 
 
 @torch.no_grad()

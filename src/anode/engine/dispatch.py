@@ -37,8 +37,8 @@ def run(problem: Problem, gradient: Gradient) -> Solution:
             return solution
     if problem.engine == "native":
         raise ValueError(f'engine: takes "auto" or "torch" for this solve, got "native", but {problem.obstacle}')
-    # Callbacks may change the state in place, which only autograd can differentiate.
-    if inside and not outside and (problem.watch is None or not torch.is_grad_enabled()):
+    # Only autograd can differentiate what callbacks write into the state.
+    if inside and not outside and not (problem.watch_writes and torch.is_grad_enabled()):
         compile_field(problem, gradient)
         if problem.compiled is not None and gradient.compiled and gradient.twice and not problem.dense:
             gradient = DiscreteTwice()

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from anode.checks import check_function, describe, lookup, require, whole_number
 from anode.engine.timeless import as_function
+from anode.engine.watch.bytecode import reads
 from anode.interface import scipy_solver
 from anode.ode import inputs
 from anode.ode.adams import CARRIER, MOST_SLOPES, Adams
@@ -138,9 +140,9 @@ def problem_from(
     made, packing = planned(plan, y0, tuple(times), given)
     y = packing.pack(y0)
     moving = t[: len(times)].to(y.device, torch.float64) if t.requires_grad else None
-    watch = None if by_scipy else _watch(func, packing, tableau, t)
+    watch, writes = (None, False) if by_scipy else _watch(func, packing, tableau, t)
     problem = Problem(
-        as_function(func), y, moving, made, packing, made.wanted, event_fn, watch, engine="auto", dense=dense
+        as_function(func), y, moving, made, packing, made.wanted, event_fn, watch, writes, engine="auto", dense=dense
     )
     if by_scipy:
         problem.obstacle = "SciPy integrates"
@@ -303,19 +305,19 @@ def _adams(options: Settings, usual: Adams) -> Adams:
     )
 
 
-def _watch(func: Any, packing: Packing, tableau: Tableau, times: Tensor) -> Watch | None:
-    """Return a function that calls the callbacks of ``func``; ``None`` if it has none."""
+def _watch(func: Any, packing: Packing, tableau: Tableau, times: Tensor) -> tuple[Watch | None, bool]:
+    """Return a function that calls the callbacks of ``func``, ``None`` if it has none, and whether any may write."""
     if isinstance(func, nn.Module) and type(func).__getattr__ is nn.Module.__getattr__:
         # Checked here because a missing attribute of a module is slow to look up.
         kind, own, parts = type(func), vars(func), func._modules
         if not any(hasattr(kind, name) or name in own or name in parts for name in CALLBACKS.values()):
-            return None
+            return None, False
     callbacks = {event: callback for event, name in CALLBACKS.items() if (callback := getattr(func, name, None))}
     missing = {CALLBACKS[event] for event in callbacks.keys() - {"try"}} if not tableau.adaptive else set()
     if missing:
         warnings.warn(f"method {tableau.name!r} does not support the callbacks {sorted(missing)}", stacklevel=6)
     if not callbacks:
-        return None
+        return None, False
 
     dtype = torch.float64 if tableau.adaptive else times.dtype
 
@@ -324,7 +326,14 @@ def _watch(func: Any, packing: Packing, tableau: Tableau, times: Tensor) -> Watc
             t, dt = (torch.as_tensor(value, dtype=dtype, device=y.device) for value in (step.t, step.h))
             callbacks[event](t, packing.unpack(y, views), dt.abs())
 
-    return watch
+    return watch, any(map(_reads_state, callbacks.values()))
+
+
+def _reads_state(callback: Any) -> bool:
+    """Whether a callback may read the state that it is given. Otherwise it cannot change it either."""
+    function = getattr(callback, "__func__", callback)
+    code = getattr(function, "__code__", None)
+    return not isinstance(code, CodeType) or reads(code, 1 if function is callback else 2)
 
 
 def adjoint_norm(norm: Any, problem: Problem) -> Callable[[tuple[Tensor, ...]], Tensor]:

@@ -46,6 +46,7 @@ class Problem:
         shown: Indices of the times whose states the solution contains.
         event: The function whose first zero ends the solve.
         watch: A function that is called for every step.
+        watch_writes: Whether ``watch`` may change the state in place.
         engine: What integrates: one of :data:`anode.ode.solver.ENGINES`.
         dense: Whether the solution has dense output.
         params: The tensors to differentiate with respect to; ``None`` to find them.
@@ -66,6 +67,7 @@ class Problem:
     shown: list[int]
     event: Callable[[Tensor, Any], Tensor] | None = None
     watch: Watch | None = None
+    watch_writes: bool = False
     engine: str = "torch"
     dense: bool = False
     params: tuple[Tensor, ...] | None = None

@@ -86,6 +86,14 @@ def summarize(code: CodeType) -> Summary:
     )
 
 
+@lru_cache(maxsize=256)
+def reads(code: CodeType, argument: int) -> bool:
+    """Whether a code object may read its positional argument of this number."""
+    if argument >= code.co_argcount:
+        return True  # in *args, if at all
+    return any(code.co_varnames[argument] in _names(step) for step in dis.get_instructions(code))
+
+
 def nested(code: CodeType) -> Iterator[CodeType]:
     """Return the functions, comprehensions and classes that a code object itself defines."""
     return (constant for constant in code.co_consts if isinstance(constant, CodeType))
