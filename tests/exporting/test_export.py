@@ -110,6 +110,12 @@ def test_a_state_of_several_tensors_is_stepped_too():
     assert torch.allclose(stepped(model, "rk4_classic", 50)(points()), points() * np.cos(2.0), atol=1e-5)
 
 
+def test_a_field_that_does_not_know_time_is_stepped_too():
+    torch.manual_seed(0)
+    model = anode.Flow(nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2)), rtol=1e-6, atol=1e-6)
+    assert torch.allclose(stepped(model, "rk4_classic", 20)(points()), model(points()), atol=1e-4)
+
+
 # Files
 
 

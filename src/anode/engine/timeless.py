@@ -29,6 +29,11 @@ def knows_no_time(f: Any) -> bool:
     return isinstance(f, nn.Sequential) and type(f).forward is nn.Sequential.forward
 
 
+def rate_at(field: nn.Module, t: Tensor, h: Any) -> Any:
+    """Return a field's value at time t and state h; an ``nn.Sequential`` is called with the state only."""
+    return field(h) if knows_no_time(field) else field(t, h)
+
+
 def as_function(f: Any) -> Any:
     """Return a right-hand side as f(t, y); an ``nn.Sequential`` is wrapped in a :class:`Timeless`."""
     return Timeless(f) if knows_no_time(f) else f

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from anode.engine.timeless import rate_at
 from anode.models.flow import Flow
 from anode.models.model import Outcome
 from anode.ode.tableau import Tableau
@@ -56,7 +57,7 @@ class SteppedFlow(Flow):
         for c, row in zip(self.tableau.c, self.tableau.a, strict=True):
             at = _sum(state, slopes, row, size)
             now = torch.tensor(t + c * size, dtype=state[0].dtype, device=state[0].device)
-            slope = self.field(now, at if is_tuple else at[0])
+            slope = rate_at(self.field, now, at if is_tuple else at[0])
             slopes.append(tuple(slope) if is_tuple else (slope,))
         return _sum(state, slopes, self.tableau.b, size)
 

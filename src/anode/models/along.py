@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from anode.checks import describe, require
 from anode.engine.mapped import Mapped, Member
-from anode.engine.timeless import knows_no_time
+from anode.engine.timeless import rate_at
 from anode.models.divergence import Divergence, parts
 from anode.models.ensemble import StackedField, members_of
 from anode.models.layers import Stackable
@@ -68,8 +68,8 @@ class Extended(Field):
         h, probe = state[0], state[1] if self.probed else None
         t = t.reshape(-1, *[1] * (h.ndim - 1)) if t.ndim else t
 
-        def f(h: Tensor) -> Tensor:
-            return self.field(h) if knows_no_time(self.field) else self.field(t, h)
+        def f(h: Tensor) -> Any:
+            return rate_at(self.field, t, h)
 
         pulled = any(each.needs_pull for each in self.quantities)
         made: Any = torch.func.vjp(f, h) if pulled else (f(h), None)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from anode.checks import lookup
 from anode.engine.mapped import Mapped, Member, first_of, is_mapped
-from anode.engine.timeless import knows_no_time
+from anode.engine.timeless import rate_at
 from anode.models.description import described
 from anode.ode.field import Field, Rate
 
@@ -83,7 +83,7 @@ class Divergence(Field, Mapped):
 
     def points(self, t: Tensor, z: Tensor) -> Tensor:
         """Return f, the derivative of the points alone."""
-        found: Tensor = self.field(z) if knows_no_time(self.field) else self.field(t, z)
+        found: Tensor = rate_at(self.field, t, z)
         return found
 
     def rate(self, f: Rate, t: Tensor, h: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from anode.checks import require
-from anode.engine.timeless import knows_no_time
+from anode.engine.timeless import rate_at
 from anode.models.flow import features_dim
 from anode.ode.field import Derivative, Field, is_hooked
 
@@ -49,7 +49,7 @@ class Wrapped(Field):
 
     def inner(self, t: Tensor, given: Tensor) -> Tensor:
         """Return the slope of the other field."""
-        slope: Tensor = self.field(given) if knows_no_time(self.field) else self.field(t, given)
+        slope: Tensor = rate_at(self.field, t, given)
         return slope
 
     def derivative(self) -> Derivative:
