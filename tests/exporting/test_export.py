@@ -116,6 +116,34 @@ def test_a_field_that_does_not_know_time_is_stepped_too():
     assert torch.allclose(stepped(model, "rk4_classic", 20)(points()), model(points()), atol=1e-4)
 
 
+class SolvesItself(nn.Module):
+    """A model of the user's that solves its flow and keeps the solution."""
+
+    def __init__(self, **options) -> None:
+        super().__init__()
+        self.flow, self.options = anode.Flow(Attention(2)), options
+
+    def forward(self, x):
+        return self.flow.solve(x, **self.options).y1
+
+
+@pytest.mark.parametrize("model", [SolvesItself(), anode.DensityFlow(2, hidden=8, layers=1)])
+def test_every_solve_of_a_model_is_stepped(model):
+    once, twice = (stepped(model, "euler", count)(points()) for count in (1, 2))
+    assert not torch.equal(once, twice)
+
+
+def test_a_model_that_needs_states_before_the_end_time_is_refused():
+    with pytest.raises(ValueError, match="save_at: takes nothing in a model to export"):
+        least_steps(SolvesItself(save_at=[0.0, 0.5, 1.0]), points(), 1e-3)
+
+
+def test_a_stepped_model_can_be_exported_strictly():  # as earlier versions of torch do by default
+    x = points(2)
+    model = stepped(nn.Sequential(model_of_points(), nn.Tanh()), "midpoint", 2)
+    assert torch.equal(torch.export.export(model, (x,), strict=True).module()(x), model(x))
+
+
 # Files
 
 
