@@ -234,12 +234,6 @@ def with_a_part_of_another_weight():
     return model
 
 
-def patched():
-    model = model_of()
-    model.flow.run = model.flow.run
-    return model
-
-
 @pytest.mark.parametrize(
     ("why", "build", "options"),
     [
@@ -250,7 +244,6 @@ def patched():
         ("control is not", lambda: model_of(control="sample"), {}),
         ("have hooks", with_hook, {}),
         ("head: f uses tensors that are computed outside of it", with_a_part_of_another_weight, {}),
-        ("the model was modified", patched, {}),
         ("the loss is not a built-in one", model_of, {"loss": nn.MSELoss(reduction="none")}),
     ],
 )
@@ -258,6 +251,17 @@ def test_what_the_engine_cannot_do_is_done_in_python(why, build, options):
     history = train(build(), data_of(), epochs=1, **options)
     assert history.engine.startswith("torch (")
     assert why in history.engine
+
+
+@pytest.mark.parametrize("name", ["run", "_run_once", "flow.run", "flow.start_and_solve", "flow.solve_from"])
+def test_a_model_whose_method_was_replaced_is_trained_in_python(name):
+    model, calls = model_of(), []
+    owner, method = (model.flow, name[5:]) if name.startswith("flow.") else (model, name)
+    replaced = getattr(owner, method)
+    setattr(owner, method, lambda *args, **options: calls.append(None) or replaced(*args, **options))
+    history = train(model, data_of(), epochs=1)
+    assert history.engine == "torch (the model was modified)"
+    assert len(calls) >= len(history.loss)
 
 
 def test_shared_weights_are_left_to_python():

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 TAKEN = {"method", "rtol", "atol", "controller", "control", "gradient", "max_steps", "step_size", "engine"}
 """The solver settings that the engine supports in training; all others must have their defaults."""
 
+SOLVE = {"run", "_run_once", "solve", "start_and_solve", "solve_from"}
+"""The methods of models and flows that run a solve. The engine calls none of them."""
+
 
 def eligible(training: Training) -> Followed:
     """Return the compiled parts of the model, or why the engine cannot run the training."""
@@ -47,7 +50,7 @@ def made_otherwise(model: Model) -> str:
         (type(flow) is not Flow, "the flow is not an anode.Flow"),
         (any(map(is_hooked, model.modules())), "the model has hooks"),
         (any(p._backward_hooks or p._post_accumulate_grad_hooks for p in model.parameters()), "parameters have hooks"),
-        (any({"run", "solve", "_solve"} & piece.__dict__.keys() for piece in pieces), "the model was modified"),
+        (any(SOLVE & piece.__dict__.keys() for piece in pieces), "the model was modified"),
         (flow.norm is not None, "there is a norm"),
     )
     return next((text for applies, text in checks if applies), "")
