@@ -162,6 +162,14 @@ def number(
     return found
 
 
+def as_seed(value: Any, bits: int = 64) -> int:
+    """Check a random seed of any integer type and return it as an ``int``; it must be below ``2**bits``."""
+    found = whole_number(value)
+    require(found is not None and 0 <= found < 2**bits, "seed", value, f"a whole number from 0 to 2**{bits} - 1")
+    assert found is not None
+    return found
+
+
 def whole_number(value: Any) -> int | None:
     """Return an integer of any type as an ``int``; ``None`` for anything else, including booleans."""
     if isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype == torch.bool):

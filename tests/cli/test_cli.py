@@ -218,7 +218,7 @@ def test_names_with_brackets_are_printed_as_they_are(invoke, tmp_path):
         (["moons", "--repeats", "0"], ["repeats: takes a whole number above 0, got 0"]),
         (["moons", "--validation", "1"], ["validation: takes a fraction", "1.0"]),
         (["moons", "--lr", "0"], ["lr: takes a number above 0, got 0.0"]),
-        (["moons", "--seed", "-1"], ["seed: takes a whole number from 0, got -1"]),
+        (["moons", "--seed", "-1"], ["seed: takes a whole number from 0 to 2**40 - 1, got -1"]),
         (["g_1d", "--batch-size", "64"], ["batch_size: takes at most the 2 points that there are, got 64"]),
     ],
     ids=str,

@@ -84,7 +84,8 @@ def test_the_spirals_are_one_turned_by_half_a_turn():
         ({"name": "ring"}, "name: takes one of eight_gaussians, .*, got 'ring'; did you mean 'rings'"),
         ({"name": "rings", "points": 0}, "points: takes a whole number above 0, got 0"),
         ({"name": "moons", "points": 2.5}, "points: takes a whole number above 0, got 2.5"),
-        ({"name": "rings", "seed": -1}, "seed: takes a whole number from 0, got -1"),
+        ({"name": "rings", "seed": -1}, r"seed: takes a whole number from 0 to 2\*\*64 - 1, got -1"),
+        ({"name": "rings", "seed": 2**70}, "seed: takes a whole number from 0 to .*, got 1180591620717411303424"),
     ],
 )
 def test_a_bad_argument_is_named(options, said):

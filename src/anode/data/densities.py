@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from anode.checks import lookup, number
+from anode.checks import as_seed, lookup, number
 from anode.data import toy
 
 DOUBLE = torch.float64
@@ -123,9 +123,8 @@ def load(name: str, points: int = 1000, seed: int = 0) -> Tensor:
 
 
 def _checked(points: int, seed: int) -> tuple[int, torch.Generator]:
-    """How many points, and a generator for them, on the CPU so that a seed means the same points everywhere."""
-    seed = number("seed", seed, whole=True, zero=True)
-    return number("points", points, whole=True), torch.Generator("cpu").manual_seed(seed)
+    """Return the number of points and the random generator of a seed."""
+    return number("points", points, whole=True), torch.Generator("cpu").manual_seed(as_seed(seed))
 
 
 def _unit(angle: Tensor) -> Tensor:

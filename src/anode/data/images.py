@@ -9,7 +9,7 @@ from shlex import quote
 import torch
 from torch import Tensor
 
-from anode.checks import describe, lookup, number, require, whole_number
+from anode.checks import as_seed, describe, lookup, number, require
 from anode.data.files import MissingDataError, data_root
 from anode.data.sources import IMAGES, SPLITS, Source
 from anode.files import DamagedFileError
@@ -102,10 +102,7 @@ class ImageData:
         return self._chosen(mask.nonzero()[:, 0])
 
     def _order(self, seed: int) -> Tensor:
-        found = whole_number(seed)
-        require(found is not None and 0 <= found < 2**64, "seed", seed, "a whole number from 0 to 2**64 - 1")
-        assert found is not None
-        return torch.randperm(len(self), generator=torch.Generator("cpu").manual_seed(found), device="cpu")
+        return torch.randperm(len(self), generator=torch.Generator("cpu").manual_seed(as_seed(seed)), device="cpu")
 
     def _chosen(self, numbers: Tensor) -> ImageData:
         chosen = numbers.sort().values

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from anode.checks import describe, finite_rows, lookup, number, require, whole_number
+from anode.checks import as_seed, describe, finite_rows, lookup, number, require, whole_number
 
 FULL_TURN = 2 * math.pi
 
@@ -167,7 +167,7 @@ def separable(dim: int = 2, *, points: int = 3000, shift: float = 1.4, noise: fl
     """
     dim = number("dim", dim, whole=True)
     _check_points(points, noise)
-    _check_amount("shift", shift)
+    number("shift", shift, zero=True, finite=True)
     generator = _generator(seed)
     y = _halves(points)
     free = 2 * _uniform(generator, points, dim - 1) - 1
@@ -219,7 +219,7 @@ def spirals(*, points: int = 1000, noise: float = 0.05, turns: float = 1.5, seed
         seed: Random seed.
     """
     _check_points(points, noise)
-    _check_amount("turns", turns)
+    number("turns", turns, zero=True, finite=True)
     generator = _generator(seed)
     y = _halves(points)
     # The root makes the points about as dense outside as they are inside, since an arm's length grows like radius^2.
@@ -314,8 +314,7 @@ def _dataset(name: str, x: Tensor, y: Tensor) -> Dataset:
 
 def _generator(seed: int) -> torch.Generator:
     """Return a generator on the CPU, so that a seed gives the same points on every device."""
-    require(_is_whole(seed, 0) and seed < 2**64, "seed", seed, "a whole number from 0 to 2**64 - 1")
-    return torch.Generator("cpu").manual_seed(int(seed))
+    return torch.Generator("cpu").manual_seed(as_seed(seed))
 
 
 def _uniform(generator: torch.Generator, *shape: int) -> Tensor:
@@ -379,10 +378,4 @@ def _are_numbers(values: Any, count: int) -> bool:
 def _check_points(points: Any, noise: Any) -> None:
     """Check what all datasets of two equal halves take."""
     require(_is_whole(points, 2), "points", points, "a whole number from 2")
-    _check_amount("noise", noise)
-
-
-def _check_amount(name: str, value: Any) -> None:
-    """Check a finite number from 0."""
-    number(name, value, zero=True)
-    require(value < math.inf, name, value, "a finite number")
+    number("noise", noise, zero=True, finite=True)

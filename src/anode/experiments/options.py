@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import torch
 
-from anode.checks import lookup, number, require
+from anode.checks import as_seed, lookup, number, require
 from anode.data import images, toy
 from anode.data.table_files import BUILT_IN
 from anode.data.targets import TASKS
@@ -175,14 +174,11 @@ class TrainOptions:
     def check_options(self) -> None:
         """Raise ``ValueError`` if options contradict each other."""
         number("repeats", self.repeats, whole=True)
-        number("seed", self.seed, whole=True, zero=True)
-        require(self.seed < 2**40, "seed", self.seed, "a whole number below 2**40")
+        as_seed(self.seed, bits=40)
         for name in ("side", "train_size"):
             number(name, getattr(self, name), whole=True, optional=True)
-        number("lr", self.lr)
-        number("weight_decay", self.weight_decay, zero=True)
-        for name in ("lr", "weight_decay"):
-            require(math.isfinite(getattr(self, name)), name, getattr(self, name), "a finite number")
+        number("lr", self.lr, finite=True)
+        number("weight_decay", self.weight_decay, zero=True, finite=True)
         for name, kinds in ONLY_FOR.items():
             if self.kind not in kinds:
                 self.only_default(name, f"{KINDS_OF_DATA[self.kind]} ({self.data})")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import cached_property
-from numbers import Integral, Number, Real
+from numbers import Number, Real
 from typing import Any
 
 from torch import Tensor
 
-from anode.checks import check_call, describe, lookup, number, require
+from anode.checks import as_seed, check_call, describe, lookup, number, require
 from anode.models.model import Model, Outcome, Predictor
 from anode.models.nets import NeuralODE
 from anode.train.evaluation import Snapshots, flow_of
@@ -72,7 +71,7 @@ class Protocol:
             kind = type(model.module if isinstance(model, Predictor) else model).__name__
             raise ValueError(f"model: takes a model with parameters to train, got {kind!r}")
         self.members, self.snapshots, self.transform = model.members, snapshots, transform
-        self.seeds = [_seed(each) for each in per_member("seed", seed, self.members, following=True)]
+        self.seeds = [as_seed(each, bits=40) for each in per_member("seed", seed, self.members, following=True)]
         self.data = data_of("data", data, self.members, self.seeds[0])
         self.validation = None if validation is None else data_of("validation", validation, self.members, self.seeds[0])
         self.batch_size = _batch_size(batch_size, self.data)
@@ -245,16 +244,7 @@ def _rate(value: Any) -> float:
     """Check a learning rate of any numeric type and return it as a float."""
     value = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    number("lr", float(value) if is_number else value)
-    require(float(value) < math.inf, "lr", value, "a finite number")
-    return float(value)
-
-
-def _seed(value: Any) -> int:
-    """Check a random seed of any integer type and return it as an int."""
-    fits = isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < 2**40
-    require(fits, "seed", value, "whole numbers from 0 to below 2**40")
-    return int(value)
+    return float(number("lr", float(value) if is_number else value, finite=True))
 
 
 def _batch_size(given: int | None, data: Points | Stream) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -77,8 +76,7 @@ def complete_spaces(spaces: Any) -> dict[str, Space]:
             require(isinstance(values, Sequence) and len(values) > 0, of, values, "a list of at least one number")
             require(not isinstance(values, str), of, values, "a list of numbers")
             for value in values:
-                number(of, value, whole=name != "lr")
-                require(value < math.inf, of, value, "finite numbers")
+                number(of, value, whole=name != "lr", finite=True)
             require(len(set(values)) == len(values), of, list(values), "different numbers")
     return {
         model: {name: tuple(space.get(name, known)) for name, known in PAPER[model].items()}
