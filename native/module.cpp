@@ -1,4 +1,4 @@
-// What Python sees. Tensors cross as addresses: anode.ode.native checks them and keeps them alive.
+// What Python sees. Tensors cross as addresses: anode.engine.native checks them and keeps them alive.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
@@ -57,7 +57,7 @@ struct HeldMethod {
 
 using Numbers = std::vector<long>;
 
-/// A program that other code can hold on to. Everything is as anode/engine/layout.py writes it.
+/// A program that other code can hold on to. Everything is as anode/engine/program/layout.py writes it.
 struct HeldProgram {
   std::shared_ptr<const Program> program;
 

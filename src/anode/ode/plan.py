@@ -135,7 +135,7 @@ class Plan:
                 yield dict(zip(self.tableau.c, each, strict=False))
 
     def moving(self, time: Number, index: int | None) -> Number:
-        """Return ``time`` with the gradient of ``times[index]``; ``None`` if it is a constant."""
+        """Return ``time``, with the gradient of ``times[index]`` if the times have gradients."""
         if self.moving_times is None or index is None:
             return time
         given = self.moving_times[index]

@@ -146,7 +146,7 @@ class Solution:
         gradient: How the solve is differentiated: ``"discrete"``, ``"stored"``, ``"continuous"`` or ``"none"``.
         engine: Which engine ran the solve. Print it to see why the compiled engine was not used.
         interpolant: The dense output, which calling the solution evaluates; ``None`` without ``dense=True``.
-        errors: The result of :meth:`local_errors`; ``None`` without ``dense=True``.
+        errors: Returns the result of :meth:`local_errors`; ``None`` without ``dense=True``.
         note: A description of a failure if more is known than its status says; otherwise empty.
         stacked: The value of ``ys`` if the outputs were computed as one tensor; otherwise ``None``.
     """
