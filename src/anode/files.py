@@ -1,4 +1,4 @@
-"""Write files. All files are written here, atomically: a file is either complete or not there."""
+"""Write files atomically: a file is either complete or not there. Only archives are unpacked elsewhere."""
 
 from __future__ import annotations
 
