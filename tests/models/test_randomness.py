@@ -4,7 +4,7 @@ import torch
 
 import anode
 from anode.models.ensemble import from_seed
-from anode.models.randomness import apart
+from anode.models.randomness import apart, with_seed
 
 
 def test_what_is_drawn_apart_leaves_the_stream_where_it_was():
@@ -13,6 +13,17 @@ def test_what_is_drawn_apart_leaves_the_stream_where_it_was():
     torch.manual_seed(3)
     with apart():
         torch.rand(5)
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_a_seed_determines_what_is_drawn_and_leaves_the_stream_where_it_was():
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    with with_seed(5):
+        first = torch.rand(5)
+    with with_seed(5):
+        assert torch.equal(torch.rand(5), first)
     assert torch.equal(torch.rand(2), expected)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from anode.estimators.building import check_alike, check_field
 from anode.estimators.parameters import Training, documented
 from anode.estimators.rows import Array, dense, precision, scale_of, split
 from anode.models.ensemble import from_seed
-from anode.models.randomness import apart
+from anode.models.randomness import with_seed
 from anode.train.fit import fit
 
 ROWS_AT_ONCE = 4096
@@ -189,13 +189,9 @@ class Trained(Training, ABC):
         self.n_iter_ = self.history_.epochs
         self.n_function_evaluations_ = float(self.history_.per_epoch("nfe")[-1]) if self.n_iter_ else 0.0
 
-    @contextmanager
-    def _seeded(self, seed: int) -> Iterator[None]:
+    def _seeded(self, seed: int) -> AbstractContextManager[None]:
         """Seed torch's random numbers in the body, and restore their state afterwards."""
-        device = self._like.device
-        with apart([device] if device.type == "cuda" else []):
-            torch.manual_seed(seed)
-            yield
+        return with_seed(seed, [self._like.device] if self._like.device.type == "cuda" else [])
 
     def _warn(self) -> None:
         """Warn if a fit ended early. Call it in ``fit`` itself: the warning then points to the caller of ``fit``."""

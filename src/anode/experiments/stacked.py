@@ -9,12 +9,11 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from anode.experiments.environment import environment
 from anode.experiments.runs import HERE, Place, Result, Run
 from anode.models.ensemble import seeded
 from anode.models.model import Model
+from anode.models.randomness import with_seed
 from anode.train.fit import fit
 from anode.train.history import History
 from anode.train.progress import Listener
@@ -88,8 +87,7 @@ class StackedRun(Run):
         """Return the trained models and the history. Raise ``KeyboardInterrupt`` if training was interrupted."""
         data, validation = self.datasets()
         model = self.stacked()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)  # of what models and losses draw
+        with with_seed(self.seed):  # for the random numbers of models and losses
             history = fit(
                 model,
                 data,

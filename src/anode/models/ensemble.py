@@ -23,7 +23,7 @@ from anode.models.divergence import Divergence
 from anode.models.flow import Flow
 from anode.models.layers import Stackable
 from anode.models.model import Model, members_in
-from anode.models.randomness import apart
+from anode.models.randomness import with_seed
 from anode.ode.field import Field
 
 M = TypeVar("M", bound=nn.Module)
@@ -113,8 +113,7 @@ def seeded(build: Callable[[], M], seeds: Iterable[int]) -> M:
 
 def from_seed(build: Callable[[], M], seed: int) -> M:
     """Return a model built after ``torch.manual_seed(seed)``; torch's random state is restored afterwards."""
-    with apart():
-        torch.manual_seed(seed)
+    with with_seed(seed):
         return build()
 
 

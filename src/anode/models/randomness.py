@@ -16,13 +16,20 @@ _ONE_AT_A_TIME = RLock()
 def apart(devices: Iterable[torch.device] = ()) -> Iterator[None]:
     """Restore the state of torch's random number generators after the block.
 
-    Threads wait for each other here: one that puts the stream back while another draws from it would change what that
-    one gets.
+    Only one thread at a time runs such a block, because restoring the state would change another thread's numbers.
 
     Args:
-        devices: GPUs, whose random numbers are treated alike.
+        devices: GPUs whose random number generators are restored too.
     """
     with _ONE_AT_A_TIME, torch.random.fork_rng(devices=list(devices)):
+        yield
+
+
+@contextmanager
+def with_seed(seed: int, devices: Iterable[torch.device] = ()) -> Iterator[None]:
+    """Seed torch's random number generators for the block, and restore their state afterwards; see :func:`apart`."""
+    with apart(devices):
+        torch.manual_seed(seed)
         yield
 
 

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from anode.experiments.beyond.runs import FamilyRun, condense, held_out
 from anode.experiments.certificates import Certificates
 from anode.experiments.runs import HERE, Place, Result
 from anode.models import family
 from anode.models.nets import NeuralODE
+from anode.models.randomness import with_seed
 from anode.ode.noise import Noise
 from anode.ode.solver import Solver
 from anode.train.regularisers import Jacobian, Kinetic, LocalErrors, Regularised, Regulariser, Steer
@@ -48,8 +47,7 @@ class NoisyRun(FamilyRun):
 
     def finish(self, result: Result) -> None:
         x, y = self.others()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)  # of the noise
+        with with_seed(self.seed):  # for the noise
             result.measured = {"held-out": held_out(result.model.eval().run(x), y, self.loss)}
         condense(result)
 
