@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from anode.checks import number, require
+from anode.checks import number
 from anode.experiments.judging import load_result
 from anode.experiments.kinds import FILES
 from anode.experiments.material import material_of
@@ -49,7 +49,7 @@ def check_saved(folder: Path, bound: float, points: int, picture: Path | None, r
     number("bound", bound, finite=True)
     number("points", points, whole=True)
     picture = picture or folder / "certificate.png"
-    require(picture.suffix in (".png", ".svg", ".pdf"), "out", str(picture), "a name that ends in .png, .svg or .pdf")
+    style.check_picture(picture)
     run = load_saved(folder)
     model = run.repeats
     if not isinstance(model, NeuralODE):
@@ -63,9 +63,7 @@ def check_saved(folder: Path, bound: float, points: int, picture: Path | None, r
     x = inputs_of(run, points, root)
     certificate = model.flow.certify(x, bound)
     trained = in_words(model.flow.check(x, bound))
-    return Checked(
-        certificate, trained, style.save(certificate.plot(), picture.with_suffix(""), (picture.suffix[1:],))[0]
-    )
+    return Checked(certificate, trained, style.save_picture(certificate.plot(), picture))
 
 
 def inputs_of(run: Saved, points: int, root: Path | None) -> Tensor:

@@ -35,7 +35,7 @@ def draw_saved(folders: Sequence[Path], picture: Path | None, reference: float |
     """
     runs = [load_saved(folder) for folder in folders]
     picture = picture or folders[0] / "plot.png"
-    require(picture.suffix in (".png", ".svg", ".pdf"), "out", str(picture), "a name that ends in .png, .svg or .pdf")
+    style.check_picture(picture)
     for folder, run in zip(folders, runs, strict=True):
         require(len(run.history) > 0, str(folder), "no iterations", "a run that was trained")
     shown = [name for name in SERIES if any(getattr(run.history, name).any() for run in runs)]
@@ -58,7 +58,7 @@ def draw_saved(folders: Sequence[Path], picture: Path | None, reference: float |
         _draw_flow(ax, run, paths, labels)
     for ax in [*made.axes[len(shown) : columns], *made.axes[columns + len(flows_of) :]]:
         ax.remove()
-    return style.save(made, picture.with_suffix(""), (picture.suffix[1:],))[0]
+    return style.save_picture(made, picture)
 
 
 def _draw_series(ax: Any, runs: Sequence[Saved], name: str) -> None:

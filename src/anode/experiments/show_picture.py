@@ -32,7 +32,7 @@ def draw_shown(run: Saved, picture: Path | None) -> Path:
         picture: The file to write. Defaults to ``show.png`` in the run's folder.
     """
     picture = picture or Path(run.name) / "show.png"
-    require(picture.suffix in (".png", ".svg", ".pdf"), "out", str(picture), "a name that ends in .png, .svg or .pdf")
+    style.check_picture(picture)
     require(len(run.history) > 0, run.name, "no iterations", "a run that was trained")
     found = description_of(run)
     result, sample = load_result(Path(run.name), found)
@@ -56,7 +56,7 @@ def draw_shown(run: Saved, picture: Path | None) -> Path:
         flow.set_title("flow from inputs (hollow) to features (full)")
     else:
         flow.remove()
-    return style.save(made, picture.with_suffix(""), (picture.suffix[1:],))[0]
+    return style.save_picture(made, picture)
 
 
 def _draw_nfe(ax: Any, history: Any) -> None:

@@ -272,6 +272,16 @@ def save(figure: Figure, path: Path | str, formats: Sequence[str] = ("png", "svg
     return [_WRITERS[name](figure, path.with_name(f"{path.name}.{name}")) for name in formats]
 
 
+def check_picture(path: Path) -> None:
+    """Raise ``ValueError`` unless a figure can be saved under this name."""
+    require(path.suffix[1:] in _WRITERS, "out", str(path), "a name that ends in .png, .svg or .pdf")
+
+
+def save_picture(figure: Figure, path: Path) -> Path:
+    """Save a figure to one file, in the format that the suffix of its name says."""
+    return save(figure, path.with_suffix(""), (path.suffix[1:],))[0]
+
+
 def _write_png(figure: Figure, path: Path) -> Path:
     # Without this, matplotlib writes its name and version.
     drawn = io.BytesIO()
