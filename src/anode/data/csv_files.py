@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from anode.checks import counted
 from anode.data.tables import Builder, Table, check_names
 
 MOST_BYTES = 5 * 10**8
@@ -194,7 +195,7 @@ def _chunks(
 
 def _misfit(fields: int, names: Sequence[str], separator: str) -> str:
     """Return what is wrong with a row that is not as wide as the header."""
-    what = f"has {fields} {'field' if fields == 1 else 'fields'}, but the first line has {len(names)}"
+    what = f"has {counted(fields, 'field')}, but the first line has {len(names)}"
     if len(names) == 1:
         return f"{what} ({names[0][:40]!r}), which takes the names of the columns; remove what is above them"
     return f"{what}; correct it, and put fields that hold a {separator!r} in double quotes"

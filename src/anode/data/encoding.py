@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anode.checks import nearest
+from anode.checks import counted, nearest
 from anode.data.tables import NUMBER, Array, Column, Table
 
 MOST_CATEGORIES = 100
@@ -243,11 +243,6 @@ def scale_of(table: str, column: str, numbers: Array) -> tuple[float, float]:
         what = f"holds numbers up to {np.abs(numbers).max():.3g}, too large to be scaled"
         raise ValueError(f"{table}, column {column!r}: {what}; divide them by a constant")
     return mean, deviation if deviation > 0 else 1.0
-
-
-def counted(count: int, what: str) -> str:
-    """Return a count with its noun, such as ``1 row`` or ``2 rows``."""
-    return f"1 {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def _useless(column: Column, is_text: bool) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from anode.checks import check_function
+from anode.checks import check_function, counted
 from anode.engine import obstacles
 from anode.engine.compiled import Compiled
 from anode.engine.compiling import compiled, components, known_of
@@ -67,8 +67,8 @@ class Explanation:
             *(("reads", f"{name} {list(shape)}{computed.get(name, '')}") for name, shape in self.tensors),
             *(("fixed", f"{name}, whose values are part of the program") for name in self.fixed),
             *(("counts", f"{name}, by {step} per evaluation") for name, step in self.counters),
-            ("costs", f"{_count(self.operations, 'operation')} per evaluation, {self.pullback} more for its gradient"),
-            ("keeps", f"{_count(self.kept, 'number')} per point and evaluation for the gradient"),
+            ("costs", f"{counted(self.operations, 'operation')} per evaluation, {self.pullback} more for its gradient"),
+            ("keeps", f"{counted(self.kept, 'number')} per point and evaluation for the gradient"),
             *(("program", line) for line in self.lines),
         ]
         shown, before = [], ""
@@ -192,9 +192,9 @@ def _explained(field: Compiled, titles: list[str], problem: Problem, batched: bo
 def _state(field: Compiled, problem: Problem, batched: bool) -> str:
     """Describe which dimensions of the state are points, and which are features."""
     dtype = str(problem.y0.dtype).removeprefix("torch.")
-    features = _count(field.program.dim, "feature")
+    features = counted(field.program.dim, "feature")
     if field.components:
-        features += f" in {_count(len(field.components), 'component')}"
+        features += f" in {counted(len(field.components), 'component')}"
     if not batched:
         return f"one point of {features}, {dtype}"
     front = components(problem)[0].ndim - 1
@@ -203,7 +203,3 @@ def _state(field: Compiled, problem: Problem, batched: bool) -> str:
     if field.program.dim == problem.y0.shape[-1] and front > 1 and not field.components:
         return f"points of {features}, {dtype}; all dimensions of y0 but the last count the points"
     return f"points of {features}, {dtype}; dimension 0 of y0 counts the points"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from anode.data.encoding import Category, Number, counted
+from anode.checks import counted
+from anode.data.encoding import Category, Number
 from anode.experiments.descriptions import Description
 from anode.experiments.judging import Result, load_result
 from anode.experiments.kinds import PICTURES, POINTS, TABLE

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.checks import describe, number, require
+from anode.checks import counted, describe, number, require
 from anode.exporting.formats import WRITERS
 from anode.exporting.steps import Steps, flows_in, least_steps, stepped
 from anode.files import write_bytes
@@ -64,7 +64,7 @@ class Exported:
 
     def __str__(self) -> str:
         steps = self.steps
-        taken = f"{steps.count} {'step' if steps.count == 1 else 'steps'} of {steps.method}"
+        taken = f"{counted(steps.count, 'step')} of {steps.method}"
         cost = f"{taken} ({steps.evaluations} evaluations of the field)" if steps.count else "no solve in it"
         return "\n".join([f"{self.path}: {cost}, error {steps.error:.1e} on {self.inputs} inputs", *self.about])
 

@@ -82,11 +82,6 @@ def label(study: str) -> str:
     return f"{KINDS[parts[1]]} {parts[2]}" if parts else study
 
 
-def plural(count: float, noun: str) -> str:
-    """Return a count with its noun."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def duration(seconds: float) -> str:
     """Return a time in words.
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from reprlib import repr as shortened
 from string import Template
 
+from anode.checks import counted
 from anode.files import write_text
 from anode.report.claims import MARKS, claim_badges, claims_section, verdict_of
-from anode.report.markup import Markup, data_block, definitions, duration, element, label, plural, table
+from anode.report.markup import Markup, data_block, definitions, duration, element, label, table
 from anode.report.reading import (
     IMAGES,
     Record,
@@ -108,8 +109,8 @@ def summary(results: Record, claims: Sequence[Record]) -> str:
     """Return the outcome in one line."""
     counts = Counter(verdict_of(claim) for claim in claims)
     others = [f"{counts[verdict]} {verdict}" for verdict in MARKS if verdict != "held" and counts[verdict]]
-    outcome = ", ".join([f"{counts['held']} of {plural(len(claims), 'claim')} held", *others])
-    repeats = plural(results.number("repeats"), "repeat")
+    outcome = ", ".join([f"{counts['held']} of {counted(len(claims), 'claim')} held", *others])
+    repeats = counted(results.number("repeats"), "repeat")
     parts = [outcome if claims else "No claims checked", repeats, f"seed {results.number('seed')}"]
     return "; ".join([*parts, f"total training time {duration(results.number('seconds'))}"])
 
@@ -198,7 +199,7 @@ def scene(record: Record) -> Markup:
     binary = all(type(value) is int and value in (0, 1) for value in labels)
     record.check(binary and len(labels) == len(paths), "labels", "0 or 1 for each path")
     rounded = [[[round(float(x), 3) + 0.0 for x in point] for point in path] for path in paths]  # -0.0 + 0.0 is 0.0
-    says = f"{title}: {plural(len(paths), 'path')} in three dimensions"
+    says = f"{title}: {counted(len(paths), 'path')} in three dimensions"
     names, axes = record.texts("names", ["-1", "+1"]), record.texts("axes", ["x", "y", "z"])
     keys = [element("span", names[value], class_=f"key key-{value}") for value in sorted(set(labels))]
     zoom = [
@@ -223,7 +224,7 @@ def numbers_table(study: Record) -> Markup:
     columns, rows = numbers.items("columns"), numbers.items("rows")
     numbers.check(bool(columns), "columns", "at least one column")
     whole = all(isinstance(row, list) and len(row) == len(columns) for row in rows)
-    numbers.check(whole, "rows", f"rows of {plural(len(columns), 'value')}")
+    numbers.check(whole, "rows", f"rows of {counted(len(columns), 'value')}")
     shown = [[cell(value, numbers.where) for value in row] for row in (columns, *rows)]
     return table(f"Numbers: {study.text('title')}", shown[0], shown[1:])
 
@@ -235,7 +236,7 @@ def protocol(study: Record) -> Markup:
     if not columns:
         return Markup()
     content = table(f"Protocol: {study.text('title')}", columns, ([run.shown(key) for key in columns] for run in runs))
-    return element("details", element("summary", f"Protocol, {plural(len(runs), 'run')}"), content)
+    return element("details", element("summary", f"Protocol, {counted(len(runs), 'run')}"), content)
 
 
 def failures_section(results: Record) -> list[Markup]:
