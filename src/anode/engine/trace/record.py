@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from anode.engine.trace.calls import Calls
 from anode.engine.trace.modes import under
+from anode.ode.packing import broadcasts_to
 
 # They look at the shape of what they are given, not at its values.
 SHAPE_ONLY = frozenset(
@@ -323,7 +324,7 @@ def record(
             raise Untraceable(f"f returns {x.dtype}, the state is {y.dtype}")
         if is_map and (x.dim() < 2 or x.shape[0] != batch):
             raise Untraceable("f does not return features for each point")
-        if not is_map and not _fits(x, y):
+        if not is_map and not broadcasts_to(x.shape, y.shape):
             raise Untraceable("f returns another shape than the state")
     refs = tuple(recorder.ref(x) for x in results)
     return Recording(
@@ -339,9 +340,3 @@ def record(
         recorder.stops_gradients or calls.detached,
         calls,
     )
-
-
-def _fits(x: Tensor, y: Tensor) -> bool:
-    """Whether x broadcasts to the shape of y."""
-    sizes = zip(x.shape[::-1], y.shape[::-1], strict=False)
-    return x.dim() <= y.dim() and all(m in (1, n) for m, n in sizes)
