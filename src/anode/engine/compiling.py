@@ -23,6 +23,7 @@ from anode.engine.trace.tracing import Traced, trace
 from anode.engine.watch.purity import observe
 from anode.ode.field import parameters_of
 from anode.ode.problem import Problem
+from anode.ode.solution import as_tuple
 
 MOST_FEATURES = 512
 """Maximum number of elements of a state without a batch dimension, which is treated as one point."""
@@ -205,8 +206,7 @@ def unbatched(states: tuple[Tensor, ...], batch_dims: int, group_dims: int) -> s
 
 def components(problem: Problem) -> tuple[Tensor, ...]:
     """Return the components of the initial state."""
-    state = problem.packing.unpack(problem.y0)
-    return state if isinstance(state, tuple) else (state,)
+    return as_tuple(problem.packing.unpack(problem.y0))
 
 
 def compiled(known: Known, problem: Problem) -> Compiled:

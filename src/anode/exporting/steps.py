@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from anode.checks import require
 from anode.engine.timeless import rate_at
 from anode.models.flow import Flow
-from anode.ode.solution import Engine, Solution, State, Stats, Status
+from anode.ode.solution import Engine, Solution, State, Stats, Status, as_tuple
 from anode.ode.tableau import Tableau
 from anode.ode.tableaus import TABLEAUS, as_tableau
 
@@ -57,7 +57,7 @@ class SteppedFlow(Flow):
         for name, value in options.items():
             takes = "nothing in a model to export, whose flows return only their final state"
             require(name not in KEPT or value is None or value is False, name, value, takes)
-        state = h if isinstance(h, tuple) else (h,)
+        state = as_tuple(h)
         start, end = span
         size = (end - start) / self.steps
         for step in range(self.steps):

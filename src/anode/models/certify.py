@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from anode.checks import number, require
-from anode.ode.solution import Solution, SolveError, State, Status
+from anode.ode.solution import Solution, SolveError, State, Status, as_tuple
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -179,8 +179,8 @@ def check(flow: Flow, x: Tensor, bound: float, settings: dict[str, Any]) -> Chec
         raise TypeError(f"rtol, atol: take numbers for a check, got {rtol} and {atol}")
     with torch.no_grad():
         start, there = flow.start_and_solve(x, solver=solver)
-        dims, dtype = 1 if flow.members is None else 2, _parts(start)[0].dtype
-        infinite = torch.full(_parts(start)[0].shape[:dims], torch.inf, dtype=torch.float64)
+        dims, dtype = 1 if flow.members is None else 2, as_tuple(start)[0].dtype
+        infinite = torch.full(as_tuple(start)[0].shape[:dims], torch.inf, dtype=torch.float64)
         nfe, lost = _evaluations(there, infinite), _failed(there, infinite)
         if lost.all():
             return Check(rtol, infinite, infinite, nfe, bound, _failure(there))
@@ -221,8 +221,8 @@ def certify(flow: Flow, x: Tensor, bound: float, tolerances: Sequence[float] | N
 
 def _relative(states: State, wanted: State, dims: int) -> Tensor:
     """Return the distance of each state from the wanted state, relative to the root mean square of their norms."""
-    apart = tuple(a.double() - b.double() for a, b in zip(_parts(states), _parts(wanted), strict=True))
-    typical = _sizes(_parts(wanted), dims).square().mean(-1, keepdim=True).sqrt()
+    apart = tuple(a.double() - b.double() for a, b in zip(as_tuple(states), as_tuple(wanted), strict=True))
+    typical = _sizes(as_tuple(wanted), dims).square().mean(-1, keepdim=True).sqrt()
     typical = typical.where(typical > 0, 1.0)  # if all states are zero, the errors are absolute
     return (_sizes(apart, dims) / typical).cpu()
 
@@ -231,10 +231,6 @@ def _sizes(parts: tuple[Tensor, ...], dims: int) -> Tensor:
     """Return the norm of the state of each sample."""
     flat = [x.double().reshape(*x.shape[:dims], -1) for x in parts]
     return torch.cat(flat, dim=-1).norm(dim=-1)
-
-
-def _parts(state: State) -> tuple[Tensor, ...]:
-    return state if isinstance(state, tuple) else (state,)
 
 
 def _evaluations(solution: Solution, errors: Tensor) -> Tensor:
@@ -255,7 +251,7 @@ def _zeroed(state: State, lost: Tensor) -> State:
     if not lost.any():
         return state
     parts = tuple(
-        x.masked_fill(lost.to(x.device).reshape(*lost.shape, *[1] * (x.ndim - lost.ndim)), 0.0) for x in _parts(state)
+        x.masked_fill(lost.to(x.device).reshape(*lost.shape, *[1] * (x.ndim - lost.ndim)), 0.0) for x in as_tuple(state)
     )
     return parts if isinstance(state, tuple) else parts[0]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from anode.checks import describe, is_finite, lookup, require
 from anode.ode.packing import broadcasts_to
-from anode.ode.solution import State
+from anode.ode.solution import State, as_tuple
 from anode.ode.tools import refuse_vmap
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ def _is_inexact(x: Any) -> bool:
 def state(y0: Any) -> State:
     """Check that the tensors of an initial state share a dtype and device, and that their values are finite."""
     y0 = tensors(y0)
-    components = y0 if isinstance(y0, tuple) else (y0,)
+    components = as_tuple(y0)
     for component in components:
         if component.dtype != components[0].dtype or component.device != components[0].device:
             raise ValueError(
@@ -62,7 +62,7 @@ def state(y0: Any) -> State:
 
 def group_dims(control: Any, y0: State) -> int:
     """Return the number of leading dimensions that index groups with their own step size."""
-    components = y0 if isinstance(y0, tuple) else (y0,)
+    components = as_tuple(y0)
     smallest = min(component.ndim for component in components)
     if isinstance(control, int) and not isinstance(control, bool):
         dims = control
@@ -115,7 +115,7 @@ class Times(NamedTuple):
         """Return all times as a tensor with a gradient; ``None`` if none requires one."""
         if not self.moving:
             return None
-        device = (y0[0] if isinstance(y0, tuple) else y0).device
+        device = as_tuple(y0)[0].device
         return torch.stack([torch.as_tensor(t, dtype=torch.float64, device=device) for t in self.moving])
 
     def checked(self, has_event: bool) -> tuple[list[float], list[int]]:

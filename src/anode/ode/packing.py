@@ -13,7 +13,7 @@ from torch import Tensor
 
 from anode.checks import describe, uncallable
 from anode.ode.control import Norm, largest_rms, rms
-from anode.ode.solution import State
+from anode.ode.solution import State, as_tuple
 
 
 class OnPacked(ABC):
@@ -37,7 +37,7 @@ class Packing:
 
     def __init__(self, y0: State, group_dims: int) -> None:
         self.is_tuple = isinstance(y0, tuple)
-        components = y0 if isinstance(y0, tuple) else (y0,)
+        components = as_tuple(y0)
         self.groups = components[0].shape[:group_dims]
         self.shapes = [component.shape[group_dims:] for component in components]
         self.whole_shapes = [component.shape for component in components]

@@ -16,6 +16,11 @@ State = Tensor | tuple[Tensor, ...]
 """A state is a tensor or a tuple of tensors."""
 
 
+def as_tuple(state: State) -> tuple[Tensor, ...]:
+    """Return the components of a state: those of a tuple, or the tensor itself."""
+    return state if isinstance(state, tuple) else (state,)
+
+
 class Status(IntEnum):
     """How a solve ended. The values are integers, so they compare with a tensor of statuses.
 
@@ -165,8 +170,7 @@ class Solution:
     stacked: State | None = None
 
     def __repr__(self) -> str:
-        y1 = self.y1 if isinstance(self.y1, tuple) else (self.y1,)
-        shapes = ", ".join(str(tuple(y.shape)) for y in y1)
+        shapes = ", ".join(str(tuple(y.shape)) for y in as_tuple(self.y1))
         status = str(self.status) if isinstance(self.status, Status) else f"success={self.success}"
         nfe = self.stats.nfe if isinstance(self.stats.nfe, int) else f"{self.stats.nfe.min()} to {self.stats.nfe.max()}"
         how = f"gradient: {self.gradient}, engine: {self.engine.name}"
@@ -175,7 +179,7 @@ class Solution:
     @property
     def ts(self) -> Tensor:
         """The times of ``ys``, in the dtype and on the device of the state."""
-        y1 = self.y1[0] if isinstance(self.y1, tuple) else self.y1
+        y1 = as_tuple(self.y1)[0]
         return torch.tensor(self.times, dtype=y1.real.dtype, device=y1.device)
 
     @property
