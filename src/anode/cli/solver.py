@@ -57,7 +57,7 @@ def _option(name: str, kind: Any, default: Any, **described: Any) -> inspect.Par
 
 def summaries() -> dict[str, str]:
     """Return the help text of each setting: its first sentence in the docstring of :class:`anode.Solver`."""
-    text = (inspect.getdoc(Solver) or "").replace("one of ``anode.METHODS``", ", ".join(TABLEAUS))
+    text = inspect.getdoc(Solver) or ""
     found: dict[str, str] = {}
     for names, about in re.findall(r"^    ([a-z_, ]+): (.*(?:\n        .*)*)", text, flags=re.MULTILINE):
         sentence = re.split(r"(?<=[.])\s", re.sub(r"\s+", " ", about))[0]

@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from anode.checks import number, require
-from anode.data.images import ImageData
+from anode.data.images import SPLITS, ImageData
 from anode.extras import needs
 
 if TYPE_CHECKING:
     from PIL import Image
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
-SPLITS = ("train", "test")
 OTHER_SPLITS = ("val", "valid", "validation", "dev")
 """Names of folders that are splits elsewhere, and hardly classes."""
 LARGEST = 64

@@ -80,13 +80,11 @@ def group_dims(control: Any, y0: State) -> int:
 
 
 def tolerance(name: str, value: Any, y0: State) -> None:
-    """Check a tolerance: a number, a tensor that broadcasts against the state, or a tuple of either per component."""
+    """Check a tolerance of a solver against a state: it broadcasts, or has one entry per component."""
     is_tuple = isinstance(y0, tuple) and isinstance(value, tuple | list)
     for part, y in zip(value, y0, strict=False) if is_tuple else [(value, y0)]:
         if not isinstance(part, int | float | Tensor):
             raise TypeError(f"{name}: takes a number, a tensor, or one of either per component of y0, got {part!r}")
-        positive = bool((part > 0).all()) if isinstance(part, Tensor) else part > 0
-        require(positive, name, part, "numbers above 0")
         if isinstance(part, Tensor) and isinstance(y, Tensor):
             broadcasts(name, part, y.shape)
         takes = "a number, or a tuple with one number or tensor per component of y0"
