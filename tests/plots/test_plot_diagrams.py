@@ -36,7 +36,7 @@ def test_labels_are_within_the_picture_and_apart_from_each_other(name):
 
 
 def test_a_blob_is_closed_and_has_no_corners():
-    outline = blob((1, 2), 0.5, {2: (0.2, 0.3), 3: (0.1, 1.0)}, (1.0, 0.8))
+    outline = blob((1, 2), 0.5, {2: (0.2, 0.3), 3: (0.1, 1.0)})
     np.testing.assert_allclose(outline[0], outline[-1])
     steps = np.diff(np.concatenate([outline, outline[1:2]]), axis=0)
     turns = np.diff(np.unwrap(np.arctan2(*steps.T[::-1])))

@@ -10,10 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, PathPatch
 from matplotlib.path import Path
-from matplotlib.patheffects import withStroke
 
 from anode.plots.inputs import Array
-from anode.plots.style import INK, LARGE, MUTED, PAPER, figure
+from anode.plots.style import INK, LARGE, MUTED, figure
 
 Point = tuple[float, float]
 
@@ -34,20 +33,19 @@ def circle(center: Point, radius: float) -> Array:
     return blob(center, radius, {})
 
 
-def blob(center: Point, radius: float, waves: Mapping[int, Point], stretch: Point = (1.0, 1.0)) -> Array:
+def blob(center: Point, radius: float, waves: Mapping[int, Point]) -> Array:
     """Return a smooth closed curve around a centre, [vertices, 2].
 
     Args:
         center: The centre.
         radius: Mean distance from the centre.
         waves: Waves on the curve by their number per turn: amplitude relative to the radius, and the angle of a crest.
-        stretch: Factors for width and height.
     """
     angles = np.linspace(0, 2 * np.pi, 121)
     distance = np.full_like(angles, radius)
     for k, (high, at) in waves.items():
         distance += radius * high * np.cos(k * (angles - at))
-    return np.stack([np.cos(angles), np.sin(angles)], -1) * distance[:, None] * stretch + center
+    return np.stack([np.cos(angles), np.sin(angles)], -1) * distance[:, None] + center
 
 
 def region(
@@ -67,23 +65,19 @@ def region(
     ax.add_patch(PathPatch(path, fill=False, edgecolor=edge or color, linewidth=width, zorder=2))
 
 
-def write(
-    ax: Axes, at: Point, text: str, *, size: float = LARGE, color: str = INK, halo: bool = False, **options: Any
-) -> None:
-    """Write text centred at a point, optionally with a white halo."""
+def write(ax: Axes, at: Point, text: str, *, size: float = LARGE, color: str = INK, **options: Any) -> None:
+    """Write text centred at a point."""
     settings: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 6} | options
-    if halo:
-        settings["path_effects"] = [withStroke(linewidth=3, foreground=PAPER)]
     ax.text(*at, text, size=size, color=color, **settings)
 
 
-def arrow(ax: Axes, start: Point, end: Point, *, color: str = MUTED, bend: float = 0.0, heads: str = "-|>") -> None:
+def arrow(ax: Axes, start: Point, end: Point, *, color: str = MUTED, bend: float = 0.0) -> None:
     """Draw an arrow from one point to another."""
     ax.add_patch(
         FancyArrowPatch(
             start,
             end,
-            arrowstyle=f"{heads},head_length=0.5,head_width=0.22",
+            arrowstyle="-|>,head_length=0.5,head_width=0.22",
             connectionstyle=f"arc3,rad={bend}",
             mutation_scale=12,
             shrinkA=0,
