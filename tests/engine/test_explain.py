@@ -44,6 +44,17 @@ def test_counters_stay_as_they_are_traced_or_not():
     assert field.nfe == solution.stats.nfe
 
 
+def test_f_is_called_at_the_given_start_time():
+    def f(t, y):
+        if t != 2.0:
+            raise ValueError("another time")
+        return -y
+
+    with pytest.raises(ValueError, match="another time"):
+        anode.explain(f, torch.rand(8, 2))
+    assert "reads values" in str(anode.explain(f, torch.rand(8, 2), t=2.0))
+
+
 @pytest.mark.parametrize("grad", [True, False])
 def test_it_says_what_the_solve_says(grad):
     memory = []

@@ -165,6 +165,7 @@ def test_the_file_says_how_it_was_made(tmp_path):
     assert int(notes["anode.steps"]) == written.steps.count
     assert float(notes["anode.error"]) == written.steps.error <= float(notes["anode.tolerance"]) == 1e-3
     assert f"{written.steps.evaluations} evaluations" in str(written)
+    assert written.tolerance == 1e-3
 
 
 def test_images_of_bytes_are_scaled_in_the_file(tmp_path):

@@ -560,6 +560,12 @@ def test_the_times_of_a_dense_solution_may_have_one_element(library):
     torch.testing.assert_close(solution(torch.tensor(0.5)), torch.full((2,), math.exp(-0.5)))
 
 
+def test_a_dense_solution_takes_the_steps_of_its_method_and_options():
+    t0, t1, options = torch.tensor(0.0), torch.tensor(1.0), {"step_size": 0.5}
+    solution = anode.odeint_dense(lambda t, y: -y, torch.ones(2), t0, t1, method="euler", options=options)
+    torch.testing.assert_close(solution(torch.tensor([0.5, 1.0])), torch.tensor([[0.5, 0.5], [0.25, 0.25]]))
+
+
 def test_the_time_of_an_event_keeps_its_precision():
     oscillate = lambda t, y: torch.stack([y[1], -y[0]])  # noqa: E731
     t, _ = anode.odeint(
