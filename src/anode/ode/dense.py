@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,20 +12,27 @@ from anode.ode.control import Number
 from anode.ode.integrate import Trace
 from anode.ode.plan import Plan, as_float
 from anode.ode.runge_kutta import combine, state_inside, weighted_sum
+from anode.ode.solution import State
 
 
 class DenseOutput:
-    """Evaluates the dense output of a solve that kept its slopes."""
+    """Evaluates the dense output of a solve that kept its slopes.
 
-    def __init__(self, plan: Plan, trace: Trace) -> None:
-        self._plan, self._trace = plan, trace
+    Args:
+        plan: The plan of the solve.
+        trace: The result of the loop over steps.
+        unpack: Returns the states in a tensor of packed states.
+    """
+
+    def __init__(self, plan: Plan, trace: Trace, unpack: Callable[[Tensor], State]) -> None:
+        self._plan, self._trace, self._unpack = plan, trace, unpack
         reached = (torch.as_tensor(trace.t, dtype=plan.time_dtype) * plan.direction).max().item() * plan.direction
         end = min(reached, plan.times[-1], key=lambda t: t * plan.direction)
         self._first, self._last = sorted((plan.times[0], end))
         self._ends = [] if plan.group_dims else [as_float(step.interval.t1) * plan.direction for step in trace.steps]
 
-    def __call__(self, t: Tensor) -> Tensor:
-        """Return the packed states at the times ``t``."""
+    def __call__(self, t: Tensor) -> State:
+        """Return the states at the times ``t``."""
         slack = torch.finfo(t.dtype).eps * max(abs(self._first), abs(self._last)) if t.is_floating_point() else 0.0
         inside = (t >= self._first - slack) & (t <= self._last + slack)
         if not inside.all():
@@ -34,7 +42,7 @@ class DenseOutput:
             )
         times = t.to(self._plan.like.device, self._plan.time_dtype).clamp(self._first, self._last).flatten()
         states = [self._state_at(time) for time in times.unbind()]
-        return torch.stack(states).reshape(t.shape + self._plan.like.shape)
+        return self._unpack(torch.stack(states).reshape(t.shape + self._plan.like.shape))
 
     def errors(self) -> list[tuple[Number, Tensor]]:
         """The size of every step and the root mean square of its error estimate, of each group."""
@@ -46,7 +54,7 @@ class DenseOutput:
             assert step.slopes is not None
             row, h = plan.tableau.error_row, step.interval.h
             error = weighted_sum([(row.scale, combine(row, step.slopes))], h)
-            # Of a group that stands still it is 0, where the root has no derivative.
+            # The error of a group that takes no part in the step is 0, where the square root has no derivative.
             mean = error.square().reshape(*plan.groups, -1).mean(-1)
             size = h.detach().reshape(plan.groups).to(error.dtype) if isinstance(h, Tensor) and plan.groups else h
             found.append((size, (mean + torch.finfo(error.dtype).tiny).sqrt()))

@@ -215,7 +215,6 @@ class Problem:
         values = dict(zip(plan.wanted, states, strict=True))
         if 0 in self.shown and 0 not in values:
             values[0] = unpack(self.y0)
-        interpolant = DenseOutput(plan, trace) if self.dense else None
         return Solution(
             times=[plan.times[i] for i in self.shown],
             outputs=[values[i] for i in self.shown],
@@ -225,8 +224,7 @@ class Problem:
             stats=trace.stats,
             gradient=gradient,
             engine=Engine(self.obstacle, self.compiled is not None) if self.obstacle else NATIVE,
-            interpolant=None if interpolant is None else lambda t: unpack(interpolant(t)),
-            errors=None if interpolant is None else interpolant.errors,
+            interpolant=DenseOutput(plan, trace, unpack) if self.dense else None,
             note=self.note(trace),
             stacked=stacked if self.shown == plan.wanted else None,
         )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from anode.ode.tools import outside_graphs
+
+if TYPE_CHECKING:
+    from anode.ode.dense import DenseOutput
 
 State = Tensor | tuple[Tensor, ...]
 """A state is a tensor or a tuple of tensors."""
@@ -85,7 +87,6 @@ class SolveError(RuntimeError, AssertionError):
             outputs=[_detached(y) for y in self.solution.outputs],
             y1=_detached(self.solution.y1),
             interpolant=None,
-            errors=None,
             stacked=None,
         )
         return SolveError, (str(self), bare)
@@ -151,7 +152,6 @@ class Solution:
         gradient: How the solve is differentiated: ``"discrete"``, ``"stored"``, ``"continuous"`` or ``"none"``.
         engine: Which engine ran the solve. Print it to see why the compiled engine was not used.
         interpolant: The dense output, which calling the solution evaluates; ``None`` without ``dense=True``.
-        errors: Returns the result of :meth:`local_errors`; ``None`` without ``dense=True``.
         note: A description of a failure if more is known than its status says; otherwise empty.
         stacked: The value of ``ys`` if the outputs were computed as one tensor; otherwise ``None``.
     """
@@ -164,8 +164,7 @@ class Solution:
     stats: Stats
     gradient: str
     engine: Engine = Engine()
-    interpolant: Callable[[Tensor], State] | None = None
-    errors: Callable[[], list[tuple[Any, Tensor]]] | None = None
+    interpolant: DenseOutput | None = None
     note: str = ""
     stacked: State | None = None
 
@@ -237,9 +236,9 @@ class Solution:
         Both are numbers, or have one entry per group when the step size is per group: a size of zero then means that
         the group took no part in the step. Gradients flow through the errors.
         """
-        if self.errors is None:
+        if self.interpolant is None:
             raise ValueError("this solution keeps no steps: call solve(..., dense=True) to see their errors")
-        return self.errors()
+        return self.interpolant.errors()
 
 
 def first_failure(status: Any) -> tuple[int, Status] | None:
