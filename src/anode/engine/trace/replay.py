@@ -141,11 +141,11 @@ class Captured:
     """The tensors of a program.
 
     Attributes:
-        tensors: Existing tensors.
-        derived: Tensors that are computed from existing ones.
+        tensors: Existing tensors that the program reads: parameters, buffers and those in closures.
+        derived: The tensors that f computes from existing ones alone; ``None`` if there are none.
         sources: Existing tensors that those are computed from.
         baked: Existing integer and boolean tensors whose values are part of the program, with these values.
-        shared: Tensors that share memory.
+        shared: Existing tensors that share memory.
     """
 
     tensors: tuple[Tensor, ...]

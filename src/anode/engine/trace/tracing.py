@@ -16,7 +16,7 @@ from anode.engine.trace.calls import CIRCUMSTANCES, SIZES, Calls, elsewhere
 from anode.engine.trace.compare import Collision, compare
 from anode.engine.trace.lowering import Lowering
 from anode.engine.trace.record import Recording, Untraceable, record
-from anode.engine.trace.replay import Derived, Shared
+from anode.engine.trace.replay import Captured
 from anode.engine.trace.verify import passes_gradients
 from anode.ode.tools import in_functorch
 
@@ -52,15 +52,10 @@ class Numbers:
 
 
 @dataclass(frozen=True)
-class Traced:
-    """A traced right-hand side.
+class Traced(Captured):
+    """A traced right-hand side: the tensors of its program, and the following.
 
     Attributes:
-        tensors: The existing tensors that the program reads (parameters, buffers, closures).
-        derived: The tensors among the program's that f computes from existing ones alone; ``None`` if there are none.
-        sources: The existing tensors that those are computed from.
-        baked: Existing integer and boolean tensors whose values are part of the program, with these values.
-        shared: Existing tensors that share memory.
         slope: The ids of the derivative, flat, in the order of the state's features.
         shapes: The shapes of what f returns for one point.
         passes_gradients: Whether gradients of f are those of its values. If f stops gradients, with `detach` or
@@ -68,11 +63,6 @@ class Traced:
         numbers: For which numbers of points f does the same; ``None`` if it does not ask how many there are.
     """
 
-    tensors: tuple[Tensor, ...]
-    derived: Derived | None
-    sources: tuple[Tensor, ...]
-    baked: tuple[tuple[Tensor, Tensor], ...]
-    shared: tuple[Shared, ...]
     slope: Rows
     shapes: tuple[tuple[int, ...], ...]
     passes_gradients: bool
