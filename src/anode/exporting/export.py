@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from anode.checks import counted, describe, number, require
 from anode.exporting.formats import WRITERS
 from anode.exporting.steps import Steps, flows_in, least_steps, stepped
+from anode.extras import needs
 from anode.files import write_bytes
 from anode.models.model import as_model
 from anode.version import __version__
@@ -125,8 +126,8 @@ def export(model: Any, path: str | Path, x: Any, *, tolerance: float = 1e-3) -> 
     number("tolerance", tolerance, finite=True)
     kinds = ", ".join(WRITERS)
     require(path.suffix in WRITERS, "path", str(path), f"a file that ends in one of {kinds}")
-    writer = WRITERS[path.suffix]
-    writer.check()
+    if path.suffix == ".onnx":
+        needs("anode.export to ONNX", "onnx")
     graph = graph_of(model, x)
     noisy = next((flow.solver.noise for flow in flows_in(graph.model) if flow.solver.noise is not None), None)
     takes = "a model without noise, which a file cannot hold; set model.flow.solver = model.flow.solver.but(noise=None)"
@@ -144,5 +145,6 @@ def export(model: Any, path: str | Path, x: Any, *, tolerance: float = 1e-3) -> 
         **graph.notes,
     }
     told = {f"anode.{name}": str(value) for name, value in notes.items()}
-    write_bytes(path, writer.content(module.eval(), graph.inputs, graph.outputs, graph.labels, told))
+    content = WRITERS[path.suffix](module.eval(), graph.inputs, graph.outputs, graph.labels, told)
+    write_bytes(path, content)
     return Exported(path, steps, tolerance, len(graph.data), graph.about)

@@ -7,12 +7,10 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-from anode.extras import needs
 
 
 def free_rows() -> Any:
@@ -20,70 +18,48 @@ def free_rows() -> Any:
     return ({0: torch.export.Dim("rows")},)
 
 
-class Writer(Protocol):
-    """A file format."""
+def torch_program(
+    module: nn.Module, x: Tensor, outputs: tuple[str, ...], labels: tuple[str, ...], notes: dict[str, str]
+) -> bytes:
+    """Return a torch exported program, ``.pt2``. Text classes are exported as numbers; the metadata holds their names.
 
-    def check(self) -> None:
-        """Raise an error if a required package is not installed."""
-
-    def content(
-        self, module: nn.Module, x: Tensor, outputs: tuple[str, ...], labels: tuple[str, ...], notes: dict[str, str]
-    ) -> bytes:
-        """Return the content of the file.
-
-        Args:
-            module: The module, whose ``forward`` takes one argument, ``x``.
-            x: Two example inputs.
-            outputs: Names of the outputs.
-            labels: Names of the classes if the first output is a class number; otherwise empty.
-            notes: Metadata of the file.
-        """
-
-
-class TorchProgram:
-    """``.pt2``, a torch exported program. Text classes are exported as numbers; the metadata holds their names."""
-
-    def check(self) -> None:
-        """Do nothing: only torch is required."""
-
-    def content(
-        self, module: nn.Module, x: Tensor, outputs: tuple[str, ...], labels: tuple[str, ...], notes: dict[str, str]
-    ) -> bytes:
-        with quiet():
-            program = torch.export.export(module, (x,), dynamic_shapes=free_rows())
-            file = io.BytesIO()
-            named = {"anode.classes": "\n".join(labels)} if labels else {}
-            torch.export.save(program, file, extra_files={**notes, **named})
-        return file.getvalue()
+    Args:
+        module: The module, whose ``forward`` takes one argument, ``x``.
+        x: Two example inputs.
+        outputs: Names of the outputs; not part of this format.
+        labels: Names of the classes if the first output is a class number; otherwise empty.
+        notes: Metadata of the file.
+    """
+    with quiet():
+        program = torch.export.export(module, (x,), dynamic_shapes=free_rows())
+        file = io.BytesIO()
+        named = {"anode.classes": "\n".join(labels)} if labels else {}
+        torch.export.save(program, file, extra_files={**notes, **named})
+    return file.getvalue()
 
 
-class Onnx:
-    """``.onnx``, for onnxruntime and other programs that read ONNX."""
-
-    def check(self) -> None:
-        needs("anode.export to ONNX", "onnx")
-
-    def content(
-        self, module: nn.Module, x: Tensor, outputs: tuple[str, ...], labels: tuple[str, ...], notes: dict[str, str]
-    ) -> bytes:
-        with quiet():
-            program = torch.onnx.export(
-                module,
-                (x,),
-                dynamo=True,
-                dynamic_shapes=free_rows(),
-                input_names=["x"],
-                output_names=list(outputs),
-                verbose=False,
-            )
-        assert program is not None, "torch returns it if it is given no file"
-        model = program.model_proto
-        if labels:
-            name_classes(model, labels)
-        for name, value in notes.items():
-            model.metadata_props.add(key=name, value=value)
-        content: bytes = model.SerializeToString()
-        return content
+def onnx(
+    module: nn.Module, x: Tensor, outputs: tuple[str, ...], labels: tuple[str, ...], notes: dict[str, str]
+) -> bytes:
+    """Return an ONNX file, for onnxruntime and other programs. The arguments are those of :func:`torch_program`."""
+    with quiet():
+        program = torch.onnx.export(
+            module,
+            (x,),
+            dynamo=True,
+            dynamic_shapes=free_rows(),
+            input_names=["x"],
+            output_names=list(outputs),
+            verbose=False,
+        )
+    assert program is not None, "torch returns it if it is given no file"
+    model = program.model_proto
+    if labels:
+        name_classes(model, labels)
+    for name, value in notes.items():
+        model.metadata_props.add(key=name, value=value)
+    content: bytes = model.SerializeToString()
+    return content
 
 
 def name_classes(model: Any, labels: tuple[str, ...]) -> None:
@@ -124,5 +100,5 @@ def quiet() -> Iterator[None]:
             logging.disable(before)
 
 
-WRITERS: dict[str, Writer] = {".onnx": Onnx(), ".pt2": TorchProgram()}
-"""The file formats by suffix."""
+WRITERS = {".onnx": onnx, ".pt2": torch_program}
+"""Functions that return the content of a file, by its suffix."""
