@@ -96,6 +96,19 @@ def test_a_history_knows_its_length_members_and_epochs():
 
 
 @each_kind
+def test_the_last_loss_and_check_leave_out_what_is_not_finite(members):
+    history = checked(members)
+    history.batches = len(history)
+    history.loss[:], history.loss[0], history.loss[1] = np.nan, 3.0, 5.0
+    assert history.last_loss == 4.0
+    assert history.last_check == np.nanmax(history.check[-1])
+    history.loss[:] = np.nan
+    history.check[-1] = np.nan
+    assert history.last_loss is None
+    assert history.last_check is None
+
+
+@each_kind
 def test_the_mean_over_each_epoch_includes_an_epoch_that_was_cut_short(members):
     history = history_of(members)
     expected = [history.nfe[:3].mean(0), history.nfe[3:6].mean(0), history.nfe[6:].mean(0)]

@@ -63,20 +63,14 @@ def training_line(history: History) -> str:
     """Return the length of training and the final loss."""
     if not len(history):
         return "not trained: 0 epochs"
-    losses = history.loss[(history.epochs - 1) * history.batches :]
-    loss = f"loss {losses[np.isfinite(losses)].mean():.4g}" if np.isfinite(losses).any() else "loss not finite"
+    loss = "loss not finite" if history.last_loss is None else f"loss {history.last_loss:.4g}"
     repeats = "" if history.members is None else f"{history.members} repeats "
+    checked = "" if history.last_check is None else f", reconstruction error {history.last_check:.2%}"
     stopped = f"; stopped: {history.stopped}" if history.stopped else ""
     failed = f"; {len(history.failures)} failed" if history.failures else ""
     seconds = float(history.seconds.sum())
     length = f"{history.epochs} epochs, {len(history):,} iterations, {_duration(seconds)}"
-    return f"trained {repeats}for {length}: {loss}{_checked(history)}{stopped}{failed}"
-
-
-def _checked(history: History) -> str:
-    """Return the error that the last check of the solver found; of several repeats, the largest."""
-    present = history.check[-1:][~np.isnan(history.check[-1:])]
-    return f", reconstruction error {present.max():.2%}" if present.size else ""
+    return f"trained {repeats}for {length}: {loss}{checked}{stopped}{failed}"
 
 
 def _duration(seconds: float) -> str:

@@ -97,8 +97,7 @@ class History:
         members = "" if self.members is None else f"{self.members} members, "
         final = "no iterations"
         if len(self):
-            losses = self.loss[(self.epochs - 1) * self.batches :]
-            loss = f"{losses[np.isfinite(losses)].mean():.4g}" if np.isfinite(losses).any() else "not finite"
+            loss = "not finite" if self.last_loss is None else f"{self.last_loss:.4g}"
             final = f"loss {loss}, nfe {np.mean(self.nfe[-1]):.4g} at the end{self._validated}{self._checked}"
         problems = f", {len(self.failures)} failed" if self.failures else ""
         stopped = f", stopped: {self.stopped}" if self.stopped else ""
@@ -116,12 +115,22 @@ class History:
 
     @property
     def _checked(self) -> str:
-        """The result of the last check, for a stack the largest error, for the repr."""
-        present = self.check[-1:][~np.isnan(self.check[-1:])]
-        if not present.size:
-            return ""
+        """The result of the last check, for the repr."""
         up_to = "" if self.members is None else "up to "
-        return f", reconstruction error {up_to}{present.max():.2%}"
+        return "" if self.last_check is None else f", reconstruction error {up_to}{self.last_check:.2%}"
+
+    @property
+    def last_loss(self) -> float | None:
+        """The mean of the finite losses of the last epoch; ``None`` if there are none."""
+        losses = self.loss[(self.epochs - 1) * self.batches :]
+        finite = losses[np.isfinite(losses)]
+        return float(finite.mean()) if finite.size else None
+
+    @property
+    def last_check(self) -> float | None:
+        """The reconstruction error in the last check, for a stack the largest; ``None`` if there is none."""
+        present = self.check[-1:][~np.isnan(self.check[-1:])]
+        return float(present.max()) if present.size else None
 
     @property
     def members(self) -> int | None:
