@@ -7,7 +7,7 @@ from torch import nn
 
 import anode
 from anode.engine import native as engine
-from anode.train.eligible import eligible, moves_by_adam
+from anode.train.eligible import moves_by_adam, parts_of
 from helpers.trainings import killed, same, spoil, values_of
 
 pytestmark = pytest.mark.skipif(not engine.instruction_sets(), reason="there is no compiled engine")
@@ -266,7 +266,7 @@ def test_a_model_whose_method_was_replaced_is_trained_in_python(name):
 
 def test_shared_weights_are_left_to_python():
     training = course_of(with_shared_weights(), data_of(outputs=5))
-    assert "shared" in eligible(training).obstacle
+    assert "shared" in parts_of(training).obstacle
 
 
 def test_a_listener_of_the_callers_sees_the_model_after_every_iteration():
@@ -400,6 +400,6 @@ def test_a_budget_of_steps_beyond_all_numbers_of_the_engine_is_none():
 def test_points_on_another_device_are_left_to_torch():
     x, y = data_of()
     training = course_of(model_of(), (x, y))
-    assert eligible(training).obstacle == ""
+    assert parts_of(training).obstacle == ""
     object.__setattr__(training.protocol.data, "x", x.to("meta"))
-    assert eligible(training).obstacle == "the points are on another device"
+    assert parts_of(training).obstacle == "the points are on another device"

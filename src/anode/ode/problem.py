@@ -110,7 +110,7 @@ class Problem:
         return parameters_of(self.f) if isinstance(self.f, nn.Module) else ()
 
     @property
-    def is_traced(self) -> bool:
+    def is_followed(self) -> bool:
         """Whether ``torch.func`` or forward-mode autograd is in use, which compiled derivatives do not support."""
         return is_followed(self.y0, *self.module_parameters)
 
@@ -157,7 +157,7 @@ class Problem:
             event = Event(lambda t, y: fn(t, unpack(y)), tol, now, y0)
         if rate is None:
             rate, own = self.rate, self.best_derivative
-            if own is not None and not (torch.is_grad_enabled() or self.is_traced):
+            if own is not None and not (torch.is_grad_enabled() or self.is_followed):
                 rate = own.rate
         how = {"slope": slope, "dense": dense, **keep}
         path = None if self.noise is None else Path(self.noise, self.seed, y0.device, self._noisy(y0))

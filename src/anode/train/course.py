@@ -17,9 +17,9 @@ from anode.engine.extension import extension
 from anode.models.nets import NeuralODE
 from anode.ode.control import PID
 from anode.ode.inputs import even_steps
-from anode.train.eligible import eligible, in_memory, made_otherwise, moves_by_adam
-from anode.train.followed import Followed, rows
+from anode.train.eligible import in_memory, model_obstacle, moves_by_adam, parts_of
 from anode.train.members import name_of
+from anode.train.parts import Parts, rows
 from anode.train.points import Points
 from anode.train.streams import Batch
 
@@ -72,11 +72,11 @@ class Course:
 
     Args:
         training: The training run.
-        followed: The compiled parts of the model, without an obstacle.
+        parts: The compiled parts of the model, without an obstacle.
     """
 
-    def __init__(self, training: Training, followed: Followed) -> None:
-        self.training, self.protocol, self.followed = training, training.protocol, followed
+    def __init__(self, training: Training, parts: Parts) -> None:
+        self.training, self.protocol, self.parts = training, training.protocol, parts
         model, protocol = training.network, training.protocol
         assert isinstance(model, NeuralODE)
         self.model = model
@@ -86,8 +86,8 @@ class Course:
         if solver.step_size is not None:
             knots = even_steps(0.0, model.flow.t1, solver.step_size, solver.max_steps)
         # The engine expects these tensors in this order.
-        idle = self._idle(followed.tensors)
-        parameters, trained = [*followed.tensors, *idle], {id(p) for p in training.parameters}
+        idle = self._idle(parts.tensors)
+        parameters, trained = [*parts.tensors, *idle], {id(p) for p in training.parameters}
         training.clear_gradients()
         self._moves = moves_by_adam(training)
         moments = [training.optimizer.state[p] if self._moves and id(p) in trained else None for p in parameters]
@@ -98,7 +98,7 @@ class Course:
         group = training.optimizer.param_groups[0] if self._moves else {}
         points = in_memory(protocol)
         self._points = None if points is None else self._laid_out((points.x, points.y, points.weights))
-        self._signature = signature(training, followed)
+        self._signature = signature(training, parts)
         self._course = extension.Course(
             is_double=like.dtype == torch.float64,
             method=native.method_for(solver.tableau),
@@ -109,21 +109,21 @@ class Course:
             max_steps=min(solver.max_steps, 2**62),
             controller=solver.step_controller.numbers,
             grouped=protocol.members is not None,
-            **{part.name: native.handle(part.compiled.program) for part in followed.parts if part.compiled},
+            **{part.name: native.handle(part.compiled.program) for part in parts.all if part.compiled},
             members=protocol.members or 1,
             loss=LOSSES.index(protocol.loss_name),
             parameters=[p.data_ptr() for p in parameters],
             means=[0 if each is None else each["mean"].data_ptr() for each in moments],
             squares=[0 if each is None else each["square"].data_ptr() for each in moments],
             gradients=[written.get(id(p), 0) for p in parameters],
-            shared=followed.shared,
+            shared=parts.shared,
             idle=[p.numel() // (protocol.members or 1) for p in idle],
             lr=rates_of(training) if self._moves else [],
             weight_decay=group.get("weight_decay", 0.0),
             adam=(*group["betas"], group["eps"]) if self._moves else (0.0, 0.0, 0.0),
         )
         self._at_once, self._is_wrong, self._compare_at = 1, False, 0.0
-        self._tensors, self._swapped = parameters, [part.swapped for part in followed.parts]
+        self._tensors, self._swapped = parameters, [part.swapped for part in parts.all]
         self._given, self._built_of = self._used(), self._built()
 
     def _idle(self, used: Sequence[Tensor]) -> list[Tensor]:
@@ -152,16 +152,16 @@ class Course:
     @property
     def fits(self) -> bool:
         """Whether the model and its settings have not changed since this object was created."""
-        now = eligible(self.training)
+        now = parts_of(self.training)
         return not now.obstacle and signature(self.training, now) == self._signature
 
     @property
     def is_current(self) -> bool:
         """Whether optimizer, schedule and data have not changed the model. Faster than :attr:`fits`."""
-        now = [part.swapped for part in self.followed.parts]
+        now = [part.swapped for part in self.parts.all]
         if self._is_wrong or None in now or now != self._swapped or self._used() != self._given:
             return False
-        return self._moves or (not made_otherwise(self.model) and self._built() == self._built_of)
+        return self._moves or (not model_obstacle(self.model) and self._built() == self._built_of)
 
     def _used(self) -> tuple[Any, ...]:
         """Return the addresses of all tensors, whether they are trained, and the settings of the solve."""
@@ -193,11 +193,11 @@ class Course:
         """Whether the engine can take a batch that was not checked before training."""
         x, y, _ = batch
         front, features = x.shape[: self.protocol.dims], x.shape[self.protocol.dims :]
-        if features != self.followed.given or x.dtype != self.training.parameters[0].dtype:
+        if features != self.parts.given or x.dtype != self.training.parameters[0].dtype:
             return False
-        if self.followed.unlike(front[-1]):
+        if self.parts.unlike(front[-1]):
             return False
-        outputs = self.followed.parts[-1].shape
+        outputs = self.parts.all[-1].shape
         if self.protocol.classifies:
             fits = y.shape == front and y.dtype == torch.int64
             return fits and bool((y >= 0).all()) and bool((y < outputs[0]).all())
@@ -206,13 +206,13 @@ class Course:
     def _computes_the_same(self, stretch: Stretch) -> bool:
         """Whether the model and the engine compute the same from the next batch; looked at now and then."""
         now = time.perf_counter()
-        if now < self._compare_at or all(part.known is None for part in self.followed.parts):
+        if now < self._compare_at or all(part.known is None for part in self.parts.all):
             return True
         self._compare_at = now + SECONDS
         which = stretch.order[..., stretch.first * stretch.size : (stretch.first + 1) * stretch.size]
         points = Points(stretch.x, stretch.y, self.protocol.members)
         x, _, _ = points.take(which, self.training.parameters[0])
-        return self.followed.computes_the_same(x.unflatten(-1, self.followed.given))
+        return self.parts.computes_the_same(x.unflatten(-1, self.parts.given))
 
     def iterate(self, most: int) -> Iterator[dict[str, Tensor]]:
         """Run some iterations and yield the record of each.
@@ -230,7 +230,7 @@ class Course:
             return
         if not self._computes_the_same(stretch):
             self._is_wrong = True
-            for part in self.followed.parts:
+            for part in self.parts.all:
                 part.forget()
             return
         count, members = stretch.count, protocol.members or 1
@@ -249,7 +249,7 @@ class Course:
             why=why.data_ptr(),
         )
         made = int(failed_at[0]) if protocol.members is None else count
-        augment, field, head = self.followed.parts
+        augment, field, head = self.parts.all
         augment.count(made)
         field.count(int(counts[0].amax(1).sum()))
         head.count(made)
@@ -295,7 +295,7 @@ def rates_of(training: Training) -> list[float]:
     return rate.tolist() if isinstance(rate, Tensor) and rate.ndim else [float(rate)] * members
 
 
-def signature(training: Training, followed: Followed) -> tuple[Any, ...]:
+def signature(training: Training, parts: Parts) -> tuple[Any, ...]:
     """Return everything that must not change: addresses, trained parameters, optimizer settings, solver and points."""
     model, state = training.network, training.optimizer.state
     moved: tuple[Any, ...] = ()
@@ -307,8 +307,8 @@ def signature(training: Training, followed: Followed) -> tuple[Any, ...]:
     solved = () if flow is None else (flow.t1, flow.solver)
     places = ((p.data_ptr(), p.shape, p.requires_grad) for p in model.parameters())
     activations = (getattr(part, "activation", None) for part in model.modules())
-    programs = (compiled.program for compiled in followed.compiled)
-    read = (x.data_ptr() for x in followed.tensors)
+    programs = (compiled.program for compiled in parts.compiled)
+    read = (x.data_ptr() for x in parts.tensors)
     points = in_memory(training.protocol)
     given = () if points is None else (points.x, points.y, points.weights)
     versions = (None if x is None or x.is_inference() else x._version for x in given)

@@ -17,8 +17,8 @@ from anode.models.model import Model
 from anode.models.nets import NeuralODE
 from anode.ode.control import PID
 from anode.ode.field import is_hooked
-from anode.train.followed import Followed, followed
 from anode.train.optimizers import Adam
+from anode.train.parts import Parts, compiled_parts
 from anode.train.points import Points
 
 if TYPE_CHECKING:
@@ -32,15 +32,15 @@ SOLVE = {"run", "_run_once", "solve", "start_and_solve", "solve_from"}
 """The methods of models and flows that run a solve. The engine calls none of them."""
 
 
-def eligible(training: Training) -> Followed:
+def parts_of(training: Training) -> Parts:
     """Return the compiled parts of the model, or why the engine cannot run the training."""
-    if why := made_otherwise(training.network) or _done_otherwise(training):
-        return Followed(obstacle=why)
-    found = followed(training)  # last, because it may have to trace the parts
-    return found if found.obstacle else replace(found, obstacle=_trained_otherwise(training, found))
+    if why := model_obstacle(training.network) or _settings_obstacle(training):
+        return Parts(obstacle=why)
+    found = compiled_parts(training)  # last, because it may have to trace the parts
+    return found if found.obstacle else replace(found, obstacle=_parts_obstacle(training, found))
 
 
-def made_otherwise(model: Model) -> str:
+def model_obstacle(model: Model) -> str:
     """Return why a model does more than augmentation, flow and head; empty if it does not."""
     if type(model) is not NeuralODE:
         return "the model is not a NeuralODE"
@@ -56,7 +56,7 @@ def made_otherwise(model: Model) -> str:
     return next((text for applies, text in checks if applies), "")
 
 
-def _done_otherwise(training: Training) -> str:
+def _settings_obstacle(training: Training) -> str:
     """Return which setting of the run the engine does not support in training, whatever the field; empty if none."""
     protocol, parameters, data = training.protocol, training.parameters, training.protocol.data
     assert isinstance(training.network, NeuralODE)
@@ -85,15 +85,15 @@ def _done_otherwise(training: Training) -> str:
     return next((text for applies, text in checks if applies), "")
 
 
-def _trained_otherwise(training: Training, found: Followed) -> str:
+def _parts_obstacle(training: Training, parts: Parts) -> str:
     """Return why the engine cannot train the compiled parts together on such batches; empty if it can."""
     trained = {id(p) for p in training.parameters}
-    moved = [id(p) for p in found.tensors if id(p) in trained]
+    moved = [id(p) for p in parts.tensors if id(p) in trained]
     if len(set(moved)) != len(moved):
         return "parameters are shared"
     data, size = training.protocol.data, training.protocol.batch_size
     sizes = {size, len(data) % size} - {0} if isinstance(data, Points) else ()
-    return next(filter(None, map(found.unlike, sizes)), "")
+    return next(filter(None, map(parts.unlike, sizes)), "")
 
 
 def in_memory(protocol: Protocol) -> Points | None:

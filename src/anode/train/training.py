@@ -18,7 +18,7 @@ from anode.train.callbacks import Report
 from anode.train.checkpoint.fingerprint import fingerprint
 from anode.train.checkpoint.state import values_of
 from anode.train.course import Course
-from anode.train.eligible import eligible, in_memory
+from anode.train.eligible import in_memory, parts_of
 from anode.train.evaluation import Evaluation, Patience
 from anode.train.history import History
 from anode.train.losses import accuracy, mean
@@ -90,9 +90,9 @@ class Training:
 
     def take_course(self) -> None:
         """Use the compiled engine if it can run the training."""
-        found = eligible(self)
-        self.engine = Engine(found.obstacle)
-        self.course = None if found.obstacle else Course(self, found)
+        parts = parts_of(self)
+        self.engine = Engine(parts.obstacle)
+        self.course = None if parts.obstacle else Course(self, parts)
 
     def run(self, between: Between) -> None:
         """Train the model, or continue after a checkpoint."""

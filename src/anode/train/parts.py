@@ -96,23 +96,23 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Followed:
+class Parts:
     """The compiled parts of a model.
 
     Attributes:
-        parts: Augmentation, field and head; fewer if one of them cannot be compiled.
+        all: Augmentation, field and head; fewer if one of them cannot be compiled.
         given: The shape of a point.
         obstacle: Why the engine cannot train the model; empty if it can.
     """
 
-    parts: tuple[Part, ...] = ()
+    all: tuple[Part, ...] = ()
     given: tuple[int, ...] = ()
     obstacle: str = ""
 
     @property
     def compiled(self) -> tuple[Compiled, ...]:
         """The compiled version of each part."""
-        return tuple(part.compiled for part in self.parts if part.compiled is not None)
+        return tuple(part.compiled for part in self.all if part.compiled is not None)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -126,15 +126,15 @@ class Followed:
 
     def unlike(self, points: int) -> str:
         """Return why the engine cannot take batches of this number of points; empty if it can."""
-        obstacles = (f"{part.name}: {why}" for part in self.parts if (why := part.unlike(points)))
+        obstacles = (f"{part.name}: {why}" for part in self.all if (why := part.unlike(points)))
         return next(obstacles, "")
 
     def computes_the_same(self, x: Tensor) -> bool:
         """Whether all parts and the engine compute the same from inputs x. The head is given initial states."""
-        for part in self.parts:
+        for part in self.all:
             if not part.computes_the_same(x):
                 return False
-            x = part.evaluated(x) if part is self.parts[0] else x
+            x = part.evaluated(x) if part is self.all[0] else x
         return True
 
 
@@ -143,17 +143,17 @@ def rows(x: Tensor, members: int | None) -> Tensor:
     return x.flatten(1 if members is None else 2)
 
 
-def followed(training: Training) -> Followed:
+def compiled_parts(training: Training) -> Parts:
     """Return the compiled parts of a run whose model is a ``NeuralODE``."""
     x, parts = _example(training), []
     if x is None:
-        return Followed(obstacle="the points are not rows of numbers of the model's dtype")
+        return Parts(obstacle="the points are not rows of numbers of the model's dtype")
     for part in _parts(training, x):
         parts.append(part)
         if part.obstacle:
             break
     last, given = parts[-1], tuple(x.shape[training.protocol.dims :])
-    return Followed(tuple(parts), given, f"{last.name}: {last.obstacle}" if last.obstacle else "")
+    return Parts(tuple(parts), given, f"{last.name}: {last.obstacle}" if last.obstacle else "")
 
 
 def _parts(training: Training, x: Tensor) -> Iterator[Part]:
