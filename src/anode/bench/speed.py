@@ -60,7 +60,7 @@ def one(title: str, *entries: Entry) -> Part:
     return Part(title, (entries,))
 
 
-def everybody(task: Task, *more: Entry, threads: int = 1) -> list[Entry]:
+def all_libraries(task: Task, *more: Entry, threads: int = 1) -> list[Entry]:
     """Return the entries of a task for all libraries."""
     return [Entry(side, side, task, threads) for side in ("anode", *RIVALS)] + list(more)
 
@@ -90,7 +90,7 @@ FAMILY = members(TOY)
 PARTS: dict[str, Part] = {
     "toy": one(
         "a training iteration of the toy experiments, one thread",
-        *everybody(TOY, Entry("torchode, compiled", "torchode, compiled", TOY), peak(1)),
+        *all_libraries(TOY, Entry("torchode, compiled", "torchode, compiled", TOY), peak(1)),
     ),
     "repeats": one(
         "the same with 20 repeats on two processors, per repeat",
@@ -103,8 +103,8 @@ PARTS: dict[str, Part] = {
         peak(2),
         peak(1),
     ),
-    "small": one("4-32-4, to t = 100 with tolerance 1e-6, with gradient, one thread", *everybody(SMALL, peak(1))),
-    "predict": one("classes of 100,000 rows, two threads", *everybody(PREDICT, peak(2), threads=2)),
+    "small": one("4-32-4, to t = 100 with tolerance 1e-6, with gradient, one thread", *all_libraries(SMALL, peak(1))),
+    "predict": one("classes of 100,000 rows, two threads", *all_libraries(PREDICT, peak(2), threads=2)),
     "batch": sweep("batch", "points", (1, 8, 64, 512, 4096), lambda n: replace(NET, batch=n)),
     "width": sweep("width", "width", (8, 32, 128, 512), lambda n: replace(NET, sizes=(8, n, n, 8))),
     "dimension": sweep("dimension", "dimension", (2, 8, 32, 128), lambda n: replace(NET, sizes=(n, 64, 64, n))),

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from anode.engine.compiled import Compiled
 from anode.engine.derivative import CompiledDerivative
-from anode.engine.known import CHANGES, Kind, Known, Rate, first_of, forms, memory_of
+from anode.engine.known import CHANGES, Kind, Known, Rate, first_sizes, forms, memory_of
 from anode.engine.mapped import Member, is_mapped, member_of
 from anode.engine.program.program import Builder
 from anode.engine.trace.calls import Calls, calls_of
@@ -77,7 +77,7 @@ def known_of(problem: Problem) -> Known:
 
     def kind() -> tuple[Kind, tuple[int, ...]]:
         example = example_of(problem).of_member(f)
-        return example.kind, first_of(example.states)
+        return example.kind, first_sizes(example.states)
 
     mode = is_mapped(f), torch.is_grad_enabled(), torch.get_default_dtype()
     known = memory_of(f).find(f, *problem.plan.prepared.get(mode, kind))  # cached because it is slow to compute
@@ -101,7 +101,7 @@ def known_for(f: Rate, example: Example, start: Callable[[], Any], prepare: Call
     with _alone():
         example = example.of_member(f)
         kind, memory = example.kind, memory_of(f)
-        known = memory.find(f, kind, first_of(example.states))
+        known = memory.find(f, kind, first_sizes(example.states))
         if known is not None:
             return known
         if memory.is_tired(kind):
@@ -163,7 +163,7 @@ def _trace(known: Known, example: Example) -> None:
         used = {id(x) for x in (*known.traced.tensors, *known.traced.sources)}
         own = parameters_of(known.f) if isinstance(known.f, nn.Module) else ()
         known.unused = tuple(p for p in own if p.requires_grad and id(p) not in used)
-        known.obstacle, known.first = "", first_of(states) if batch_dims == 0 else None
+        known.obstacle, known.first = "", first_sizes(states) if batch_dims == 0 else None
         break
     for counter, count in zip(known.counters, counts, strict=True):
         counter.reset(count)  # a call that could not be traced may have ended before it counted

@@ -13,7 +13,7 @@ from anode.engine.compiled import Compiled
 from anode.engine.compiling import compiled, example_of, is_tried, known_of, unlike
 from anode.engine.derivative import CompiledDerivative
 from anode.engine.known import Known, memory_of
-from anode.engine.perceptron import Transparent
+from anode.engine.transparent import Transparent
 from anode.ode.continuous import Continuous
 from anode.ode.discrete import DiscreteTwice
 from anode.ode.field import Derivative

@@ -276,7 +276,7 @@ def forms(tensors: Sequence[Tensor]) -> list[Any]:
     return [(x.shape, x.dtype, x.device) for x in tensors]
 
 
-def first_of(states: tuple[Tensor, ...]) -> tuple[int, ...]:
+def first_sizes(states: tuple[Tensor, ...]) -> tuple[int, ...]:
     """Return the first dimension of each state; 1 for scalars."""
     return tuple(x.shape[0] if x.ndim else 1 for x in states)
 

@@ -16,7 +16,7 @@ from anode.data.encoding import Category, Encoding, Number
 from anode.experiments.checking import inputs_of
 from anode.experiments.descriptions import Description
 from anode.experiments.kinds import POINTS
-from anode.experiments.predicting import description_of
+from anode.experiments.predicting import described_data
 from anode.experiments.single import Saved, load_saved
 from anode.exporting.export import Exported, Graph, export, graph_of, two_of
 from anode.exporting.formats import WRITERS
@@ -48,7 +48,7 @@ def export_saved(folder: Path, path: Path, tolerance: float, points: int, root: 
 @graph_of.register
 def _(run: Saved, x: Any) -> Graph:
     """Columns or pixels in; classes and probabilities, or values, out."""
-    found = description_of(run)
+    found = described_data(run)
     finish = _classify if found.classes else _in_units(found)
     encode = None if found.encoding is None else Columns(found.encoding)
     columns = () if found.encoding is None else found.encoding.columns

@@ -61,7 +61,7 @@ class Predictor:
     def load(cls, folder: str | Path, say: Callable[[str], None] = lambda line: None) -> Predictor:
         """Read the folder of a run."""
         run = load_saved(Path(folder))
-        return cls(run.model, description_of(run), say)
+        return cls(run.model, described_data(run), say)
 
     def predict(self, rows: Any) -> Array:
         """Return the predicted classes or numbers of new rows.
@@ -125,7 +125,7 @@ class Predictor:
         return Predictions(names, found.softmax(1).numpy() if has_probabilities else None)
 
 
-def description_of(run: Saved) -> Description:
+def described_data(run: Saved) -> Description:
     """Return the description of a run's data; raise ``ValueError`` if an earlier version wrote none."""
     if run.description is None:
         raise ValueError(f"{run.name}: has no data.json; run the command again that started the run, to write it")

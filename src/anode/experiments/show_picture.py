@@ -11,7 +11,7 @@ from anode.checks import require
 from anode.estimators.drawing import draw_flow
 from anode.experiments.descriptions import Description
 from anode.experiments.judging import Sample, load_result
-from anode.experiments.predicting import description_of
+from anode.experiments.predicting import described_data
 from anode.experiments.single import Saved
 from anode.models.model import as_input
 from anode.ode.solution import SolveError
@@ -34,7 +34,7 @@ def draw_shown(run: Saved, picture: Path | None) -> Path:
     picture = picture or Path(run.name) / "show.png"
     style.check_picture(picture)
     require(len(run.history) > 0, run.name, "no iterations", "a run that was trained")
-    found = description_of(run)
+    found = described_data(run)
     result, sample = load_result(Path(run.name), found)
     paths = None if result.failure else paths_of(run, sample)
     made = style.figure(10.5, 8.0, 2, 2)

@@ -14,7 +14,7 @@ from anode.experiments.descriptions import Description
 from anode.experiments.judging import Result, load_result
 from anode.experiments.kinds import PICTURES, POINTS, TABLE
 from anode.experiments.options import PAPERS, TrainOptions
-from anode.experiments.predicting import description_of
+from anode.experiments.predicting import described_data
 from anode.experiments.single import Saved
 from anode.train.history import History
 
@@ -26,14 +26,14 @@ WIDTH = 12
 
 def summary(run: Saved) -> list[str]:
     """Return lines about the model, its training and its score."""
-    found = description_of(run)
+    found = described_data(run)
     result = load_result(Path(run.name), found)[0]
     return [model_line(run.single, run.model), training_line(run.history), score_line(found, result)]
 
 
 def details(run: Saved) -> list[str]:
     """Return lines about the data, the model, its training, its cost and its score."""
-    found = description_of(run)
+    found = described_data(run)
     result = load_result(Path(run.name), found)[0]
     return [
         *data_lines(run.single, found),

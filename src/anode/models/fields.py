@@ -13,12 +13,12 @@ from torch.nn import functional as F
 
 from anode.checks import flag, lookup, number
 from anode.engine.compiled import Compiled
-from anode.engine.perceptron import Transparent, perceptron_program
 from anode.engine.program.program import Program
+from anode.engine.transparent import Transparent, perceptron_program
 from anode.models.backprop import PULLBACKS, MLPDerivative
 from anode.models.conv import ConvDerivative, time_map
 from anode.models.description import described
-from anode.models.layers import Stackable, as_row, check_state, members_of
+from anode.models.layers import Stackable, as_row, check_state, members_in_bias
 from anode.ode.field import Derivative, Field, is_hooked
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -122,7 +122,7 @@ class MLPField(Network, Transparent, Stackable):
     def members(self) -> int | None:
         """The number of fields that are stacked in this one; ``None`` for a single field."""
         bias = self.biases._parameters.get("0")  # indexing takes 3 us, too long for something that every solve does
-        return members_of(self.biases[0] if bias is None else bias)
+        return members_in_bias(self.biases[0] if bias is None else bias)
 
     def forward(self, t: Tensor, h: Tensor) -> Tensor:
         """Return the derivative of h at time t, which is a scalar or broadcasts against h."""
@@ -144,7 +144,7 @@ class MLPField(Network, Transparent, Stackable):
         if own is None:
             return None
         program = _program(self.dim, self.hidden, self.layers, self.time, self.activation)
-        return Compiled(program, own, (False,) * len(own), members_of(own[-1]))
+        return Compiled(program, own, (False,) * len(own), members_in_bias(own[-1]))
 
     def _plain_parameters(self) -> tuple[Tensor, ...] | None:
         """Return the parameters in the order of :func:`perceptron_program`; ``None`` if the field was modified."""
@@ -153,7 +153,7 @@ class MLPField(Network, Transparent, Stackable):
             return None
         own = (*(() if time is None else (time,)), *_listed(self.weights), *_listed(self.biases))
         sizes = (self.inputs, self.hidden, self.layers, self.dim)
-        return own if [p.shape for p in own] == _shapes(*sizes, time is not None, members_of(own[-1])) else None
+        return own if [p.shape for p in own] == _shapes(*sizes, time is not None, members_in_bias(own[-1])) else None
 
     def derivative(self) -> Derivative:
         """Return a derivative without autograd if the activation has one and the field was not modified."""

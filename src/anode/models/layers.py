@@ -26,7 +26,7 @@ class Stackable(nn.Module):
         return None
 
 
-def members_of(bias: Tensor) -> int | None:
+def members_in_bias(bias: Tensor) -> int | None:
     """Return the number of members in a bias; ``None`` if it is not stacked."""
     return None if bias.ndim == 1 else bias.shape[0]
 
@@ -69,7 +69,7 @@ class LinearHead(nn.Linear, Stackable):
 
     @property
     def members(self) -> int | None:
-        return members_of(self.bias)
+        return members_in_bias(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the linear layer."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from anode.checks import flag, number, require
 from anode.models.augment import Augment, Zeros, features_at, laid_out
 from anode.models.description import described
-from anode.models.layers import members_of
+from anode.models.layers import members_in_bias
 
 
 @described
@@ -86,7 +86,7 @@ class Constant(Zeros):
 
     @property
     def members(self) -> int | None:
-        return members_of(self.value)
+        return members_in_bias(self.value)
 
     def forward(self, x: Tensor) -> Tensor:
         shape = (*self.value.shape, *[1] * (-self.dim - 1))

@@ -14,7 +14,7 @@ from anode.models.augment import Augment, as_augment, augmented_size
 from anode.models.description import described
 from anode.models.fields import ConvField, MLPField
 from anode.models.flow import PAPER, Flow, features_dim
-from anode.models.layers import ImageHead, LinearHead, check_state, members_of
+from anode.models.layers import ImageHead, LinearHead, check_state, members_in_bias
 from anode.models.misfit import tried
 from anode.models.model import Model, Outcome, as_input, check_input, first_parameter, over_paths
 from anode.ode.solver import Solver, check_settings
@@ -78,8 +78,8 @@ class NeuralODE(Model):
     ) -> None:
         super().__init__()
         check_settings(settings, type(self))
-        described = {"hidden": hidden, "layers": layers, "time": time, "activation": activation}
-        given: dict[str, Any] = {name: value for name, value in described.items() if value is not None}
+        network = {"hidden": hidden, "layers": layers, "time": time, "activation": activation}
+        given: dict[str, Any] = {name: value for name, value in network.items() if value is not None}
         augmentation = as_augment(augment, features_dim(field))
         self.in_features = number("in_features", in_features, whole=True, optional=field is not None)
         state = None if self.in_features is None else augmented_size(augmentation, (self.in_features,))
@@ -268,7 +268,7 @@ class ResNet(Model):
 
     @property
     def members(self) -> int | None:
-        return members_of(self.head.bias)
+        return members_in_bias(self.head.bias)
 
     def run(self, x: Tensor, **options: Any) -> Outcome:
         features = self.trajectory(x)[-1]

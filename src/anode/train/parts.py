@@ -17,10 +17,10 @@ from anode.engine.compiled import Compiled
 from anode.engine.compiling import Example, field_of, known_for, unlike
 from anode.engine.known import Known, memory_of
 from anode.engine.mapped import TimelessStack
-from anode.engine.perceptron import Transparent, perceptron_program
 from anode.engine.program.program import Builder, Program
 from anode.engine.timeless import Timeless, as_function
 from anode.engine.trace.record import Untraceable
+from anode.engine.transparent import Transparent, perceptron_program
 from anode.engine.watch.purity import observe
 from anode.models.augment import Zeros
 from anode.models.ensemble import Stacked

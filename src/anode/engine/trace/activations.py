@@ -4,42 +4,42 @@ from __future__ import annotations
 
 import numpy as np
 
-from anode.engine.trace.operations import Handler, Operation, hardtanh, unary
+from anode.engine.trace.operations import AtenOp, Handler, hardtanh, unary
 from anode.engine.trace.quantity import Quantity
 
 
-def _elu(op: Operation, x: Quantity, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Quantity:
+def _elu(op: AtenOp, x: Quantity, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Quantity:
     if input_scale == 1:
         return x.unary("elu", alpha) * scale
     above = x.binary("greater", 0.0)
     return above.choose(x, (above.choose(0.0, x) * input_scale).unary("expm1") * alpha) * scale
 
 
-def _softplus(op: Operation, x: Quantity, beta: float = 1, threshold: float = 20) -> Quantity:
+def _softplus(op: AtenOp, x: Quantity, beta: float = 1, threshold: float = 20) -> Quantity:
     return x.unary("softplus", beta, threshold)
 
 
-def _log_sigmoid(op: Operation, x: Quantity) -> tuple[Quantity, Quantity]:
+def _log_sigmoid(op: AtenOp, x: Quantity) -> tuple[Quantity, Quantity]:
     decay = (-x.unary("absolute")).unary("exp")  # torch keeps it for the backward pass
     return x.binary("minimum", 0.0) - decay.unary("log1p"), decay
 
 
-def _gelu(op: Operation, x: Quantity, approximate: str = "none") -> Quantity:
+def _gelu(op: AtenOp, x: Quantity, approximate: str = "none") -> Quantity:
     return x.unary("gelu" if approximate == "none" else "gelu_tanh")
 
 
-def _glu(op: Operation, x: Quantity, dim: int = -1) -> Quantity:
+def _glu(op: AtenOp, x: Quantity, dim: int = -1) -> Quantity:
     (axis,) = op.axes(x, dim)
     first, second = np.split(x.rows, 2, axis)
     return x.like(first) * x.like(second).unary("sigmoid")
 
 
-def _hard_swish(op: Operation, x: Quantity) -> Quantity:
+def _hard_swish(op: AtenOp, x: Quantity) -> Quantity:
     inside = x.binary("less_equal", -3.0).choose(0.0, x * (x + 3.0) * (1 / 6))
     return x.binary("greater_equal", 3.0).choose(x, inside)
 
 
-def _soft_shrink(op: Operation, x: Quantity, bound: float = 0.5) -> Quantity:
+def _soft_shrink(op: AtenOp, x: Quantity, bound: float = 0.5) -> Quantity:
     return x.binary("greater", bound).choose(x - bound, x.binary("less", -bound).choose(x + bound, 0.0))
 
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from anode.engine.trace.operations import Handler, Number, Operation, clamp, unary
+from anode.engine.trace.operations import AtenOp, Handler, Number, clamp, unary
 from anode.engine.trace.quantity import Quantity
 
 _LN2, _LN10 = math.log(2.0), math.log(10.0)
@@ -17,15 +17,15 @@ def logaddexp(a: Quantity, b: Quantity) -> Quantity:
     return a.binary("maximum", b) + (-(a - b).unary("absolute")).unary("exp").unary("log1p")
 
 
-def _arcsine(op: Operation, x: Quantity) -> Quantity:
+def _arcsine(op: AtenOp, x: Quantity) -> Quantity:
     return (x / ((1.0 - x) * (1.0 + x)).unary("sqrt")).unary("atan")
 
 
-def _arccosine(op: Operation, x: Quantity) -> Quantity:
+def _arccosine(op: AtenOp, x: Quantity) -> Quantity:
     return ((1.0 - x) / (1.0 + x)).unary("sqrt").unary("atan") * 2.0
 
 
-def _area_sine(op: Operation, x: Quantity) -> Quantity:
+def _area_sine(op: AtenOp, x: Quantity) -> Quantity:
     below = x.binary("less", 0.0)
     size = below.choose(-x, x)
     square = size.unary("square")
@@ -33,26 +33,26 @@ def _area_sine(op: Operation, x: Quantity) -> Quantity:
     return below.choose(-area, area)
 
 
-def _area_cosine(op: Operation, x: Quantity) -> Quantity:
+def _area_cosine(op: AtenOp, x: Quantity) -> Quantity:
     above = x - 1.0
     return (above + (above * (above + 2.0)).unary("sqrt")).unary("log1p")
 
 
-def _area_tangent(op: Operation, x: Quantity) -> Quantity:
+def _area_tangent(op: AtenOp, x: Quantity) -> Quantity:
     return (x.unary("log1p") - (-x).unary("log1p")) * 0.5
 
 
-def _is_negative(op: Operation, x: Quantity) -> Quantity:
+def _is_negative(op: AtenOp, x: Quantity) -> Quantity:
     """Return 1 for negative numbers and -0.0, and 0 elsewhere."""
     return x.binary("less", 0.0).binary("maximum", x.unary("reciprocal").binary("less", 0.0))
 
 
-def _copysign(op: Operation, x: Number, sign: Number) -> Quantity:
+def _copysign(op: AtenOp, x: Number, sign: Number) -> Quantity:
     size = op.lift(x).unary("absolute")
     return _is_negative(op, op.lift(sign)).choose(-size, size)
 
 
-def _angle(op: Operation, y: Quantity, x: Quantity) -> Quantity:
+def _angle(op: AtenOp, y: Quantity, x: Quantity) -> Quantity:
     """Compute `torch.atan2`. The quotient divides the smaller value by the larger; at the origin it is 0 / 1."""
     steep = y.unary("absolute").binary("greater", x.unary("absolute"))
     origin = x.binary("equal", 0.0) * y.binary("equal", 0.0)
@@ -62,35 +62,35 @@ def _angle(op: Operation, y: Quantity, x: Quantity) -> Quantity:
     return part + _is_negative(op, y).choose(-turn, turn)
 
 
-def _logit(op: Operation, x: Quantity, eps: float | None = None) -> Quantity:
+def _logit(op: AtenOp, x: Quantity, eps: float | None = None) -> Quantity:
     x = x if eps is None else clamp(op, x, eps, 1.0 - eps)
     return (x / (1.0 - x)).unary("log")
 
 
-def _sinc(op: Operation, x: Quantity) -> Quantity:
+def _sinc(op: AtenOp, x: Quantity) -> Quantity:
     zero = x.binary("equal", 0.0)
     angle = zero.choose(1.0, x * math.pi)
     return zero.choose(1.0, angle.unary("sin") / angle)
 
 
-def _times_log(op: Operation, x: Number, y: Number) -> Quantity:
+def _times_log(op: AtenOp, x: Number, y: Number) -> Quantity:
     """Compute `torch.xlogy`: 0 where x is 0, even if the logarithm is infinite."""
     x, y = op.lift(x), op.lift(y)
     return x * (x.binary("equal", 0.0) * y.binary("less_equal", 0.0)).choose(1.0, y).unary("log")
 
 
-def _times_log1p(op: Operation, x: Number, y: Number) -> Quantity:
+def _times_log1p(op: AtenOp, x: Number, y: Number) -> Quantity:
     x, y = op.lift(x), op.lift(y)
     return x * (x.binary("equal", 0.0) * y.binary("less_equal", -1.0)).choose(0.0, y).unary("log1p")
 
 
-def _entropy(op: Operation, x: Quantity) -> Quantity:
+def _entropy(op: AtenOp, x: Quantity) -> Quantity:
     """`torch.special.entr`: -x log x, whose derivative at 0 is not finite."""
     return x.binary("less", 0.0).choose(-math.inf, x.binary("equal", 0.0).choose(0.0, -x * x.unary("log")))
 
 
 def _finite(
-    op: Operation, x: Quantity, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+    op: AtenOp, x: Quantity, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Quantity:
     limits = torch.finfo(x.dtype or torch.float64)
     high, low = limits.max if posinf is None else posinf, limits.min if neginf is None else neginf

@@ -15,14 +15,14 @@ from anode.engine.trace.activations import ACTIVATIONS
 from anode.engine.trace.dependence import LITERAL, MOVING, PARAMETRIC, Dependence
 from anode.engine.trace.functions import FUNCTIONS
 from anode.engine.trace.movements import MOVEMENTS, move
-from anode.engine.trace.operations import OPERATIONS, Operation
+from anode.engine.trace.operations import OPERATIONS, AtenOp
 from anode.engine.trace.products import PRODUCTS
 from anode.engine.trace.pullbacks import PULLBACKS
 from anode.engine.trace.quantity import Quantity
 from anode.engine.trace.record import Event, Recording, Ref, Untraceable, mapped
 from anode.engine.trace.reductions import REDUCTIONS
 from anode.engine.trace.replay import Captured, Derived, Shared, needed
-from anode.engine.trace.shadow import Decoded, Layout, Order, Shadow
+from anode.engine.trace.shadow import Decoded, Order, PointLayout, Shadow
 
 HANDLERS = {**OPERATIONS, **ACTIVATIONS, **FUNCTIONS, **REDUCTIONS, **PRODUCTS, **PULLBACKS}
 # On masks they are logical operations.
@@ -88,7 +88,7 @@ class Lowering:
 
     def _place_inputs(self) -> None:
         *states, time = self.recording.inputs
-        layout = Layout(self.recording.batch)
+        layout = PointLayout(self.recording.batch)
         counts = [int(np.prod(layout.folded(ref.size), dtype=np.int64)) for ref in states]
         ids = np.split(self.builder.state(sum(counts)), np.cumsum(counts)[:-1])
         for ref, part in zip(states, ids, strict=True):
@@ -138,7 +138,7 @@ class Lowering:
             raise Untraceable(f"f computes in {x.dtype}, the state is {self.dtype} (aten.{event.name})")
 
     def _translate(self, event: Event) -> None:
-        op = Operation(self.builder, f"{event.function.namespace}.{event.name}")
+        op = AtenOp(self.builder, f"{event.function.namespace}.{event.name}")
         name = event.name
         if name in COPIES:
             source = event.reads[1] if name in ("copy_", "copy") else event.reads[0]
@@ -151,7 +151,7 @@ class Lowering:
         else:
             self._compute(event, op)
 
-    def _compute(self, event: Event, op: Operation) -> None:
+    def _compute(self, event: Event, op: AtenOp) -> None:
         name = event.name[:-1] if event.function._schema.is_mutable and event.name.endswith("_") else event.name
         booleans = all(x.dtype == torch.bool for x in (*event.writes, *event.reads))
         name = MASKS.get(name, name) if booleans else name
@@ -170,18 +170,18 @@ class Lowering:
                 self._check_type(ref, event)
                 self._write(ref, x.rows, layout, per_point, op.label)
 
-    def _layout(self, read: list[Decoded], op: Operation) -> Layout:
+    def _layout(self, read: list[Decoded], op: AtenOp) -> PointLayout:
         """Return the layout of the points in what an operation reads."""
         try:
             for order in Order:
-                layout = Layout(self.recording.batch, order)
+                layout = PointLayout(self.recording.batch, order)
                 if all(layout.fold(*each) is not None for each in read):
                     return layout
         except ValueError:
             pass
         raise op.mixes()
 
-    def _quantity(self, ref: Ref, decoded: Decoded, layout: Layout, op: Operation) -> Quantity:
+    def _quantity(self, ref: Ref, decoded: Decoded, layout: PointLayout, op: AtenOp) -> Quantity:
         rows = layout.fold(*decoded)
         if rows is None:
             raise op.mixes()
@@ -190,7 +190,7 @@ class Lowering:
     def _with_zeros(self, rows: Rows) -> Rows:
         return np.where(rows < 0, self._number(0.0), rows) if (rows < 0).any() else rows
 
-    def _write(self, ref: Ref, rows: Rows, layout: Layout, per_point: bool, label: str) -> None:
+    def _write(self, ref: Ref, rows: Rows, layout: PointLayout, per_point: bool, label: str) -> None:
         mixed = Untraceable(f"f mixes the points of a batch ({label})")
         try:
             spread = layout.unfold(np.broadcast_to(rows, layout.folded(ref.size)), ref.size, per_point)
@@ -270,8 +270,8 @@ class Lowering:
         return torch.from_numpy(np.array(values)).reshape(ref.size).to(ref.dtype)
 
     def _results(self) -> Iterator[Rows]:
-        layout = Layout(self.recording.batch)
-        op = Operation(self.builder, "its result")
+        layout = PointLayout(self.recording.batch)
+        op = AtenOp(self.builder, "its result")
         for ref, shape in zip(self.recording.results, self.recording.shapes, strict=True):
             try:
                 rows = self._quantity(ref, self.shadow.decode(self._readable(ref)), layout, op).rows

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anode.engine.trace.operations import Operation
+from anode.engine.trace.operations import AtenOp
 from anode.engine.trace.record import Event, Ref, leaves, mapped
 from anode.engine.trace.shadow import ZERO
 
@@ -80,7 +80,7 @@ def move(
     codes: Callable[[Ref], Tensor],
     indices: Callable[[Ref], Tensor],
     view: Callable[[Ref], Tensor],
-    op: Operation,
+    op: AtenOp,
 ) -> None:
     """Apply to the codes what the operation did to the elements.
 
@@ -112,7 +112,7 @@ def move(
                 view(ref).copy_(moved)
 
 
-def _check(event: Event, op: Operation) -> None:
+def _check(event: Event, op: AtenOp) -> None:
     """Refuse operations that also compute: they accumulate, or pad with a number other than 0."""
     given = [*event.args, *event.kwargs.values()]
     overload = event.function._overloadname
@@ -122,7 +122,7 @@ def _check(event: Event, op: Operation) -> None:
         raise op.missing()
 
 
-def _check_distinct(args: list[Any], op: Operation) -> None:
+def _check_distinct(args: list[Any], op: AtenOp) -> None:
     """Refuse to accumulate, unless the target is 0 and every element is added to once."""
     target, places, added = args[:3]
     times = torch.zeros_like(target).index_put(places, torch.ones_like(added), accumulate=True)

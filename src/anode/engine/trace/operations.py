@@ -1,6 +1,6 @@
 """ATen's elementwise operations as formulas over a program's rows.
 
-Every entry of `OPERATIONS` takes an `Operation` and the arguments of the ATen operation, with a `Quantity` for each
+Every entry of `OPERATIONS` takes an `AtenOp` and the arguments of the ATen operation, with a `Quantity` for each
 tensor. It returns a `Quantity`, or a tuple of them with ``None`` for outputs that the engine does not compute.
 """
 
@@ -23,8 +23,8 @@ Handler = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Operation:
-    """The operation that is being translated.
+class AtenOp:
+    """The ATen operation that is being translated.
 
     Attributes:
         builder: The builder that receives its formula.
@@ -64,21 +64,21 @@ def _compared(name: str) -> Handler:
     return lambda op, a, b: op.lift(a).binary(name, b)
 
 
-def _add(op: Operation, a: Number, b: Number, alpha: float = 1) -> Quantity:
+def _add(op: AtenOp, a: Number, b: Number, alpha: float = 1) -> Quantity:
     return op.lift(a) + op.lift(b) * alpha
 
 
-def _subtract(op: Operation, a: Number, b: Number, alpha: float = 1) -> Quantity:
+def _subtract(op: AtenOp, a: Number, b: Number, alpha: float = 1) -> Quantity:
     return op.lift(a) - op.lift(b) * alpha
 
 
-def _divide(op: Operation, a: Number, b: Number, rounding_mode: str | None = None) -> Quantity:
+def _divide(op: AtenOp, a: Number, b: Number, rounding_mode: str | None = None) -> Quantity:
     if rounding_mode is not None:
         raise op.missing()
     return op.lift(a) / b
 
 
-def _power(op: Operation, x: Number, exponent: Number) -> Quantity:
+def _power(op: AtenOp, x: Number, exponent: Number) -> Quantity:
     if isinstance(exponent, Quantity):
         values = op.builder.value(exponent.rows)
         if values is None or values.size == 0 or not (values == values.flat[0]).all():
@@ -94,13 +94,13 @@ def _both(x: Quantity, shape: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
     return x.rows, np.broadcast_shapes(x.shape, shape)
 
 
-def _scalar_power(op: Operation, base: Number, exponent: Quantity) -> Quantity:
+def _scalar_power(op: AtenOp, base: Number, exponent: Quantity) -> Quantity:
     if not isinstance(base, Quantity) and base > 0:
         return (exponent * math.log(base)).unary("exp")
     return op.lift(base).binary("power", exponent)
 
 
-def _pow(op: Operation, x: Number, exponent: Number) -> Quantity:
+def _pow(op: AtenOp, x: Number, exponent: Number) -> Quantity:
     if isinstance(exponent, Quantity) and not isinstance(x, Quantity):
         return _scalar_power(op, x, exponent)
     return _power(op, x, exponent)
@@ -120,14 +120,14 @@ def _fixed_power(x: Quantity, exponent: float) -> Quantity:
     return half if exponent % 2 == 0 or exponent == 1 else half * x
 
 
-def clamp(op: Operation, x: Quantity, low: Number | None = None, high: Number | None = None, **names: Any) -> Quantity:
+def clamp(op: AtenOp, x: Quantity, low: Number | None = None, high: Number | None = None, **names: Any) -> Quantity:
     """Clamp numbers to bounds, either of which may be missing. Gradients pass at the bounds, as in torch."""
     low, high = names.get("min", low), names.get("max", high)
     x = x if low is None else x.binary("less", low).choose(low, x)
     return x if high is None else x.binary("greater", high).choose(high, x)
 
 
-def hardtanh(op: Operation, x: Quantity, low: float = -1.0, high: float = 1.0) -> Quantity:
+def hardtanh(op: AtenOp, x: Quantity, low: float = -1.0, high: float = 1.0) -> Quantity:
     """The same with gradients that end at the bounds, as in torch."""
     return x.binary("greater_equal", high).choose(high, x.binary("less_equal", low).choose(low, x))
 
@@ -137,13 +137,13 @@ def _chosen(a: Quantity, b: Quantity, order: str) -> Quantity:
     return a.binary(order, b).binary("maximum", b.binary("not_equal", b)).choose(a, b)
 
 
-def truth(x: Number, op: Operation) -> Quantity:
+def truth(x: Number, op: AtenOp) -> Quantity:
     """Return 1 for what counts as true, and 0 elsewhere."""
     x = op.lift(x)
     return x if x.dtype == torch.bool else x.binary("not_equal", 0.0)
 
 
-def _where(op: Operation, condition: Quantity, yes: Number, no: Number) -> Quantity:
+def _where(op: AtenOp, condition: Quantity, yes: Number, no: Number) -> Quantity:
     return condition.choose(yes, no)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from anode.engine.trace.operations import Handler, Operation
+from anode.engine.trace.operations import AtenOp, Handler
 from anode.engine.trace.quantity import Quantity
 from anode.engine.trace.record import EXACT_ATTENTION
 from anode.engine.trace.reductions import safe_softmax
@@ -22,7 +22,7 @@ def _turned(x: Quantity) -> Quantity:
     return Quantity(x.builder, np.swapaxes(x.rows, -1, -2), batch, x.dtype)
 
 
-def _multiplied(op: Operation, a: Quantity, b: Quantity, bias: Quantity | None = None) -> Quantity:
+def _multiplied(op: AtenOp, a: Quantity, b: Quantity, bias: Quantity | None = None) -> Quantity:
     """Multiply matrices ``[..., i, k]`` and ``[..., k, j]`` with the same leading dimensions."""
     if a.batch == len(a.shape) - 1 or b.batch == len(b.shape) - 2:
         raise op.mixes()
@@ -47,11 +47,11 @@ def _by_fixed(a: Quantity, b: Quantity, bias: Quantity | None) -> Quantity:
     return a.like(np.stack(parts).reshape(*lead, a.shape[-2], b.shape[-1]))
 
 
-def _matmul(op: Operation, a: Quantity, b: Quantity) -> Quantity:
+def _matmul(op: AtenOp, a: Quantity, b: Quantity) -> Quantity:
     return _multiplied(op, a, b)
 
 
-def _add_product(op: Operation, x: Quantity, a: Quantity, b: Quantity, beta: float = 1, alpha: float = 1) -> Quantity:
+def _add_product(op: AtenOp, x: Quantity, a: Quantity, b: Quantity, beta: float = 1, alpha: float = 1) -> Quantity:
     plain = beta == 1 and alpha == 1
     if plain and b.fixed and x.fixed and x.shape == (b.shape[-1],):
         return _multiplied(op, a, b, x)
@@ -64,29 +64,29 @@ def _vector(x: Quantity) -> Quantity:
     return Quantity(x.builder, x.rows[:, None], x.batch, x.dtype)
 
 
-def _matrix_vector(op: Operation, a: Quantity, b: Quantity) -> Quantity:
+def _matrix_vector(op: AtenOp, a: Quantity, b: Quantity) -> Quantity:
     return a.like(_multiplied(op, a, _vector(b)).rows[:, 0])
 
 
-def _dot(op: Operation, a: Quantity, b: Quantity) -> Quantity:
+def _dot(op: AtenOp, a: Quantity, b: Quantity) -> Quantity:
     op.axes(b, 0)
     return (a * b).sum(op.axes(a, 0))
 
 
-def _linear(op: Operation, x: Quantity, weight: Quantity, bias: Quantity | None = None) -> Quantity:
+def _linear(op: AtenOp, x: Quantity, weight: Quantity, bias: Quantity | None = None) -> Quantity:
     return _multiplied(op, x, _turned(weight), bias)
 
 
-def _add_matrix_vector(op: Operation, x: Quantity, a: Quantity, b: Quantity, **scales: Any) -> Quantity:
+def _add_matrix_vector(op: AtenOp, x: Quantity, a: Quantity, b: Quantity, **scales: Any) -> Quantity:
     return _matrix_vector(op, a, b) * scales.get("alpha", 1) + x * scales.get("beta", 1)
 
 
-def _add_outer(op: Operation, x: Quantity, a: Quantity, b: Quantity, **scales: Any) -> Quantity:
+def _add_outer(op: AtenOp, x: Quantity, a: Quantity, b: Quantity, **scales: Any) -> Quantity:
     return _vector(a) * b * scales.get("alpha", 1) + x * scales.get("beta", 1)
 
 
 def _bilinear(
-    op: Operation, a: Quantity, weight: Quantity, b: Quantity, one: Any, two: Any, three: Any, over: Any, *rest: Any
+    op: AtenOp, a: Quantity, weight: Quantity, b: Quantity, one: Any, two: Any, three: Any, over: Any, *rest: Any
 ) -> Quantity:
     """Compute `nn.Bilinear`: a [n, i], weight [o, i, j] and b [n, j] give [n, o]."""
     if (list(one), list(two), list(three), list(over)) != ([1, 3], [0], [1, 2], [2, 3]) or not weight.fixed:
@@ -99,7 +99,7 @@ def _bilinear(
 
 
 def _attention(
-    op: Operation,
+    op: AtenOp,
     query: Quantity,
     key: Quantity,
     value: Quantity,

@@ -7,16 +7,16 @@ from typing import Any
 
 import torch
 
-from anode.engine.trace.operations import Handler, Operation
+from anode.engine.trace.operations import AtenOp, Handler
 from anode.engine.trace.quantity import Quantity
 
 
-def _silu(op: Operation, g: Quantity, x: Quantity) -> Quantity:
+def _silu(op: AtenOp, g: Quantity, x: Quantity) -> Quantity:
     s = x.unary("sigmoid")
     return g * (s * (1.0 + x * (1.0 - s)))
 
 
-def _gelu(op: Operation, g: Quantity, x: Quantity, approximate: str = "none") -> Quantity:
+def _gelu(op: AtenOp, g: Quantity, x: Quantity, approximate: str = "none") -> Quantity:
     if approximate == "none":
         density = (x.unary("square") * -0.5).unary("exp") * (1 / math.sqrt(2 * math.pi))
         below = ((x * math.sqrt(0.5)).unary("erf") + 1.0) * 0.5
@@ -28,13 +28,13 @@ def _gelu(op: Operation, g: Quantity, x: Quantity, approximate: str = "none") ->
     return g * ((s + 1.0) * 0.5 + x * (1.0 - s * s) * inner * 0.5)
 
 
-def _softplus(op: Operation, g: Quantity, x: Quantity, beta: float, threshold: float) -> Quantity:
+def _softplus(op: AtenOp, g: Quantity, x: Quantity, beta: float, threshold: float) -> Quantity:
     scaled = x * beta
     return scaled.binary("greater", threshold).choose(g, g * scaled.unary("sigmoid"))
 
 
 def _elu(
-    op: Operation, g: Quantity, alpha: float, scale: float, input_scale: float, is_result: bool, x: Quantity
+    op: AtenOp, g: Quantity, alpha: float, scale: float, input_scale: float, is_result: bool, x: Quantity
 ) -> Quantity:
     if is_result:
         below = g * input_scale * (x + alpha * scale)
@@ -43,36 +43,36 @@ def _elu(
     return x.binary("less_equal", 0.0).choose(below, g * scale)
 
 
-def _mish(op: Operation, g: Quantity, x: Quantity) -> Quantity:
+def _mish(op: AtenOp, g: Quantity, x: Quantity) -> Quantity:
     tanh = x.unary("softplus", 1.0, 20.0).unary("tanh")
     return g * (tanh + x * x.unary("sigmoid") * (1.0 - tanh * tanh))
 
 
-def _hardtanh(op: Operation, g: Quantity, x: Quantity, low: float, high: float) -> Quantity:
+def _hardtanh(op: AtenOp, g: Quantity, x: Quantity, low: float, high: float) -> Quantity:
     return (x.binary("greater", low) * x.binary("less", high)).choose(g, 0.0)
 
 
-def _hardswish(op: Operation, g: Quantity, x: Quantity) -> Quantity:
+def _hardswish(op: AtenOp, g: Quantity, x: Quantity) -> Quantity:
     inside = x.binary("less", 3.0).choose(g * (x * (1 / 3) + 0.5), g)
     return x.binary("greater", -3.0).choose(inside, 0.0)
 
 
-def _prelu(op: Operation, g: Quantity, x: Quantity, weight: Quantity) -> tuple[Quantity, Quantity]:
+def _prelu(op: AtenOp, g: Quantity, x: Quantity, weight: Quantity) -> tuple[Quantity, Quantity]:
     above = x.binary("greater", 0.0)
     return above.choose(g, g * weight), above.choose(0.0, g * x)
 
 
-def _softmax(op: Operation, g: Quantity, result: Quantity, dim: int, dtype: torch.dtype) -> Quantity:
+def _softmax(op: AtenOp, g: Quantity, result: Quantity, dim: int, dtype: torch.dtype) -> Quantity:
     axes = op.axes(result, dim)
     return result * (g - (g * result).sum(axes, keepdim=True))
 
 
-def _log_softmax(op: Operation, g: Quantity, result: Quantity, dim: int, dtype: torch.dtype) -> Quantity:
+def _log_softmax(op: AtenOp, g: Quantity, result: Quantity, dim: int, dtype: torch.dtype) -> Quantity:
     return g - result.unary("exp") * g.sum(op.axes(result, dim), keepdim=True)
 
 
 def _layer_norm(
-    op: Operation, g: Quantity, x: Quantity, shape: Any, mean: Quantity, scale: Quantity, weight: Any, *rest: Any
+    op: AtenOp, g: Quantity, x: Quantity, shape: Any, mean: Quantity, scale: Quantity, weight: Any, *rest: Any
 ) -> tuple[Quantity, None, None]:
     axes = op.axes(x, [i - len(shape) for i in range(len(shape))])
     normal = (x - mean) * scale

@@ -1,6 +1,6 @@
 """ATen's operations over dimensions: sums, norms, softmax, normalisation.
 
-None of them may reduce over the points of a batch. `Operation.axes` checks this.
+None of them may reduce over the points of a batch. `AtenOp.axes` checks this.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Any
 import numpy as np
 
 from anode.engine.trace.functions import logaddexp
-from anode.engine.trace.operations import Handler, Operation, truth
+from anode.engine.trace.operations import AtenOp, Handler, truth
 from anode.engine.trace.quantity import Quantity
 
 Combine = Callable[[Quantity, Quantity], Quantity]
 
 
-def _sum(op: Operation, x: Quantity, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Quantity:
+def _sum(op: AtenOp, x: Quantity, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Quantity:
     return x.sum(op.axes(x, dim), keepdim)
 
 
-def _mean(op: Operation, x: Quantity, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Quantity:
+def _mean(op: AtenOp, x: Quantity, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Quantity:
     return x.mean(op.axes(x, dim), keepdim)
 
 
-def _largest(op: Operation, x: Quantity, dim: Any = None, keepdim: bool = False) -> Quantity:
+def _largest(op: AtenOp, x: Quantity, dim: Any = None, keepdim: bool = False) -> Quantity:
     return x.largest(op.axes(x, dim), keepdim)
 
 
-def _smallest(op: Operation, x: Quantity, dim: Any = None, keepdim: bool = False) -> Quantity:
+def _smallest(op: AtenOp, x: Quantity, dim: Any = None, keepdim: bool = False) -> Quantity:
     return -(-x).largest(op.axes(x, dim), keepdim)
 
 
@@ -42,7 +42,7 @@ def _extreme(pairwise: str, reduce: Handler, order: str) -> Handler:
         keep = best.binary("not_equal", best).binary("maximum", x.binary(order, best))
         return keep.choose(best, x)
 
-    def handler(op: Operation, x: Quantity, dim: Any = None, keepdim: bool = False) -> Any:
+    def handler(op: AtenOp, x: Quantity, dim: Any = None, keepdim: bool = False) -> Any:
         if isinstance(dim, Quantity):
             return x.binary(pairwise, dim)
         return reduce(op, x) if dim is None else (_reduced(op, first, x, dim, keepdim), None)
@@ -50,7 +50,7 @@ def _extreme(pairwise: str, reduce: Handler, order: str) -> Handler:
     return handler
 
 
-def _reduced(op: Operation, combine: Combine, x: Quantity, dim: int, keepdim: bool) -> Quantity:
+def _reduced(op: AtenOp, combine: Combine, x: Quantity, dim: int, keepdim: bool) -> Quantity:
     """Combine the elements along a dimension, one after the other."""
     axes = op.axes(x, dim)
     if not axes:
@@ -59,15 +59,15 @@ def _reduced(op: Operation, combine: Combine, x: Quantity, dim: int, keepdim: bo
     return x.like(np.expand_dims(last, axes[0]) if keepdim else last)
 
 
-def _any(op: Operation, x: Quantity, dim: Any = None, keepdim: bool = False) -> Quantity:
+def _any(op: AtenOp, x: Quantity, dim: Any = None, keepdim: bool = False) -> Quantity:
     return truth(x, op).largest(op.axes(x, dim), keepdim)
 
 
-def _all(op: Operation, x: Quantity, dim: Any = None, keepdim: bool = False) -> Quantity:
+def _all(op: AtenOp, x: Quantity, dim: Any = None, keepdim: bool = False) -> Quantity:
     return 1.0 - (1.0 - truth(x, op)).largest(op.axes(x, dim), keepdim)
 
 
-def _variance(op: Operation, x: Quantity, dim: Any = None, correction: float | None = 1, keepdim: bool = False) -> Any:
+def _variance(op: AtenOp, x: Quantity, dim: Any = None, correction: float | None = 1, keepdim: bool = False) -> Any:
     axes = op.axes(x, dim)
     squares = (x - x.mean(axes, keepdim=True)).unary("square").sum(axes, keepdim)
     return squares / (x.count(axes) - (1.0 if correction is None else correction))
@@ -80,7 +80,7 @@ def _root(x: Quantity) -> Quantity:
 
 
 def _norm(
-    op: Operation, x: Quantity, order: float | None = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+    op: AtenOp, x: Quantity, order: float | None = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Quantity:
     axes, size = op.axes(x, dim), x.unary("absolute")
     if order in (None, 2):
@@ -104,27 +104,27 @@ def _one_by_one(combine: Combine, x: Quantity, axis: int) -> list[Quantity]:
 
 
 def _cumulative(combine: Combine) -> Handler:
-    def handler(op: Operation, x: Quantity, dim: int, dtype: Any = None) -> Quantity:
+    def handler(op: AtenOp, x: Quantity, dim: int, dtype: Any = None) -> Quantity:
         axes = op.axes(x, dim)
         return x.like(np.stack([part.rows for part in _one_by_one(combine, x, axes[0])], axes[0])) if axes else x
 
     return handler
 
 
-def _product(op: Operation, x: Quantity, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Quantity:
+def _product(op: AtenOp, x: Quantity, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Quantity:
     if dim is None:
         op.axes(x, None)
         x, dim = x.like(x.rows.reshape(-1)), 0
     return _reduced(op, Quantity.__mul__, x, dim, keepdim)
 
 
-def _softmax(op: Operation, x: Quantity, dim: int, half: bool = False) -> Quantity:
+def _softmax(op: AtenOp, x: Quantity, dim: int, half: bool = False) -> Quantity:
     axes = op.axes(x, dim)
     e = (x - x.largest(axes, keepdim=True)).unary("exp")
     return e / e.sum(axes, keepdim=True)
 
 
-def safe_softmax(op: Operation, x: Quantity, dim: int, dtype: Any = None) -> Quantity:
+def safe_softmax(op: AtenOp, x: Quantity, dim: int, dtype: Any = None) -> Quantity:
     """Return the softmax, or 0 where -inf masks everything."""
     axes = op.axes(x, dim)
     largest = x.largest(axes, keepdim=True)
@@ -133,17 +133,17 @@ def safe_softmax(op: Operation, x: Quantity, dim: int, dtype: Any = None) -> Qua
     return e / total.binary("equal", 0.0).choose(1.0, total)
 
 
-def _log_softmax(op: Operation, x: Quantity, dim: int, half: bool = False) -> Quantity:
+def _log_softmax(op: AtenOp, x: Quantity, dim: int, half: bool = False) -> Quantity:
     return x - _logsumexp(op, x, dim, keepdim=True)
 
 
-def _logsumexp(op: Operation, x: Quantity, dim: Any, keepdim: bool = False) -> Quantity:
+def _logsumexp(op: AtenOp, x: Quantity, dim: Any, keepdim: bool = False) -> Quantity:
     axes = op.axes(x, dim)
     total = (x - x.largest(axes, keepdim=True)).unary("exp").sum(axes, keepdim)
     return total.unary("log") + x.largest(axes, keepdim)
 
 
-def _layer_norm(op: Operation, x: Quantity, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Any:
+def _layer_norm(op: AtenOp, x: Quantity, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Any:
     axes = op.axes(x, [i - len(shape) for i in range(len(shape))])
     mean = x.mean(axes, keepdim=True)
     away = x - mean
@@ -154,7 +154,7 @@ def _layer_norm(op: Operation, x: Quantity, shape: Sequence[int], weight: Any, b
 
 
 def _group_norm(
-    op: Operation, x: Quantity, weight: Any, bias: Any, n: int, channels: int, size: int, groups: int, eps: float
+    op: AtenOp, x: Quantity, weight: Any, bias: Any, n: int, channels: int, size: int, groups: int, eps: float
 ) -> Any:
     if x.batch not in (None, 0):
         raise op.mixes()
@@ -168,7 +168,7 @@ def _group_norm(
 
 
 def _batch_norm(
-    op: Operation,
+    op: AtenOp,
     x: Quantity,
     weight: Quantity | None,
     bias: Quantity | None,
@@ -194,7 +194,7 @@ def _batch_norm(
     return result if bias is None else result + spread(bias), None, None
 
 
-def _cross(op: Operation, a: Quantity, b: Quantity, dim: int = -1) -> Quantity:
+def _cross(op: AtenOp, a: Quantity, b: Quantity, dim: int = -1) -> Quantity:
     (axis,) = op.axes(a, dim)
     op.axes(b, dim)
 

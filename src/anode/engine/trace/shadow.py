@@ -33,7 +33,7 @@ class Order(Enum):
 
 
 @dataclass(frozen=True)
-class Layout:
+class PointLayout:
     """The layout of the points of a batch in tensors that are read or written together.
 
     Attributes:

@@ -24,7 +24,7 @@ class UnwatchableError(Exception):
     """Raised if f reaches something whose changes cannot be detected, or uses something with side effects."""
 
 
-class Names:
+class NameWatch:
     """Watches the names of objects and classes that the running code mentions.
 
     Attributes:

@@ -31,7 +31,7 @@ from torch.nn.utils import parametrize
 
 from anode.engine.watch.bytecode import summarize
 from anode.engine.watch.guard import SCALARS
-from anode.engine.watch.names import MACHINERY, READS_ANY_NAME, STORES, Names, UnwatchableError
+from anode.engine.watch.names import MACHINERY, READS_ANY_NAME, STORES, NameWatch, UnwatchableError
 from anode.engine.watch.rules import builtin_obstacle, is_clean, numpy_obstacle, use_obstacle
 from anode.ode.field import has_global_hooks
 
@@ -56,7 +56,7 @@ class _Plain:
     """A class whose instances have nothing but a ``__dict__``."""
 
 
-class Reach(Names):
+class Reach(NameWatch):
     """Everything that f can reach. A guard watches each object from the moment it is found.
 
     Attributes and global variables count only if running code names them. Call :meth:`enter` before code runs, so that
