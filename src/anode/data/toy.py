@@ -1,7 +1,7 @@
-"""Small datasets of points, made from a seed: those of the augmented neural ODEs paper and the usual ones in the plane.
+"""Small datasets of points, drawn from a seed: those of the augmented neural ODEs paper, and common ones in the plane.
 
-Each function draws from a generator of its own, in float64, and never touches torch's global one. Of the points drawn,
-those labelled -1 come first, then those labelled +1: shuffle them before taking minibatches.
+Each function has its own random generator, in float64, and leaves torch's global generator alone. Points labelled -1
+come first, then those labelled +1. Shuffle them before you take minibatches.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ FULL_TURN = 2 * math.pi
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Points and what they should be mapped to.
+    """Points and their targets.
 
     Attributes:
-        name: What the dataset is called.
+        name: Name of the dataset.
         x: The points, of shape [n, d].
         y: Their targets, of shape [n, 1]: -1 or +1 for two classes, the value itself for the maps in one dimension.
     """
@@ -69,7 +69,7 @@ class Dataset:
         return self.x.float().numpy(force=True), self.labels.numpy(force=True)
 
     def holdout(self, slices: Sequence[tuple[float, float]]) -> tuple[Dataset, Dataset]:
-        """Take slices of the plane out, as in the paper's test of generalization.
+        """Hold out slices of the plane, as in the paper's test of generalization.
 
         Args:
             slices: Angles ``(start, end)`` with 0 <= start < end <= 2π, see :func:`slices`. A slice contains its start
@@ -132,7 +132,7 @@ def g(
         inner: Number of points in the ball.
         outer: Number of points in the shell.
         radii: Radius of the ball, and inner and outer radius of the shell. Both are filled uniformly by volume.
-        seed: Seed of the points.
+        seed: Random seed.
 
     Example:
         >>> from anode.data import toy
@@ -163,7 +163,7 @@ def separable(dim: int = 2, *, points: int = 3000, shift: float = 1.4, noise: fl
         points: Number of points on both curves together.
         shift: Distance of the curves.
         noise: Standard deviation of the noise in the last coordinate.
-        seed: Seed of the points.
+        seed: Random seed.
     """
     dim = number("dim", dim, whole=True)
     _check_points(points, noise)
@@ -177,11 +177,11 @@ def separable(dim: int = 2, *, points: int = 3000, shift: float = 1.4, noise: fl
 
 
 def moons(*, points: int = 1000, noise: float = 0.1, seed: int = 0) -> Dataset:
-    """Two half circles that reach into each other: the upper labelled -1, the lower +1.
+    """Two interleaved half circles: the upper labelled -1, the lower +1.
 
     Args:
         points: Number of points.
-        noise: Standard deviation of what is added to every coordinate.
+        noise: Standard deviation of the noise that is added to every coordinate.
         seed: Random seed.
     """
     _check_points(points, noise)
@@ -198,7 +198,7 @@ def circles(*, points: int = 1000, noise: float = 0.1, seed: int = 0) -> Dataset
 
     Args:
         points: Number of points.
-        noise: Standard deviation of what is added to every coordinate.
+        noise: Standard deviation of the noise that is added to every coordinate.
         seed: Random seed.
     """
     _check_points(points, noise)
@@ -210,12 +210,12 @@ def circles(*, points: int = 1000, noise: float = 0.1, seed: int = 0) -> Dataset
 
 
 def spirals(*, points: int = 1000, noise: float = 0.05, turns: float = 1.5, seed: int = 0) -> Dataset:
-    """Two arms that leave the origin in opposite directions and wind around it, out to radius 1.5.
+    """Two spiral arms that leave the origin in opposite directions and wind around it, out to radius 1.5.
 
     Args:
         points: Number of points.
-        noise: Standard deviation of what is added to every coordinate.
-        turns: How often each arm winds around the origin.
+        noise: Standard deviation of the noise that is added to every coordinate.
+        turns: Number of turns of each arm around the origin.
         seed: Random seed.
     """
     _check_points(points, noise)
@@ -229,11 +229,11 @@ def spirals(*, points: int = 1000, noise: float = 0.05, turns: float = 1.5, seed
 
 
 def checkerboard(*, points: int = 1000, noise: float = 0.0, cells: int = 4, seed: int = 0) -> Dataset:
-    """The square [-1.5, 1.5]² cut into cells, labelled in turns from -1 at the lower left.
+    """The square [-1.5, 1.5]², divided into cells that alternate between the labels, with -1 at the lower left.
 
     Args:
         points: Number of points.
-        noise: Standard deviation of what is added to every coordinate.
+        noise: Standard deviation of the noise that is added to every coordinate.
         cells: Number of cells along a side.
         seed: Random seed.
     """
@@ -254,8 +254,8 @@ def slices(count: int, width: float = math.pi / 5, seed: int = 0) -> list[tuple[
 
     Args:
         count: Number of slices.
-        width: Angle of each.
-        seed: Seed of their places.
+        width: Angle of each slice.
+        seed: Random seed.
 
     Returns:
         Angles ``(start, end)`` within [0, 2π], sorted. No two slices overlap and none contains the angle 0 inside.
@@ -289,8 +289,7 @@ def load(name: str, **options: Any) -> Dataset:
 
     Args:
         name: One of ``DATASETS``.
-        options: Arguments of the function of that name. ``seed`` is one for every dataset, also for those that draw
-            nothing.
+        options: Arguments of the function of that name. Every dataset accepts ``seed``, also those that draw nothing.
 
     Example:
         >>> from anode.data import toy
@@ -328,7 +327,7 @@ def _normal(generator: torch.Generator, *shape: int) -> Tensor:
 
 
 def _signs(negative: int, positive: int) -> Tensor:
-    """Targets: so many of -1, then so many of +1."""
+    """Return targets: first those of -1, then those of +1."""
     return torch.tensor([[-1.0]] * negative + [[1.0]] * positive, dtype=torch.float64, device="cpu")
 
 
@@ -364,13 +363,13 @@ def _angles(x: Tensor) -> Tensor:
 
 
 def _is_whole(value: Any, least: int) -> bool:
-    """Whether a value is a whole number, and at least so large."""
+    """Whether a value is a whole number from ``least``."""
     found = whole_number(value)
     return found is not None and found >= least
 
 
 def _are_numbers(values: Any, count: int) -> bool:
-    """Whether a value is a tuple or list of so many numbers."""
+    """Whether a value is a tuple or list of ``count`` numbers."""
     right_type = isinstance(values, tuple | list) and len(values) == count
     return right_type and all(isinstance(value, int | float) for value in values)
 

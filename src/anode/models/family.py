@@ -106,9 +106,9 @@ FAMILY: dict[str, Callable[[Shape, int], Parts]] = {
     "heavy-ball": _heavy_ball,
     "heavy-ball-generalised": _heavy_ball_generalised,
 }
-"""Who belongs to it. The velocity of heavy balls at the start is learned, as their authors have it."""
+"""The members of the family. The initial velocity of heavy balls is learned, as in the paper that introduced them."""
 NEED_EXTRA = ("constant", "linear", "hidden")
-"""Those that are plain neural ODEs without added dimensions."""
+"""The members that would be plain neural ODEs without added dimensions."""
 
 
 def build(

@@ -92,13 +92,13 @@ class Flow(Model):
         return self.field.members if isinstance(self.field, Field) else None
 
     def run(self, x: Tensor, *, along: Along | None = None, **options: Any) -> Outcome:
-        """Everything about some inputs. A failed solve does not raise here: look at ``outcome.solution``.
+        """Return features and solution. A failed solve does not raise; check ``outcome.solution``.
 
         Args:
-            x: The inputs.
-            along: What to integrate along the trajectories, as regularisers do; the state that is solved for is then a
-                tuple of that of the flow and of these.
-            **options: Options of :func:`anode.solve` for this time only, or another ``t1``.
+            x: Inputs.
+            along: Quantities to integrate along the trajectories, as regularisers do. The state of the solve is then a
+                tuple of the flow's state and these integrals.
+            **options: Options of :func:`anode.solve` for this call, or another ``t1``.
         """
         if along is None:
             solution = self.solve(x, **options)
@@ -112,7 +112,7 @@ class Flow(Model):
         return as_noise(options.get("noise", getattr(options.get("solver", self.solver), "noise", None)))
 
     def paths(self, options: dict[str, Any]) -> int:
-        """Return how many noisy solves with these options a prediction is the mean of: 1 in training."""
+        """Return the number of solves that a prediction is the mean of: 1, except for noisy solves in evaluation."""
         noise = self.noise(options)
         return 1 if noise is None or self.training else noise.paths
 

@@ -86,7 +86,7 @@ class First(Stackable):
     """The first features of a state, as a head without parameters: the position of a second-order flow.
 
     Args:
-        size: How many features.
+        size: Number of features.
         dim: The dimension that holds them: the last for vectors, -3 (the channels) for images.
 
     Example:
@@ -103,14 +103,14 @@ class First(Stackable):
         self.size, self.dim = number("size", size, whole=True), dim
 
     def forward(self, features: Tensor) -> Tensor:
-        """So many features, from the first."""
+        """Return the first ``size`` features."""
         takes = f"at least {self.size} features in dimension {self.dim}"
         require(features.shape[self.dim] >= self.size, "features", features, takes)
         return features.narrow(self.dim, 0, self.size)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that it is made with."""
+        """The arguments that build a head like this one."""
         return {"size": self.size, "dim": self.dim}
 
     def extra_repr(self) -> str:

@@ -175,7 +175,7 @@ class Course:
         return *modules, *map(id, self.model.parameters()), *activations
 
     def _stretch(self, most: int) -> Stretch | None:
-        """Return the data of at most so many iterations; ``None`` if the engine cannot take the next batch."""
+        """Return the data of at most ``most`` iterations; ``None`` if the engine cannot take the next batch."""
         if self._points is not None:
             done, order = len(self.training.record), self.protocol.order
             first = done % order.batches

@@ -1,4 +1,4 @@
-"""Losses by name, one value a member."""
+"""Losses by name, and their means per member."""
 
 from __future__ import annotations
 
@@ -38,39 +38,39 @@ def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 VALUES_INSTEAD = (
     "with loss 'cross_entropy' integers are classes; pass values as floating point numbers, or another loss"
 )
-"""What to do about targets that were taken for class numbers."""
+"""A hint for targets that were taken for class numbers."""
 
 Loss = Callable[..., Tensor]
-"""Maps predictions, or whole outcomes, and targets to losses, of single elements or samples."""
+"""Maps predictions, or a whole outcome, and targets to the losses of single elements or samples."""
 
 LOSSES: dict[str, Loss] = {"huber": _huber, "mse": _mse, "cross_entropy": _cross_entropy}
-"""Losses by name. ``cross_entropy`` takes logits and class numbers; the others two tensors of one shape."""
+"""Losses by name. ``cross_entropy`` takes logits and class numbers; the others take two tensors of the same shape."""
 
 
 def takes_outcome(loss: Loss) -> bool:
-    """Whether a loss is given the whole :class:`anode.Outcome`: its first parameter is called ``outcome``."""
+    """Whether a loss takes the whole :class:`anode.Outcome`: its first parameter is called ``outcome``."""
     try:
         called = loss.forward if isinstance(loss, nn.Module) else loss
         return next(iter(inspect.signature(called).parameters), "") == "outcome"
-    except ValueError:  # of a built-in function
+    except ValueError:  # a built-in function may have no signature
         return False
 
 
 def default_loss(target: Tensor) -> str:
-    """The loss that targets ask for: integers are class numbers, anything else is a value to come close to."""
+    """Return the default loss for targets: cross entropy for integers, which are class numbers, otherwise Huber's."""
     whole = not (target.is_floating_point() or target.is_complex() or target.dtype == torch.bool)
     return "cross_entropy" if whole else "huber"
 
 
 def check_targets(name: str, loss: str, prediction: Tensor, target: Tensor, dims: int) -> None:
-    """Check that targets belong to a loss of ours.
+    """Check that targets fit a built-in loss.
 
     Args:
-        name: The argument they come from.
-        loss: The name of the loss.
-        prediction: That of some points, whose number need not be that of the targets.
+        name: Name of the argument that holds the targets.
+        loss: Name of the loss.
+        prediction: The prediction for some points; their number may differ from that of the targets.
         target: All targets.
-        dims: How many leading dimensions count members and points.
+        dims: Number of leading dimensions that index members and points.
     """
     shape, got = (*target.shape[:dims], *prediction.shape[dims:]), tuple(target.shape)
     if target.numel() == 0:
@@ -98,13 +98,13 @@ def check_targets(name: str, loss: str, prediction: Tensor, target: Tensor, dims
 
 
 def check_classes(name: str, loss: Loss, prediction: Tensor, dims: int) -> None:
-    """Raise ``ValueError`` about torch's cross entropy of a single class, which is 0 whatever is predicted.
+    """Raise ``ValueError`` for torch's cross entropy with a single class, which is always 0.
 
     Args:
-        name: The argument that the targets come from.
-        loss: The function.
-        prediction: That of some points.
-        dims: How many leading dimensions count members and points.
+        name: Name of the argument that holds the targets.
+        loss: The loss function.
+        prediction: The prediction for some points.
+        dims: Number of leading dimensions that index members and points.
     """
     if (isinstance(loss, nn.CrossEntropyLoss) or loss is F.cross_entropy) and prediction.shape[dims:] == (1,):
         hint = 'values go with "huber" or "mse", two classes with one output with nn.BCEWithLogitsLoss()'
@@ -113,13 +113,13 @@ def check_classes(name: str, loss: Loss, prediction: Tensor, dims: int) -> None:
 
 
 def losses_by(loss: Loss, given: Any, targets: Tensor, dims: int) -> Tensor:
-    """What a function of the user's makes of predictions, or of a whole outcome, and targets; checked.
+    """Call the user's loss function, and check what it returns.
 
     Args:
-        loss: The function.
+        loss: The loss function.
         given: The predictions, or the outcome.
         targets: The targets.
-        dims: How many leading dimensions count members and points.
+        dims: Number of leading dimensions that index members and points.
     """
     try:
         losses = loss(given, targets)
@@ -141,12 +141,12 @@ def losses_by(loss: Loss, given: Any, targets: Tensor, dims: int) -> Tensor:
 
 
 def mean(losses: Tensor, members: int | None, weights: Tensor | None = None) -> Tensor:
-    """The mean of single losses: one number, or one a member.
+    """Return the mean of single losses: one number, or one per member.
 
     Args:
-        losses: Of points, [points, ...] or [members, points, ...].
-        members: How many there are; ``None`` for a model by itself.
-        weights: By which the points' losses are multiplied, [points] or [members, points].
+        losses: Losses of the points, [points, ...] or [members, points, ...].
+        members: Number of members; ``None`` for a single model.
+        weights: Factors for the losses of each point, [points] or [members, points].
     """
     if weights is not None:
         if losses.shape[: weights.ndim] != weights.shape:
@@ -160,6 +160,6 @@ def mean(losses: Tensor, members: int | None, weights: Tensor | None = None) -> 
 
 
 def accuracy(prediction: Tensor, target: Tensor, members: int | None) -> Tensor:
-    """The share of points whose largest logit is that of their class: one number, or one a member."""
+    """Return the fraction of points whose largest logit is that of their class: one number, or one per member."""
     right = prediction.argmax(-1) == target.reshape(prediction.shape[:-1])
     return mean(right.float(), members)

@@ -84,7 +84,7 @@ class Order:
 
     @property
     def batches(self) -> int:
-        """How many batches make an epoch."""
+        """The number of batches per epoch."""
         return -(-self.points // self.batch_size)
 
     def of_epoch(self, epoch: int) -> Tensor:

@@ -181,7 +181,7 @@ class Protocol:
 
     @property
     def batches(self) -> int:
-        """How many batches make an epoch."""
+        """The number of batches per epoch."""
         return self.data.batches if isinstance(self.data, Stream) else self.order.batches
 
     def batch(self, iteration: int, ranks: Ranks, like: Tensor) -> tuple[Share, Batch]:

@@ -18,8 +18,8 @@ from torch.overrides import TorchFunctionMode
 from anode.engine.trace.modes import under
 from anode.engine.watch.rules import is_clean
 
-# They give tensors whose gradients end there.
 DETACHING = (Tensor.detach, Tensor.detach_, torch.detach, torch.detach_, Tensor.data.__get__)  # type: ignore[attr-defined]
+"""Functions whose results pass no gradients."""
 SIZES = frozenset(["shape", "size", "__len__", "numel", "nbytes"])
 CIRCUMSTANCES = frozenset(
     [
@@ -28,8 +28,8 @@ CIRCUMSTANCES = frozenset(
     ]
 )
 QUESTIONS = SIZES | CIRCUMSTANCES
-# They follow from the circumstances: often they are called only if it is necessary, or to restore what was before.
 SWITCHES = frozenset(["requires_grad_", "_set_grad_enabled"])
+"""Functions that f may call or not depending on the circumstances, for example to restore a state."""
 
 
 class Calls(TorchFunctionMode):

@@ -18,7 +18,6 @@ from anode.engine.trace.calls import Calls
 from anode.engine.trace.modes import under
 from anode.ode.packing import broadcasts_to
 
-# They look at the shape of what they are given, not at its values.
 SHAPE_ONLY = frozenset(
     [
         "zeros_like",
@@ -32,16 +31,15 @@ SHAPE_ONLY = frozenset(
         "new_empty_strided",
     ]
 )
-# Their result has no values yet.
+"""Operations that read the shapes of their arguments, not the values."""
 UNFILLED = frozenset(["empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"])
-# They hand values to Python, where a recording cannot follow them.
+"""Operations whose results have no values yet."""
 READS_VALUES = frozenset(["_local_scalar_dense", "is_nonzero", "equal", "nonzero", "item", "masked_select", "_unique2"])
-
-# It is marked as drawing random numbers, which it would do for dropout only. torch has none of it on the CPU.
+"""Operations that pass values to Python, where they cannot be recorded."""
 EXACT_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
-
-# They change a tensor's shape, not its memory.
+"""An operation that torch marks as random because of dropout, which it does not support on the CPU."""
 RESHAPES = frozenset(["squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_", "detach_"])
+"""Operations that change the shape of a tensor, not its memory."""
 
 
 class Untraceable(Exception):  # noqa: N818  (an answer, not a mistake)
