@@ -204,7 +204,7 @@ class Course:
         return y.shape == (*front, *outputs) and not y.is_complex()
 
     def _computes_the_same(self, stretch: Stretch) -> bool:
-        """Whether the model and the engine compute the same from the next batch; looked at now and then."""
+        """Whether model and engine agree on the next batch, checked now and then. If not, the traces are forgotten."""
         now = time.perf_counter()
         if now < self._compare_at or all(part.known is None for part in self.parts.all):
             return True
@@ -212,7 +212,12 @@ class Course:
         which = stretch.order[..., stretch.first * stretch.size : (stretch.first + 1) * stretch.size]
         points = Points(stretch.x, stretch.y, self.protocol.members)
         x, _, _ = points.take(which, self.training.parameters[0])
-        return self.parts.computes_the_same(x.unflatten(-1, self.parts.given))
+        if self.parts.computes_the_same(x.unflatten(-1, self.parts.given)):
+            return True
+        self._is_wrong = True
+        for part in self.parts.all:
+            part.forget()
+        return False
 
     def iterate(self, most: int) -> Iterator[dict[str, Tensor]]:
         """Run some iterations and yield the record of each.
@@ -223,16 +228,29 @@ class Course:
         Args:
             most: Maximum number of iterations. Fewer run if they take long, or at the end of an epoch.
         """
-        protocol, training = self.protocol, self.training
+        training = self.training
         start = time.perf_counter()
         stretch = self._stretch(most)
-        if stretch is None:
+        if stretch is None or not self._computes_the_same(stretch):
             return
-        if not self._computes_the_same(stretch):
-            self._is_wrong = True
-            for part in self.parts.all:
-                part.forget()
-            return
+        made, failures = self._run(stretch)
+        if self._moves:
+            increment_version(training.parameters)  # tell autograd that they were modified in place
+        training.lost = False
+        seconds = (time.perf_counter() - start) / stretch.count
+        self._at_once = min(int(SECONDS / max(seconds, 1e-9)) + 1, 2 * self._at_once)
+        for i, row in enumerate(made):
+            if i in failures:
+                training.fail(failures[i])
+            self._move(failures.get(i, {}))
+            seconds = seconds if self._moves else time.perf_counter() - start
+            yield {**row, "seconds": torch.tensor(seconds)}
+            if training.members.none_left:
+                return
+
+    def _run(self, stretch: Stretch) -> tuple[Iterator[dict[str, Tensor]], dict[int, dict[int, str]]]:
+        """Run iterations in the engine, and return the record of each, and the failures by iteration and member."""
+        protocol, training = self.protocol, self.training
         count, members = stretch.count, protocol.members or 1
         numbers_of = partial(torch.empty, dtype=torch.int64, device="cpu")
         losses, accuracies = torch.empty(2, count, members, dtype=torch.float64, device="cpu")
@@ -253,26 +271,18 @@ class Course:
         augment.count(made)
         field.count(int(counts[0].amax(1).sum()))
         head.count(made)
-        failures: dict[int, dict[int, str]] = {}  # by iteration and member
+        failures: dict[int, dict[int, str]] = {}
         for member in (why != 0).nonzero().flatten().tolist() if protocol.members is not None else ():
             failures.setdefault(int(failed_at[member]), {})[member] = name_of(int(why[member]))
-        if self._moves:
-            increment_version(training.parameters)  # tell autograd that they were modified in place
-        training.lost = False
-        seconds = (time.perf_counter() - start) / count
-        self._at_once = min(int(SECONDS / max(seconds, 1e-9)) + 1, 2 * self._at_once)
-        for i in range(made):
-            if i in failures:
-                training.fail(failures[i])
-            self._move(failures.get(i, {}))
+
+        def record(i: int) -> dict[str, Tensor]:
             nfe, accepted, rejected, backward = (each[i] for each in counts)
             row = {"loss": losses[i], "nfe": nfe, "accepted": accepted, "rejected": rejected}
             if protocol.classifies:
                 row["accuracy"] = accuracies[i]
-            seconds = seconds if self._moves else time.perf_counter() - start
-            yield {**row, "nfe_backward": backward.max(), "seconds": torch.tensor(seconds)}
-            if training.members.none_left:
-                return
+            return {**row, "nfe_backward": backward.max()}
+
+        return map(record, range(made)), failures
 
     def _move(self, failed: Iterable[int]) -> None:
         """Let the optimizer use the gradients, unless the engine has moved the parameters; the failed have none."""
