@@ -32,7 +32,7 @@ def run(problem: Problem, gradient: Gradient) -> Solution:
     inside = obstacles.of_loop(problem) or obstacles.of_gradient(problem, gradient)
     problem.obstacle = outside or inside
     if not problem.obstacle:
-        solution = with_field(problem, lambda field, known: _solved(problem, gradient, field, known))
+        solution, problem.obstacle = with_field(problem, lambda field, known: _solved(problem, gradient, field, known))
         if solution is not None:
             return solution
     if problem.engine == "native":
@@ -47,9 +47,7 @@ def run(problem: Problem, gradient: Gradient) -> Solution:
 
 def compile_field(problem: Problem, gradient: Gradient) -> None:
     """Let the engine evaluate f for the Python loop, and take the steps itself if gradients are not recorded."""
-    obstacle = problem.obstacle
-    problem.compiled = with_field(problem, lambda field, known: _prepared(problem, gradient, field, known))
-    problem.obstacle = obstacle
+    problem.compiled, _ = with_field(problem, lambda field, known: _prepared(problem, gradient, field, known))
     problem.found = None  # autograd's graph did not show the tensors that were computed before, the program has them
 
 
@@ -57,21 +55,20 @@ def compiled_again(problem: Problem, params: Sequence[Tensor]) -> Derivative | N
     """Return the compiled derivative of f for a backward solve, or ``None``. f may have changed since the solve."""
     problem.slope = None
     with torch.enable_grad():
-        derivative = with_field(problem, lambda field, known: _prepared(problem, Continuous(), field, known))
+        derivative, _ = with_field(problem, lambda field, known: _prepared(problem, Continuous(), field, known))
     if derivative is None:
         return None
     derivative.count(-1)  # f was evaluated to see whether it has changed
     return derivative.wanted(params, False)
 
 
-def with_field(problem: Problem, use: Callable[[Compiled, Known | None], R | None]) -> R | None:
-    """Call ``use`` with the compiled field and what is known of it, and return its result.
+def with_field(problem: Problem, use: Callable[[Compiled, Known | None], R | None]) -> tuple[R | None, str]:
+    """Call ``use`` with the compiled field and what is known of it, and return its result and an empty text.
 
-    If f cannot be compiled, set ``problem.obstacle`` and return ``None``. What is known is ``None`` for a field that
-    describes itself.
+    If f cannot be compiled, return ``None`` and why. What is known is ``None`` for a field that describes itself.
     """
     field = described(problem)
-    return traced(problem, use) if field is None else use(field, None)
+    return traced(problem, use) if field is None else (use(field, None), "")
 
 
 def described(problem: Problem) -> Compiled | None:
@@ -83,32 +80,30 @@ def described(problem: Problem) -> Compiled | None:
     return None if obstacles.unfit(field, problem.y0) else field
 
 
-def traced(problem: Problem, use: Callable[[Compiled, Known], R | None]) -> R | None:
+def traced(problem: Problem, use: Callable[[Compiled, Known], R | None]) -> tuple[R | None, str]:
     """Trace f and call ``use`` with it, see :func:`with_field`."""
-    problem.obstacle = "f brings a derivative of its own" if problem.own_derivative is not None else ""
     if saves_are_hooked():
-        problem.obstacle = "torch.utils.checkpoint, or another hook, replaces the tensors that autograd saves"
-    for _ in range(0 if problem.obstacle else 2):
+        return None, "torch.utils.checkpoint, or another hook, replaces the tensors that autograd saves"
+    if problem.own_derivative is not None:
+        return None, "f brings a derivative of its own"
+    for _ in range(2):
         known = known_of(problem)
         if known.obstacle:
-            problem.obstacle = known.obstacle
-            return None
+            return None, known.obstacle
         field = compiled(known, problem)
         unfit = "" if field is known.compiled else obstacles.unfit(field, problem.y0)
         if may_be_followed() and is_followed(*field.tensors, *field.sources):
             unfit = obstacles.FOLLOWED
-        problem.obstacle = unfit or number_obstacle(known, problem)
-        if problem.obstacle:
-            return None
+        if unfit := unfit or number_obstacle(known, problem):
+            return None, unfit
         known.keep(field)
         try:
             if not is_tried(known, problem, field):
                 raise native.StaleError
-            return use(field, known)
+            return use(field, known), ""
         except native.StaleError:
             memory_of(problem.f).forget(known)
-    problem.obstacle = problem.obstacle or "f does not compute what was traced of it"
-    return None
+    return None, "f does not compute what was traced of it"
 
 
 def _solved(problem: Problem, gradient: Gradient, field: Compiled, known: Known | None) -> Solution:
