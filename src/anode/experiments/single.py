@@ -105,7 +105,6 @@ def train_single(
     if first:
         earlier(single, folder)  # finds mistakes before the data are read
     prepared = prepare(single, place)
-    described = prepared.material.description
     train = partial(
         fit,
         prepared.model,
@@ -121,15 +120,9 @@ def train_single(
     new = [each for each in (folder, *folder.parents) if not each.exists()]
     make_folder(folder)  # before training: if it fails, nothing is lost
     with locked(folder, "out"):
-        begun = earlier(single, folder)  # another process may have started it meanwhile
-        if begun:
-            check_same(folder, described)
-        else:
-            content = {"format": FORMAT, "options": single.to_json(), "environment": environment()}
-            write_sealed(folder / "run.json", content, indent=1)
-        described.save(folder)
+        begun = _begin(single, folder, prepared.material.description)
         if say is not None:
-            for line in described.notes:
+            for line in prepared.material.description.notes:
                 say(line)
         before = iterations_in(folder)
         try:
@@ -145,6 +138,21 @@ def train_single(
     if say is not None and 0 < before == len(history) and history.stopped not in UNFINISHED and not history.failures:
         say(f"{folder} is already trained; pass another --out to train anew")
     return history
+
+
+def _begin(single: TrainOptions, folder: Path, described: Description) -> bool:
+    """Write the files of a new run, or check those of an earlier one; return whether there was one.
+
+    Another process may have started the run meanwhile.
+    """
+    begun = earlier(single, folder)
+    if begun:
+        check_same(folder, described)
+    else:
+        content = {"format": FORMAT, "options": single.to_json(), "environment": environment()}
+        write_sealed(folder / "run.json", content, indent=1)
+    described.save(folder)
+    return begun
 
 
 def iterations_in(folder: Path) -> int:
