@@ -251,7 +251,9 @@ class AnyField {
                                                   rows, kernels<float>(rows / members, name));
   }
 
-  long kept_size(long times) const { return for_double_ ? for_double_->kept_size(times) : for_float_->kept_size(times); }
+  long kept_size(long times) const {
+    return for_double_ ? for_double_->kept_size(times) : for_float_->kept_size(times);
+  }
 
   void evaluate(Address t, long times, Address y, Address slope, Address kept, int threads) {
     if (for_double_)
@@ -323,8 +325,9 @@ class AnyCourse {
       fill(for_float_);
   }
 
-  void train(const Place& x, const Place& y, const Place& weights, const Place& order, long points, long size, long first, long count, long steps, Address frozen,
-             int threads, Address loss, Address accuracy, const Addresses& counts, Address failed_at, Address why) {
+  void train(const Place& x, const Place& y, const Place& weights, const Place& order, long points, long size,
+             long first, long count, long steps, Address frozen, int threads, Address loss, Address accuracy,
+             const Addresses& counts, Address failed_at, Address why) {
     const Log log{at<double>(loss),
                   at<double>(accuracy),
                   at<std::int64_t>(counts.at(0)),
@@ -372,11 +375,12 @@ NB_MODULE(_native, m) {
       .def(nb::init<int, bool, Row, std::vector<Row>, Row, Row, std::vector<Row>>(), nb::arg("order"),
            nb::arg("fsal"), nb::arg("c"), nb::arg("a"), nb::arg("b"), nb::arg("error"), nb::arg("polynomials"));
   nb::class_<HeldProgram>(m, "Program")
-      .def(nb::init<int, int, bool, Numbers, std::vector<Numbers>, std::vector<Row>, std::vector<Numbers>, std::vector<Row>,
-                    std::vector<Numbers>, std::vector<nb::bytes>, std::vector<nb::bytes>, Numbers, Row>(),
-           nb::arg("dim"), nb::arg("outputs"), nb::arg("uses_time"), nb::arg("rows"), nb::arg("forward"), nb::arg("forward_numbers"),
-           nb::arg("backward"), nb::arg("backward_numbers"), nb::arg("layers"), nb::arg("weights"), nb::arg("biases"),
-           nb::arg("sizes"), nb::arg("literals"));
+      .def(nb::init<int, int, bool, Numbers, std::vector<Numbers>, std::vector<Row>, std::vector<Numbers>,
+                    std::vector<Row>, std::vector<Numbers>, std::vector<nb::bytes>, std::vector<nb::bytes>, Numbers,
+                    Row>(),
+           nb::arg("dim"), nb::arg("outputs"), nb::arg("uses_time"), nb::arg("rows"), nb::arg("forward"),
+           nb::arg("forward_numbers"), nb::arg("backward"), nb::arg("backward_numbers"), nb::arg("layers"),
+           nb::arg("weights"), nb::arg("biases"), nb::arg("sizes"), nb::arg("literals"));
   nb::class_<HeldTask>(m, "Task").def(
       nb::init<bool, const HeldMethod&, const HeldProgram&, std::vector<bool>, Row, std::vector<int>, Row, double,
                double, double, double, double, long, Row, bool, bool, std::vector<int>, int, long, long, bool, int,
@@ -413,8 +417,8 @@ NB_MODULE(_native, m) {
              new (self) ConvField(inputs, outputs, filters, Activation(activation), time, at<const float>(parameters),
                                   instructions.empty() ? nullptr : instructions.c_str());
            },
-           nb::arg("inputs"), nb::arg("outputs"), nb::arg("filters"), nb::arg("activation"), nb::arg("time"), nb::arg("parameters"),
-           nb::arg("instructions"))
+           nb::arg("inputs"), nb::arg("outputs"), nb::arg("filters"), nb::arg("activation"), nb::arg("time"),
+           nb::arg("parameters"), nb::arg("instructions"))
       .def_prop_ro("stride", &ConvField::stride)
       .def("evaluate",
            [](const ConvField& self, Address t, bool each, Address x, long count, long height, long width,
@@ -437,15 +441,16 @@ NB_MODULE(_native, m) {
            nb::arg("gradients"), nb::call_guard<nb::gil_scoped_release>());
   nb::class_<AnyCourse>(m, "Course")
       .def(nb::init<bool, const HeldMethod&, double, Row, double, double, long, Row, bool, const HeldProgram&,
-                    const HeldProgram&, const HeldProgram&, int, int, Addresses, Addresses, Addresses, Addresses, std::vector<bool>,
-                    Numbers, Row, double, Row>(),
+                    const HeldProgram&, const HeldProgram&, int, int, Addresses, Addresses, Addresses, Addresses,
+                    std::vector<bool>, Numbers, Row, double, Row>(),
            nb::arg("is_double"), nb::arg("method"), nb::arg("t1"), nb::arg("knots"), nb::arg("rtol"), nb::arg("atol"),
            nb::arg("max_steps"), nb::arg("controller"), nb::arg("grouped"), nb::arg("augment"),
            nb::arg("field"), nb::arg("head"), nb::arg("members"), nb::arg("loss"),
            nb::arg("parameters"), nb::arg("means"), nb::arg("squares"), nb::arg("gradients"), nb::arg("shared"),
            nb::arg("idle"), nb::arg("lr"), nb::arg("weight_decay"), nb::arg("adam"))
       .def("train", &AnyCourse::train, nb::arg("x"), nb::arg("y"), nb::arg("weights"), nb::arg("order"),
-           nb::arg("points"), nb::arg("size"), nb::arg("first"), nb::arg("count"), nb::arg("steps"), nb::arg("frozen"), nb::arg("threads"), nb::arg("loss"),
-           nb::arg("accuracy"), nb::arg("counts"), nb::arg("failed_at"), nb::arg("why"),
+           nb::arg("points"), nb::arg("size"), nb::arg("first"), nb::arg("count"), nb::arg("steps"), nb::arg("frozen"),
+           nb::arg("threads"), nb::arg("loss"), nb::arg("accuracy"), nb::arg("counts"), nb::arg("failed_at"),
+           nb::arg("why"),
            nb::call_guard<nb::gil_scoped_release>());
 }
