@@ -7,7 +7,7 @@ methods take the same steps as torchdiffeq's. ``docs/torchdiffeq.md`` lists the 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -126,23 +126,11 @@ def odeint_adjoint(
         TypeError: If an argument has the wrong type.
         ValueError: If an argument has an invalid value, or ``adjoint_params`` or ``adjoint_options`` is required.
     """
-    if adjoint_params is None and not isinstance(func, nn.Module):
-        raise ValueError(
-            "adjoint_params: required because func is not an nn.Module; pass its parameters, or () if it has none"
-        )
+    params = _adjoint_params(func, adjoint_params, adjoint_options or {})
     if adjoint_options is None:
         if adjoint_method not in (None, method) and options is not None:
             raise ValueError("adjoint_options: required if options is given and adjoint_method differs from method")
         adjoint_options = {key: value for key, value in (options or {}).items() if key != "norm"}
-    if adjoint_params is not None:
-        params = tensors_in("adjoint_params", adjoint_params)
-    elif getattr(func, "_is_replica", False):
-        params = parameters_of(func)  # type: ignore[arg-type]
-    else:
-        params = tuple(func.parameters())  # type: ignore[attr-defined]
-    if not all(p.requires_grad for p in params) and callable(adjoint_options.get("norm")):
-        warnings.warn("parameters that do not require a gradient are not passed to the adjoint norm", stacklevel=4)
-    params = tuple({id(p): p for p in params if p.requires_grad}.values())
     problem = problem_from(func, y0, t, rtol, atol, method, options, event_fn)
 
     is_compiled = False
@@ -190,6 +178,23 @@ def odeint_adjoint(
         return problem.packing.unpack(result, views)
     event_time, ys = result
     return event_time, problem.packing.unpack(ys, views)
+
+
+def _adjoint_params(func: Any, given: Iterable[Tensor] | None, options: Mapping[str, Any]) -> tuple[Tensor, ...]:
+    """Return the tensors to differentiate with respect to. Warn if the norm in ``options`` does not see them all."""
+    if given is None and not isinstance(func, nn.Module):
+        raise ValueError(
+            "adjoint_params: required because func is not an nn.Module; pass its parameters, or () if it has none"
+        )
+    if given is not None:
+        params = tensors_in("adjoint_params", given)
+    elif getattr(func, "_is_replica", False):
+        params = parameters_of(func)
+    else:
+        params = tuple(func.parameters())
+    if not all(p.requires_grad for p in params) and callable(options.get("norm")):
+        warnings.warn("parameters that do not require a gradient are not passed to the adjoint norm", stacklevel=5)
+    return tuple({id(p): p for p in params if p.requires_grad}.values())
 
 
 @outside_graphs
