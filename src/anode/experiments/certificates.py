@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anode.models.certify import TOLERANCES
+from anode.models.certify import BOUND, TOLERANCES
 from anode.models.flow import Flow
 from anode.ode.solution import Status
 from anode.train.formats import as_list
@@ -18,8 +18,6 @@ from anode.train.record import Array
 
 PAPER = 1e-3
 """The paper's tolerance, for ``rtol`` and ``atol``."""
-BOUND = 1e-2
-"""A tolerance is certified if solving forward and back returns the states with at most this relative error."""
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anode.experiments.certificates import BOUND, PAPER
+from anode.experiments.certificates import PAPER
 from anode.experiments.findings import Certified, Claim, Finding
 from anode.experiments.runs import Result
 from anode.experiments.study import Results, mean_std, median_mean
 from anode.experiments.toy import certified
 from anode.experiments.toy.certified import PAIR, inputs
 from anode.experiments.toy.flows import FITTED, ends, euler, mean_gap, validation_gap
+from anode.models.certify import BOUND
 from anode.models.ensemble import unstack
 from anode.models.flow import Flow
 from anode.train.record import Array
