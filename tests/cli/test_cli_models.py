@@ -19,8 +19,9 @@ from anode import History
 from anode.cli import app
 from anode.experiments import single
 from anode.experiments.options import TrainOptions
-from anode.experiments.show_words import model_line
+from anode.experiments.show_words import model_line, summary
 from anode.experiments.single import load_saved
+from anode.files import locked
 from anode.storage import read_json, read_tensors
 from helpers.refusals import refused
 from helpers.slow_command import SLOW
@@ -87,6 +88,9 @@ def test_images_kept_from_training_are_looked_at_in_place_of_the_test_images(tmp
     options = (*options, "--batch-size", 96)
     train(tmp_path / "run", "digits", *options)
     history = load_saved(tmp_path / "run").history
+    said = " ".join(summary(load_saved(tmp_path / "run")))
+    best = int(history.validation.argmin())
+    assert f"the model of epoch {best + 1} was kept, with a validation loss of {history.validation.min():.4g}" in said
     assert history.batches == 1  # 96 of 128 images
     assert history.settings["patience"] == 1
     assert 1 <= len(history.validation) <= 3
@@ -353,6 +357,8 @@ def test_a_run_that_is_killed_is_taken_up_to_the_same_bits_and_nobody_else_may_h
     assert {"run.json", "checkpoint/state-5.json", "checkpoint/state-5.safetensors"} <= set(before)
     assert "model.json" not in before
     refused(run("plot", folder), f"{folder}: holds an unfinished run")
+    with locked(folder, "out"):
+        refused(run("plot", folder), f"{folder} is in use by another process")
     result = run(*command)
     assert (result.exit_code, result.stderr) == (0, "")
     same(folder, whole)

@@ -536,3 +536,16 @@ def test_predictions_that_are_not_finite_are_no_score():
         model.head.bias.fill_(float("inf"))
     result, sample = judge(model, material_of(TrainOptions("moons", model="resnet")))
     assert (result.scores, result.failure, len(sample.predicted)) == ([], "the predictions are not finite", 0)
+
+
+def test_points_that_are_those_of_training_are_not_called_new(tmp_path):
+    out = done("train", "g_1d", "--augment", 0, "--epochs", 1, "--out", tmp_path / "run")
+    assert "on 2 points, which are those of training;" in out
+
+
+@pytest.mark.parametrize("data", ["moons", "circles", "spirals", "checkerboard", "g", "separable"])
+def test_new_points_are_not_those_of_training(data):
+    material = material_of(TrainOptions(data))
+    train, test = material.data.x, material.tests[0][0]
+    assert train.shape == test.shape
+    assert not (train[:, None] == test[None]).all(-1).any()

@@ -215,7 +215,7 @@ def test_training_ends_when_it_no_longer_helps(kind):
     build, rows = EACH[kind]
     model = build(early_stopping=True, epochs=500, patience=3, validation_fraction=0.3, lr=0.05)
     assert model.n_iter_ < 500
-    assert "the validation loss has not improved for 3 evaluations" in model.history_.stopped
+    assert "the validation loss has not improved for 3 validations" in model.history_.stopped
     assert len(model.history_.validation) == model.n_iter_
     assert model.predict(rows).shape[0] == len(rows)
 

@@ -1,6 +1,7 @@
 import math
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torchdiffeq
@@ -306,6 +307,22 @@ def test_f_stays_compiled_with_callbacks_that_do_not_use_the_state(callback, is_
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("method", ["euler", "rk4"])
+@pytest.mark.parametrize("write", [lambda y: y.data.mul_(0.5), lambda y: np.multiply(y.numpy(), 0.5, out=y.numpy())])
+def test_a_callback_may_change_the_state_without_torch_noticing(method, write):
+    class Halved:
+        def __call__(self, t, y):
+            return -y
+
+        def callback_step(self, t, y, dt):
+            write(y)
+
+    times = torch.tensor([0.0, 0.5, 1.0])
+    with torch.no_grad():
+        ours, theirs = (each.odeint(Halved(), torch.ones(1), times, method=method) for each in (anode, torchdiffeq))
+    assert torch.allclose(ours, theirs)
+
+
 def test_a_callback_may_change_a_tuple_in_place():
     results = []
     for library in (anode, torchdiffeq):

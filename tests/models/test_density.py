@@ -1,6 +1,7 @@
 """Densities: against closed forms and integrals, both ways, stacked, saved; and what is refused."""
 
 import math
+import pickle
 
 import pytest
 import torch
@@ -379,3 +380,9 @@ def test_a_solve_that_fails_is_an_error_and_can_be_looked_at():
     with pytest.raises(anode.SolveError):
         model.log_prob(points(4, 2))
     assert not model.run(points(4, 2)).solution.success
+
+
+def test_a_density_pickled_by_an_earlier_version_can_be_used():
+    model = anode.DensityFlow(2, trace="hutchinson")
+    model.start.__dict__.pop("noise", None)  # it had none
+    assert pickle.loads(pickle.dumps(model)).log_prob(torch.zeros(3, 2)).shape == (3,)

@@ -600,3 +600,8 @@ def test_infinite_derivatives_on_the_way_to_failure_reach_nobody(method):
     _, start_alone, w_alone = gradients([[0.3]])
     torch.testing.assert_close(at_start, torch.cat([start_alone, torch.zeros(1, 1, dtype=torch.float64)]))
     torch.testing.assert_close(at_w, w_alone)
+
+
+def test_times_between_start_and_end_have_their_own_argument():
+    with pytest.raises(ValueError, match="got 3 values; pass the times between them as save_at"):
+        anode.solve(lambda t, y: -y, torch.ones(1), (0.0, 0.5, 1.0))

@@ -187,3 +187,33 @@ def test_a_noisy_flow_has_no_inverse_no_check_and_no_file(tmp_path):
     with pytest.raises(ValueError, match="model: takes a model without noise"):
         anode.export(model, tmp_path / "model.pt2", x)
     assert torch.isfinite(flow.inverse(x, noise=None)).all()
+
+
+def test_a_model_whose_run_takes_no_options_is_trained_with_noise():
+    class Scaled(anode.NeuralODE):
+        def run(self, x):
+            return super().run(2 * x)
+
+    model = Scaled(2, 1, augment=1, solver=anode.Solver(noise=0.1, method="rk4", step_size=0.25))
+    history = anode.fit(model, (torch.rand(8, 2), torch.rand(8, 1)), epochs=1, progress=False)
+    assert not history.failures
+
+
+def test_where_noise_is_added_is_asked_without_side_effects():
+    class Normed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.norm = torch.nn.Linear(4, 2), torch.nn.BatchNorm1d(2)
+
+        def forward(self, t, h):
+            return self.norm(self.linear(h))
+
+    field = Normed()
+    counts = []
+    for noise in (None, 0.1):
+        solver = anode.Solver(method="euler", step_size=0.5, noise=noise, engine="torch")
+        model = anode.NeuralODE(2, 1, augment=anode.WithInput(0), field=anode.DataControl(field), solver=solver)
+        before = int(field.norm.num_batches_tracked)
+        model.run(torch.randn(5, 2))
+        counts.append(int(field.norm.num_batches_tracked) - before)
+    assert counts[0] == counts[1]

@@ -10,12 +10,17 @@ def ax():
     return plots.figure().axes[0]
 
 
-def test_a_confusion_matrix_has_names_and_the_counts_that_are_not_zero(ax):
+def test_a_confusion_matrix_has_names_and_counts(ax):
     confusion(ax, [[5, 1], [0, 7]], ["cat", "a very long name of a class"])
-    assert sorted(text.get_text() for text in ax.texts) == ["1", "5", "7"]
+    assert sorted(text.get_text() for text in ax.texts) == ["0", "1", "5", "7"]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["cat", "a very long…"]
     np.testing.assert_allclose(ax.images[0].get_array(), [[5 / 6, 1 / 6], [0, 1]])
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("predicted", "true")
+
+
+def test_of_more_than_a_few_classes_zeros_are_left_out(ax):
+    confusion(ax, 3 * np.eye(6), list("abcdef"))
+    assert [text.get_text() for text in ax.texts] == ["3"] * 6
 
 
 def test_of_many_classes_only_the_shades_are_drawn(ax):

@@ -18,7 +18,7 @@ def overfitting(**options):
 def test_training_ends_when_the_validation_loss_has_not_become_lower_and_the_model_is_the_best():
     model, copies, history = overfitting(patience=5)
     best = int(history.validation.argmin())
-    assert history.stopped == "the validation loss has not improved for 5 evaluations"
+    assert history.stopped == "the validation loss has not improved for 5 validations"
     assert len(history.validation) == best + 6 < 60
     assert same(values_of(model), values_of(copies.models[int(history.validation_at[best])]))
 

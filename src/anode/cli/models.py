@@ -105,7 +105,7 @@ def plot(
         float | None, typer.Option(help="Accuracy in percent to draw for comparison, such as the paper's.")
     ] = None,
 ) -> None:
-    """Plot saved runs: loss, function evaluations and accuracy together, and the flow that each run learned."""
+    """Plot saved runs: loss, function evaluations and accuracy together, and the flows of runs on points."""
     from anode.experiments.pictures import draw_saved
 
     with friendly("interrupted; nothing was written"):

@@ -18,6 +18,8 @@ LIKE_NUMBER = re.compile(r"[-+\u2212]?[$€£]?\s?(\d+|\d{1,3}([., '\u00a0\u202f
 """Numbers in another notation, such as ``1,234.5``, ``3,5`` or ``12 %``."""
 LIKE_IDENTIFIER = re.compile(r"(?i:(.*[\W_])?(id|ids|uuid|key|index|nr|no|number))|.*[a-z]I[dD]")
 """Names of columns that number the rows, such as ``id``, ``customer_id`` or ``PassengerId``."""
+OTHERWISE = "pass --category {0!r} if these are categories, or --drop {0!r}"
+"""What to do with a column of numbers in another notation."""
 
 
 @dataclass(frozen=True)
@@ -292,9 +294,7 @@ def _mostly_text(column: Column) -> bool:
     return 2 * int((there == NUMBER).sum()) < len(there)
 
 
-def refuse_notation(
-    table: Table, name: str, column: Column, otherwise: str = "pass --category {!r} if these are categories"
-) -> None:
+def refuse_notation(table: Table, name: str, column: Column, otherwise: str = OTHERWISE) -> None:
     """Raise ``ValueError`` about a column of texts that are all numbers in another notation, such as ``1,234.5``.
 
     Args:

@@ -19,7 +19,7 @@ from anode.checks import require
 from anode.experiments import remote
 from anode.experiments.forecast import Forecast
 from anode.experiments.runs import HERE, Place, Run
-from anode.experiments.workers import Processes, WorkerDiedError, Workers
+from anode.experiments.workers import Processes, WorkerDiedError, Workers, errors_last
 from anode.extras import needs
 from anode.files import make_folder
 from anode.train.callbacks import Report
@@ -166,14 +166,17 @@ class Command:
         listeners = self._listeners(tasks)
         waiting = deque(task for of_run in tasks.values() for task in of_run)
         undone = {name: len(of_run) for name, of_run in tasks.items()}
-        while waiting or self.running:
-            self._look()
-            while waiting and len(self.running) < self.slots:
-                self._begin(waiting.popleft())
-            for task in self._news(listeners):
-                undone[task.whole.name] -= 1
-                if task.part is not task.whole and not undone[task.whole.name]:
-                    waiting.appendleft(Task(task.whole.name, task.whole, task.whole))
+        with errors_last(self.bars) as caught:
+            while waiting or self.running:
+                self._look()
+                while waiting and len(self.running) < self.slots:
+                    self._begin(waiting.popleft())
+                for future, task in self._news(listeners):
+                    with caught(task.name):
+                        self._result(future, task.name)
+                        undone[task.whole.name] -= 1  # a run with a failed part is never combined
+                        if task.part is not task.whole and not undone[task.whole.name]:
+                            waiting.appendleft(Task(task.whole.name, task.whole, task.whole))
 
     def stop(self) -> None:
         """Cancel running tasks, and wait until the workers have stopped, so that others can resume the runs."""
@@ -225,8 +228,8 @@ class Command:
         if before and not self.slots:
             self.bars.say(f"no worker is left, waiting for one; {self.cluster.how_to_start(self.order.place)}")
 
-    def _news(self, listeners: dict[str, Listener]) -> Iterator[Task]:
-        """Forward a report, or yield a finished task; wait a while for either."""
+    def _news(self, listeners: dict[str, Listener]) -> Iterator[tuple[Future[Any], Task]]:
+        """Forward a report, or yield a task that has ended; wait a while for either."""
         try:
             news = self.inbox.get(timeout=BETWEEN)
         except Empty:
@@ -236,10 +239,7 @@ class Command:
             if name in listeners:
                 listeners[name](report)
             return
-        _, task = self.running[str(news.key)]
-        self._result(news, task.name)
-        del self.running[str(news.key)]
-        yield task
+        yield self.running.pop(str(news.key))
 
     def _result(self, future: Future[Any], name: str) -> Any:
         from distributed import KilledWorker

@@ -25,8 +25,8 @@ from anode.experiments.descriptions import Description
 from anode.experiments.kinds import IMAGES, PICTURES, POINTS, TABLE, kind_of
 from anode.experiments.options import Sizes, TrainOptions
 
-FRESH = 2**40
-"""Added to the seed of the training points to make the seed of the test points."""
+FRESH = 2**31
+"""Added to the seed of the training points to make the seed of the test points. torch uses 32 bits of a seed."""
 FEWEST_ROWS = 10
 MOST_LINES = 10
 """Columns left out for the same reason, up to which each has a line of its own."""
@@ -73,13 +73,14 @@ def _points(single: TrainOptions) -> Material:
         parts = [each.split(share, seed) for each, seed in zip(whole, seeds, strict=True)]
         train, validation = [part[0] for part in parts], targets([part[1] for part in parts], single)
     labels = train[0].labels
+    same = torch.equal(whole[0].x, fresh[0].x)  # of g_1d, which has two points
     described = Description(
         kind=POINTS,
         sizes=single.sizes(),
         classes=("-1", "1"),
         counts={"training": len(labels), "validation": len(whole[0]) - len(labels), "test": len(fresh[0])},
         frequencies=tuple(labels.bincount(minlength=2).tolist()),
-        judged_by=f"{len(fresh[0]):,} new points",
+        judged_by=f"{len(fresh[0]):,} {'points, which are those of training' if same else 'new points'}",
     )
     return Material(targets(train, single), validation, [(each.x, each.labels) for each in fresh], described)
 

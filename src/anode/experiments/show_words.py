@@ -28,7 +28,11 @@ def summary(run: Saved) -> list[str]:
     """Return lines about the model, its training and its score."""
     found = described_data(run)
     result = load_result(Path(run.name), found)[0]
-    return [model_line(run.single, run.model), training_line(run.history), score_line(found, result)]
+    return [
+        model_line(run.single, run.model),
+        training_line(run.history, run.single.patience is not None),
+        score_line(found, result),
+    ]
 
 
 def details(run: Saved) -> list[str]:
@@ -39,7 +43,7 @@ def details(run: Saved) -> list[str]:
         *data_lines(run.single, found),
         "",
         model_line(run.single, run.model),
-        training_line(run.history),
+        training_line(run.history, run.single.patience is not None),
         *cost_lines(run, result),
         "",
         score_line(found, result),
@@ -59,8 +63,8 @@ def model_line(single: TrainOptions, model: Any) -> str:
     return f"{line}, {of_time:,} of which multiply the time t" if of_time else f"{line}; the field does not use time"
 
 
-def training_line(history: History) -> str:
-    """Return the length of training and the final loss."""
+def training_line(history: History, keeps_best: bool) -> str:
+    """Return the length of training, the final loss and, if it is that with the lowest validation loss, the model."""
     if not len(history):
         return "not trained: 0 epochs"
     loss = "loss not finite" if history.last_loss is None else f"loss {history.last_loss:.4g}"
@@ -70,7 +74,17 @@ def training_line(history: History) -> str:
     failed = f"; {len(history.failures)} failed" if history.failures else ""
     seconds = float(history.seconds.sum())
     length = f"{history.epochs} epochs, {len(history):,} iterations, {_duration(seconds)}"
-    return f"trained {repeats}for {length}: {loss}{checked}{stopped}{failed}"
+    kept = _best(history) if keeps_best and len(history.validation) else ""
+    return f"trained {repeats}for {length}: {loss}{checked}{stopped}{failed}{kept}"
+
+
+def _best(history: History) -> str:
+    """Return which model was kept; empty if it is the last."""
+    at = int(np.argmin(np.nan_to_num(history.validation, nan=np.inf)))
+    if at == len(history.validation) - 1:
+        return ""
+    epoch = history.validation_at[at] / history.batches
+    return f"; the model of epoch {epoch:.3g} was kept, with a validation loss of {float(history.validation[at]):.4g}"
 
 
 def _duration(seconds: float) -> str:

@@ -237,6 +237,8 @@ def load_saved(folder: Path) -> Saved:
     """
     single = options_in(folder)
     if (folder / "checkpoint").is_dir() and not (folder / "model.json").exists():
+        with locked(folder, "run"):  # raises an error that says so if another process is training it
+            pass
         raise ValueError(f"{folder}: holds an unfinished run; run the command again that started it, to continue")
     repeats, history = saving.load(folder / "model"), History.load(folder / "history.json")
     model = repeats if repeats.members is None else unstack(repeats)[0]

@@ -103,7 +103,7 @@ def errors_last(bars: Bars) -> Iterator[Callable[[str], AbstractContextManager[N
             yield
         except Exception as error:
             shared = isinstance(error, OSError) and not isinstance(error, BlockingIOError)
-            if shared or isinstance(error, BrokenProcessPool):
+            if shared or isinstance(error, BrokenProcessPool | WorkerDiedError):
                 raise
             bars.say(f"{name}: {error}; the other runs are trained nevertheless")
             errors.append(error)

@@ -12,6 +12,7 @@ from anode.checks import Words, require
 from anode.models.augment import Augment, as_augment, features_at, laid_out
 from anode.models.description import described
 from anode.models.motion import HeavyBall
+from anode.models.randomness import evaluating
 from anode.models.wrapped import Wrapped
 
 
@@ -88,7 +89,9 @@ class DataControl(Wrapped):
 
     def noisy(self, y: Tensor) -> Tensor:
         """Return where noise is added: to h, and not to the input, which is constant."""
-        return self.combine(y, torch.ones_like(self.inner(y.new_zeros(()), y)))  # f says how large h is
+        with evaluating(self):  # f says how large h is
+            slope = self.inner(y.new_zeros(()), y)
+        return self.combine(y, torch.ones_like(slope))
 
     def combine(self, h: Tensor, slope: Tensor) -> Tensor:
         dim = self.features_dim

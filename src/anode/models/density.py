@@ -45,10 +45,11 @@ class DensityStart(Augment, Stackable):
         noise: The noise of ``"hutchinson"`` in the shape of the points; ``None`` to draw it in every call.
     """
 
+    noise: Tensor | None = None
+
     def __init__(self, extra: int, trace: str) -> None:
         super().__init__()
         self.extra, self.trace = number("extra", extra, whole=True, zero=True), trace
-        self.noise: Tensor | None = None
         lookup("trace", trace, TRACES)
 
     @property

@@ -82,7 +82,7 @@ class NoSecondDerivative(torch.autograd.Function):
         """Raise ``RuntimeError``."""
         raise RuntimeError(
             "this gradient cannot be differentiated again; use odeint instead of odeint_adjoint, or pass "
-            'gradient="stored" to anode.solve'
+            'gradient="stored" to anode.solve or to the model'
         )
 
 

@@ -122,7 +122,8 @@ class Times(NamedTuple):
         The last index is always that of the end.
         """
         if len(self.ends) != 2:
-            raise ValueError(f"t_span: takes a start and an end time, got {len(self.ends)} values")
+            hint = "; pass the times between them as save_at" if len(self.ends) > 2 else ""
+            raise ValueError(f"t_span: takes a start and an end time, got {len(self.ends)} values{hint}")
         saved = list(self.saved or ())
         values = [self.ends[0], *saved, self.ends[1]]
         if not all(math.isfinite(t) for t in values[:-1]) or math.isnan(values[-1]):

@@ -150,10 +150,10 @@ class Integration:
     def _try(self, step: Interval) -> None:
         """Try a step, and advance if it is accepted."""
         if self.watch is not None:
-            before = None if self.y.is_inference() else self.y._version
+            before = None if self.slope is None or self.plan.knots is None else self.y.detach().clone()
             self.watch("try", step, self.y)
-            if self.plan.knots is not None and (before is None or self.y._version != before):
-                self.slope = None  # the state may have been changed in place
+            if before is not None and not torch.equal(before, self.y):  # changed in place, perhaps by way of NumPy
+                self.slope = None
         tableau, clock, slope = self.plan.tableau, self.clock, self.slope
         y1, slopes = self._stepped(step)
         accepted = self._judge(step, y1, slopes)

@@ -14,6 +14,8 @@ from anode.plots.style import INK, MODEL_COLORS, MUTED, PAPER, grid, styled
 
 LABELLED = 20
 """Maximum number of classes with names and counts; more would not be legible."""
+FEW = 5
+"""Number of classes up to which a confusion matrix also has its zeros."""
 LONGEST = 12
 """Maximum number of characters of a name."""
 
@@ -36,9 +38,10 @@ def confusion(ax: Axes, counts: ArrayLike, names: Sequence[str]) -> None:
         turned = sum(map(len, short)) > 30
         ax.set_xticks(range(len(names)), short, rotation=45 if turned else 0, ha="right" if turned else "center")
         ax.set_yticks(range(len(names)), short)
-        size = 11 if len(names) <= 5 else 7
-        for row, column in np.argwhere(found > 0):
-            color = PAPER if shares[row, column] > 0.55 else INK
+        few = len(names) <= FEW
+        size = 11 if few else 7
+        for row, column in np.argwhere((found > 0) | few):
+            color = PAPER if shares[row, column] > 0.55 else INK if found[row, column] else MUTED
             ax.text(column, row, f"{found[row, column]:.0f}", ha="center", va="center", color=color, size=size)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)

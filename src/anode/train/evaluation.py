@@ -195,7 +195,7 @@ class Patience:
         """Why training should stop; empty if it should not."""
         if self.limit is None or self.since < self.limit:
             return ""
-        return f"the validation loss has not improved for {self.limit} evaluations"
+        return f"the validation loss has not improved for {self.limit} validations"
 
     @torch.no_grad()
     def bring_back(self) -> None:

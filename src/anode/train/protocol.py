@@ -165,8 +165,8 @@ class Protocol:
 
     def run_options(self, model: Model) -> dict[str, Any]:
         """How the next iteration is to run the model: on one path of the noise, and as regularisers ask for it."""
-        noisy = isinstance(model, NeuralODE) and model.flow.solver.noise is not None
-        options: dict[str, Any] = {"paths": 1} if noisy else {}  # whether or not the model is in training mode
+        several = isinstance(model, NeuralODE) and model.flow.paths({}) > 1  # after model.eval()
+        options: dict[str, Any] = {"paths": 1} if several else {}
         if not isinstance(self.loss, Regularised):
             return options
         flow = flow_of(model)
