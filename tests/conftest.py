@@ -1,5 +1,6 @@
 """What the tests share."""
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
@@ -19,6 +20,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture],  # the same file is written again and again
 )
 settings.load_profile("anode")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jobs begin so
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
