@@ -212,7 +212,9 @@ def test_a_stretch_is_as_badly_conditioned_as_it_stretches():
     np.testing.assert_allclose(found["lipschitz"], 1, rtol=1e-6)
 
 
-def test_the_curvature_of_a_sphere_is_one_over_its_radius():
+def on_spheres():
+    """Two models whose classes are parted by a sphere of radius 0.75, points inside and outside of it, and targets."""
+
     class Radius(torch.nn.Module):
         def forward(self, h):
             return h.norm(dim=-1, keepdim=True) - 0.75
@@ -220,23 +222,19 @@ def test_the_curvature_of_a_sphere_is_one_over_its_radius():
     still = Rotation([[0.0, 0.0], [0.0, 0.0]])
     model = anode.stack([anode.NeuralODE(field=still, head=Radius()).double() for _ in range(2)])
     x, _ = on_circle()
-    inner, outer = 0.5 * x, 1.5 * x
-    found = measures(model, torch.cat([inner, outer], 1), torch.cat([-(x[..., :1] ** 0), x[..., :1] ** 0], 1))
-    np.testing.assert_allclose(found["curvature"], 1 / 0.75, rtol=1e-2)
+    return model, 0.5 * x, 1.5 * x, torch.cat([-(x[..., :1] ** 0), x[..., :1] ** 0], 1)
+
+
+def test_the_curvature_of_a_sphere_is_one_over_its_radius():
+    model, inner, outer, y = on_spheres()
+    np.testing.assert_allclose(measures(model, torch.cat([inner, outer], 1), y)["curvature"], 1 / 0.75, rtol=1e-2)
 
 
 def test_curvature_is_measured_on_the_surface_alone():
-    class Radius(torch.nn.Module):
-        def forward(self, h):
-            return h.norm(dim=-1, keepdim=True) - 0.75
-
-    still = Rotation([[0.0, 0.0], [0.0, 0.0]])
-    model = anode.stack([anode.NeuralODE(field=still, head=Radius()).double() for _ in range(2)])
-    x, _ = on_circle()
-    inner, outer = 0.5 * x, 1.5 * x
+    model, inner, outer, y = on_spheres()
     inner[:, ::3] *= 3  # a third of the points is on the wrong side
     inner[1] = outer[1]  # and all of the second model
-    found = measures(model, torch.cat([inner, outer], 1), torch.cat([-(x[..., :1] ** 0), x[..., :1] ** 0], 1))
+    found = measures(model, torch.cat([inner, outer], 1), y)
     np.testing.assert_allclose(found["curvature"], [1 / 0.75, np.nan], rtol=1e-2)
 
 

@@ -575,3 +575,13 @@ def test_a_pause_does_not_spoil_the_forecast(tmp_path, monkeypatch, one_thread):
     history.seconds[-1] += 7200
     monkeypatch.setattr(module, "last_history", lambda path: history if path.name == "seed-5" else None)
     assert TINY.forecast(tmp_path) < 2 * before + 1
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]"])
+def test_a_damaged_record_of_environments_is_named_before_anything_is_trained(tmp_path, content, one_thread):
+    path = TINY.unfinished(tmp_path, 5).with_suffix(".json")
+    path.parent.mkdir()
+    path.write_text(content)
+    with pytest.raises(DamagedFileError, match=r"seed-5\.json: is .*remove it or restore it"):
+        TINY.train(None, tmp_path)
+    assert list(path.parent.iterdir()) == [path]

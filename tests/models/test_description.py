@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 import anode
-from anode.models.description import LAYERS, built_from, configuration, description_of
+from anode.models.alike import configuration
+from anode.models.description import LAYERS, built_from, description_of
 
 MADE = [
     *(nn.Linear(2, 3), nn.Linear(2, 3, bias=False), nn.Bilinear(2, 2, 3), nn.Identity(), nn.Flatten(2)),
@@ -96,35 +97,6 @@ def test_what_is_no_class_of_modules_is_refused():
 def test_arguments_and_names_that_do_not_exist_are_refused(value):
     with pytest.raises(ValueError, match=r"takes no argument 'nonsense'|3 is not registered"):
         built_from(value)
-
-
-def test_configurations_differ_where_models_do():
-    field = nn.Linear(2, 2)
-    models = [
-        anode.Flow(field),
-        anode.Flow(field, rtol=1e-5),
-        anode.Flow(field, augment=1),
-        anode.Flow(nn.Linear(2, 2, bias=False)),
-        anode.Flow(Heir(1)),
-        anode.Flow(nn.Sequential(Heir(1))),
-        anode.Flow(nn.Sequential(Heir(1), nn.ReLU())),
-    ]
-    found = [json.dumps(configuration(model)) for model in models]
-    assert len(set(found)) == len(found)
-    assert configuration(anode.Flow(nn.Linear(2, 2))) == configuration(anode.Flow(nn.Linear(2, 2)))
-
-
-def test_a_counter_in_a_module_does_not_make_it_another():
-    class Counting(nn.Module):
-        nfe = 0
-
-        def forward(self, t, h):
-            self.nfe += 1
-            return -h
-
-    one, other = anode.Flow(Counting()), anode.Flow(Counting())
-    one(torch.rand(4, 2))
-    assert configuration(one) == configuration(other)
 
 
 @pytest.mark.parametrize(

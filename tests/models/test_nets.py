@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import anode
-from anode.models.description import configuration
+from anode.models.alike import configuration
 from anode.models.flow import PAPER
 from anode.models.model import Outcome
 from anode.models.saving import load, save

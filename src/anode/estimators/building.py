@@ -12,8 +12,8 @@ import numpy as np
 from torch import nn
 
 from anode.checks import Words, check_call, describe, flag, require, whole_number
+from anode.models.alike import configuration
 from anode.models.augment import Augment, Zeros, as_augment, augmented_size
-from anode.models.description import configuration
 from anode.models.layers import ImageHead
 from anode.models.misfit import MisfitError
 from anode.models.model import Model

@@ -16,7 +16,7 @@ from anode.data.targets import TASKS
 from anode.data.toy import Dataset
 from anode.estimators.building import AUGMENT
 from anode.experiments.kinds import FILES, IMAGES, PICTURES, POINTS, TABLE, check_source, kind_of
-from anode.models.description import configuration
+from anode.models.alike import configuration
 from anode.models.family import FAMILY, NEED_EXTRA, build
 from anode.models.flow import PAPER
 from anode.models.nets import ImageNeuralODE, NeuralODE, ResNet

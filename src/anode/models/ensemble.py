@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from anode.checks import check_call, describe, require, whole_number
 from anode.engine.mapped import Mapped, Member, first_of
 from anode.engine.timeless import knows_no_time
+from anode.models.alike import difference
 from anode.models.augment import Augment
-from anode.models.description import difference
 from anode.models.divergence import Divergence
 from anode.models.flow import Flow
 from anode.models.layers import Stackable

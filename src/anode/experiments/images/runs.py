@@ -19,6 +19,7 @@ from anode.data.images import SPLITS, ImageData
 from anode.experiments.certificates import Certificates, certificates
 from anode.experiments.environment import environment, together
 from anode.experiments.runs import HERE, Place, Result, Run
+from anode.files import DamagedFileError
 from anode.models.ensemble import from_seed
 from anode.models.nets import ImageNeuralODE
 from anode.storage import read_json, write_json
@@ -238,7 +239,10 @@ class ImageRun(Run):
     def environments(self, folder: Path, seed: int) -> list[dict[str, Any]]:
         """Return the environments in which a repeat was trained so far."""
         path = self.unfinished(folder, seed).with_suffix(".json")
-        return read_json(path) if path.exists() else [environment()]
+        found = read_json(path) if path.exists() else [environment()]
+        if not (isinstance(found, list) and all(isinstance(each, dict) for each in found)):
+            raise DamagedFileError(f"{path}: is damaged; remove it or restore it")
+        return found
 
     def note_environment(self, folder: Path, seed: int) -> None:
         """Add the environment of this process to those of a repeat."""

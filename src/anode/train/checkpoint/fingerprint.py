@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anode.models.description import configuration
+from anode.models.alike import configuration
 from anode.models.model import Model
 from anode.train.points import Points
 from anode.train.protocol import Protocol
