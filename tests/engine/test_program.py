@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.helpers.programs import BINARY, UNARY, by_engine, by_torch
+from tests.helpers.programs import BINARY, UNARY, compare
 
 from anode.engine.extension import extension
 from anode.engine.program.layout import Layout, Space
@@ -13,21 +12,6 @@ from anode.engine.program.program import Builder
 
 pytestmark = pytest.mark.skipif(extension is None, reason="the engine was not compiled")
 SMOOTH = sorted(set(BINARY) - {"divide", "power"})
-
-
-def compare(build, dim, shapes, points=5, seed=0):
-    """An Euler step of size 1 and all its gradients, by both."""
-    torch.manual_seed(seed)
-    y = torch.randn(points, dim, dtype=torch.float64, requires_grad=True)
-    tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
-    weights = torch.randn(points, dim, dtype=torch.float64)
-    ours = by_engine(build, y, tensors, (0.3, 1.3), method="euler", step_size=1.0)
-    theirs = y + by_torch(build, 0.3, y, tensors)
-    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
-    inputs = [y, *tensors]
-    ours, theirs = (torch.autograd.grad((x * weights).sum(), inputs, allow_unused=True) for x in (ours, theirs))
-    for mine, its in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, torch.zeros_like(mine) if its is None else its, rtol=1e-9, atol=1e-9)
 
 
 @st.composite

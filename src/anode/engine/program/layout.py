@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anode.engine.program.operation import SCALAR, Operation, Rows, Run
+from anode.engine.program.operation import SCALAR, Operation, Rows, Run, runs
 from anode.engine.program.program import Program
 from anode.engine.program.pullback import Pullback
 
@@ -191,12 +191,12 @@ class Layout:
         """Return operations that copy the slope to its destination, if it was not computed there."""
         if not self.copies_slope:
             return []
-        first = -2  # below all names
-        copies = []
-        for i, name in enumerate(self.program.slope.tolist()):
-            self.place[first - i] = (Space.SLOPE, i)
-            copies.append(Operation("unary", first - i, 1, [Run(name, 0)], "copy"))
-        return copies
+        first = -1 - len(self.program.slope)  # below all names
+        self.place.update({first + i: (Space.SLOPE, i) for i in range(len(self.program.slope))})
+        return [
+            Operation("unary", first + start, count, inputs, "copy")
+            for start, count, inputs in runs([self.program.slope], self.program.owner)
+        ]
 
     def _layer(self, operation: Operation) -> list[int]:
         """Return outputs, inputs, inputs without a cotangent, and the places of cotangent (-1 for none) and input."""

@@ -108,12 +108,13 @@ class Operation:
         return range(self.out, self.out + self.rows)
 
 
-def runs(columns: list[Rows], owner: list[int]) -> Iterator[tuple[int, int, list[Run]]]:
+def runs(columns: list[Rows], owner: list[int], literal: int = LITERAL) -> Iterator[tuple[int, int, list[Run]]]:
     """Cut lists of names, all of the same length, into pieces with equal steps.
 
     Args:
         columns: The lists.
         owner: One number per row. Rows with the same number lie in the same piece of memory.
+        literal: The name of the first literal. No run has both literals and elements of tensors.
 
     Yields:
         Start and length of each piece, and the run of each list there.
@@ -126,7 +127,7 @@ def runs(columns: list[Rows], owner: list[int]) -> Iterator[tuple[int, int, list
         if end < count:
             steps = [names[end] - names[start] for names in lists]
         while end < count and all(
-            names[end] - names[end - 1] == step and _together(names[end - 1], names[end], owner)
+            names[end] - names[end - 1] == step and _together(names[end - 1], names[end], owner, literal)
             for names, step in zip(lists, steps, strict=True)
         ):
             end += 1
@@ -136,8 +137,8 @@ def runs(columns: list[Rows], owner: list[int]) -> Iterator[tuple[int, int, list
         start = end
 
 
-def _together(a: int, b: int, owner: list[int]) -> bool:
+def _together(a: int, b: int, owner: list[int], literal: int) -> bool:
     """Whether two names lie in the same memory: both are scalars of one kind, or rows of one owner."""
     if a >= SCALAR or b >= SCALAR:
-        return a >= SCALAR and b >= SCALAR and (a >= LITERAL) == (b >= LITERAL)
+        return a >= SCALAR and b >= SCALAR and (a >= literal) == (b >= literal)
     return owner[a] == owner[b]

@@ -10,11 +10,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from anode.engine.program.fusing import fused
 from anode.engine.program.listing import listing
 from anode.engine.program.operation import LITERAL, SCALAR, Operation, Rows, Run, runs
 
-FUSED = {"relu", "tanh", "softplus", "silu", "gelu"}
-"""Activations that the engine applies while it multiplies."""
 SHORT_SUM = 4
 """Maximum number of terms that are added one by one, wherever they lie."""
 FOLDED: dict[str, Callable[..., NDArray[np.float64]]] = {
@@ -275,10 +274,11 @@ class Builder:
                 each.weight, each.bias = placed(each.weight), placed(each.bias)
         slope = placed(slope)
         literals = tuple(map(float, self._literals))
-        fused = _fused(operations, slope)
-        for layer, each in enumerate(each for each in fused if each.kind == "affine"):
+        zeros = {SCALAR + base + i for i, literal in enumerate(literals) if literal == 0.0}
+        operations = _needed(fused(operations, slope, zeros), slope)
+        for layer, each in enumerate(each for each in operations if each.kind == "affine"):
             each.layer = layer
-        return Program(self.dim, tuple(fused), slope, tuple(self.sizes), literals, self.owner)
+        return Program(self.dim, tuple(operations), slope, tuple(self.sizes), literals, self.owner)
 
 
 def _needed(operations: list[Operation], slope: Rows) -> list[Operation]:
@@ -290,25 +290,3 @@ def _needed(operations: list[Operation], slope: Rows) -> list[Operation]:
             kept.append(replace(operation))
             wanted.update(operation.reads())
     return kept[::-1]
-
-
-def _fused(operations: list[Operation], slope: Rows) -> list[Operation]:
-    """Fuse activations with the affine maps whose results only they use."""
-    readers: dict[int, list[int]] = {}
-    for i, operation in enumerate(operations):
-        for row in set(operation.reads()):
-            readers.setdefault(row, []).append(i)
-    for row in slope.tolist():
-        readers.setdefault(row, []).append(-1)
-    gone: set[int] = set()
-    for i, affine in enumerate(operations):
-        followers = {tuple(readers.get(row, ())) for row in affine.made}
-        if affine.kind != "affine" or len(followers) != 1 or len(follower := followers.pop()) != 1 or follower[0] < 0:
-            continue
-        after = operations[follower[0]]
-        plain = after.name in FUSED and (after.name != "softplus" or after.numbers == (1.0, 20.0))
-        whole = after.rows == affine.rows and after.inputs == [Run(affine.out, int(affine.rows > 1))]
-        if after.kind == "unary" and plain and whole:
-            operations[i] = replace(affine, out=after.out, activation=after.name)
-            gone.add(follower[0])
-    return [operation for i, operation in enumerate(operations) if i not in gone]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from anode.engine.program.operation import SCALAR, Operation, Run
+from anode.engine.program.operation import SCALAR, Operation, Run, runs
 from anode.engine.program.program import Program
 
 FROM_VALUE = {"relu": "relu_pull", "tanh": "tanh_pull", "sigmoid": "sigmoid_pull", "exp": "multiply"}
@@ -93,8 +93,8 @@ class Pullback:
         if owner and names == value and not (self._readers.keys() | self.uniform) & set(names):
             self.cotangents[owner] = self.slope
             return
-        for i, name in enumerate(names):
-            self._send(Run(name, 0), 1, "unary", "copy", [Run(self.slope + i, 0)])
+        for start, count, (run,) in runs([program.slope], program.owner, SCALAR + self.tensors):
+            self._send(run, count, "unary", "copy", [Run(self.slope + start, 1)])
 
     def _pull(self, operation: Operation) -> Operation:
         """Pull the cotangent of a result back to the inputs, and return the operation, which keeps its derivative."""
