@@ -58,6 +58,7 @@ CASES = {
     "states at rest": (lambda: flow(theirs.ConcatLinear), lambda: (*density(), state(5, 1))),
     "noise per point": (lambda: flow(theirs.ConcatSquash, approximate=True), density),
     "regularizers": (regularized, lambda: (*density(), *density()[1:] * 2)),
+    "noise for each of many points": (many, lambda: (torch.ones(300, 2).double(), torch.zeros(300, 1).double())),
     "latent ode": (theirs.LatentODEFunc, lambda: state(3, 4)),
     "latent ode, samples and trajectories": (theirs.LatentODEFunc, lambda: state(3, 2, 4)),
     "second order": (theirs.SecondOrder, lambda: state(3, 4)),
@@ -83,11 +84,6 @@ FALLING_BACK = {
         lambda: theirs.Layers(theirs.ConcatConv, (2, 2)),
         lambda: state(1, 2, 3, 3),
         "aten.convolution is not among the operations",
-    ),
-    "noise for each of many points": (
-        many,
-        lambda: (torch.ones(300, 2).double(), torch.zeros(300, 1).double()),
-        "raises",
     ),
     "neural cde": (lambda: theirs.ControlledField(path()), lambda: state(4, 2), "f reads values into Python"),
     "time in single precision": (

@@ -137,7 +137,8 @@ def _trace(known: Known, example: Example) -> None:
     member = member_of(known.f)
     f, states = known.f if member is None else member.f, example.states
     counts = [counter.count() for counter in known.counters]
-    for batch_dims in (1, 0):
+    context = () if member is not None or example.is_map else may_be_context(known, states)
+    for batch_dims, rows in ((1, ()), *([(1, context)] if context else []), (0, ())):
         if why := unbatched(states, batch_dims, example.group_dims):
             known.obstacle = known.obstacle or why
             continue
@@ -146,7 +147,7 @@ def _trace(known: Known, example: Example) -> None:
         if example.group_dims:  # every point has its own time, which broadcasts against its features
             t = t.reshape((1,) * (2 if example.is_tuple else states[0].ndim))
         try:
-            known.traced = trace(f, states, example.is_tuple, batch_dims, t, builder, example.is_map)
+            known.traced = trace(f, states, example.is_tuple, batch_dims, t, builder, example.is_map, rows)
             if member is not None:
                 known.traced, known.shared = _of_all(known.traced, member)
         except Untraceable as error:
@@ -157,7 +158,8 @@ def _trace(known: Known, example: Example) -> None:
             break
         known.program = builder.finish(known.traced.slope)
         reached = () if known.guard is None else known.guard.tensors
-        known.tensors = tuple({id(x): x for x in (*known.traced.tensors, *known.traced.sources, *reached)}.values())
+        read = (*known.traced.tensors, *known.traced.sources, *known.traced.context)
+        known.tensors = tuple({id(x): x for x in (*read, *reached)}.values())
         known.forms = forms(known.tensors)
         known.members = known.f.members if member is not None else None  # type: ignore[attr-defined]
         used = {id(x) for x in (*known.traced.tensors, *known.traced.sources)}
@@ -167,6 +169,18 @@ def _trace(known: Known, example: Example) -> None:
         break
     for counter, count in zip(known.counters, counts, strict=True):
         counter.reset(count)  # a call that could not be traced may have ended before it counted
+
+
+def may_be_context(known: Known, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Return the tensors that f can reach and that have as many rows as there are points.
+
+    A function is traced on few points. If f combines such a tensor with the state, it has to be cut to as many rows.
+    """
+    if known.guard is None or not states[0].ndim:
+        return ()
+    points, dtype = len(states[0]), states[0].dtype
+    found = {id(x): x for x in known.guard.tensors if not isinstance(x, nn.Parameter) and x.dtype == dtype}
+    return tuple(x for x in found.values() if x.ndim and len(x) == points and x.layout == torch.strided)
 
 
 def _of_all(traced: Traced, member: Member) -> tuple[Traced, tuple[bool, ...]]:
@@ -229,7 +243,8 @@ def field_of(known: Known, states: tuple[Tensor, ...]) -> Compiled:
     given = {id(x) for x in tensors}
     sources = tuple(x for x in known.traced.sources if x.requires_grad and id(x) not in given)
     derived = () if known.traced.derived is None else tuple(known.traced.derived.places)
-    return Compiled(known.program, tensors, shared, known.members, sizes, known.unused, sources, derived)
+    context = tuple(known.swapped.get(id(x), x) for x in known.traced.context)
+    return Compiled(known.program, tensors, shared, known.members, sizes, known.unused, sources, derived, context)
 
 
 def unlike(known: Known, f: Rate, example: Example) -> str:

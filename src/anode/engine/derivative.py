@@ -35,15 +35,17 @@ class CompiledDerivative(Derivative):
         params: Sequence[Tensor] | None = None,
     ) -> None:
         self._problem, self._field, self._counters = problem, field, counters
-        known = (*field.given, *field.sources, *field.unused)
+        known = (*field.given, *field.sources, *field.unused, *field.context)
         # One tensor may have replaced two that f was traced with.
         own = {id(x): x for x in known if x.requires_grad}.values()
         self.parameters = tuple(own if params is None else params)
         wanted = {id(p) for p in self.parameters}
-        computed = {id(x): x for x in field.tensors if x.grad_fn is not None and id(x) not in wanted}
+        tensors = (*field.tensors, *field.context)
+        computed = {id(x): x for x in tensors if x.grad_fn is not None and id(x) not in wanted}
         self._computed = list(computed.values())
         y = problem.y0
         self._engine: Any = native.field_of(field, y)
+        self._at_context: Tensor | None = None  # the sum of the cotangents of context, since they were last taken
         self._places: tuple[Tensor, Tensor] | None = None
         if field.components:  # the permutation from a packed state to rows of features, and its inverse
             packed = torch.arange(y.numel()).reshape(y.shape)
@@ -79,9 +81,12 @@ class CompiledDerivative(Derivative):
 
     def pull(self, slope: Tensor, cotangent: Tensor) -> tuple[Tensor | None, Tensor | None]:
         times, kept = slope.tape  # type: ignore[attr-defined]
-        g = self._rows(cotangent)
+        g = self._rows(cotangent, [torch.zeros_like(x) for x in self._field.context])
         at_y = torch.empty_like(g)
         self._engine.pull(times, kept.data_ptr(), g.data_ptr(), at_y.data_ptr(), torch.get_num_threads())
+        if self._field.context:
+            at_context = at_y[:, self._field.dim :]
+            self._at_context = at_context.clone() if self._at_context is None else self._at_context + at_context
         return self._packed(at_y, cotangent), None
 
     def take_gradients(self) -> Sequence[Tensor]:
@@ -91,12 +96,22 @@ class CompiledDerivative(Derivative):
         found: dict[int, Tensor] = {}
         for x, g in zip(tensors, gradients, strict=True):
             _add(found, x, g)
+        for x, g in self._take_context():
+            _add(found, x, g)
         if self._computed:
             self._pass_on(found)
         return [found[id(p)] if id(p) in found else torch.zeros_like(p) for p in self.parameters]
 
+    def _take_context(self) -> Sequence[tuple[Tensor, Tensor | None]]:
+        """Return the tensors of context, each with its gradient, ``None`` for zero, since it was last taken."""
+        context, total, self._at_context = self._field.context, self._at_context, None
+        if total is None:
+            return [(x, None) for x in context]
+        parts = total.split([x[:1].numel() for x in context], dim=1)
+        return [(x, part.reshape(x.shape)) for x, part in zip(context, parts, strict=True)]
+
     def adjoint(self, sizes: Sequence[int]) -> Rate | None:
-        if self._places is not None or self._computed:
+        if self._places is not None or self._computed or self._field.context:
             return None
         engine, (*_, first), size = self._engine, accumulate(sizes[:3]), self._problem.y0.element_size()
         starts = dict(zip(map(id, self.parameters), accumulate(sizes[3:], initial=first), strict=False))
@@ -118,7 +133,7 @@ class CompiledDerivative(Derivative):
     def _pass_on(self, found: dict[int, Tensor]) -> None:
         """Add the gradients that reach parameters through tensors computed from them."""
         live = [p for p in self.parameters if p.requires_grad]
-        at = [found[id(x)] for x in self._computed]
+        at = [found[id(x)] if id(x) in found else torch.zeros_like(x) for x in self._computed]
         through = partial_gradients(self._computed, live, at, retain_graph=True) if live else ()
         for p, more in zip(live, through, strict=True):
             _add(found, p, more)
@@ -141,15 +156,16 @@ class CompiledDerivative(Derivative):
         )
         return self._packed(slope, y)
 
-    def _rows(self, packed: Tensor) -> Tensor:
-        """Return a packed state as rows of features, one per point."""
-        if self._places is None:
-            return native.laid_out(packed)
-        return packed.detach().reshape(-1).index_select(0, self._places[0])
+    def _rows(self, packed: Tensor, context: Sequence[Tensor] | None = None) -> Tensor:
+        """Return a packed state as rows of features, one per point, with the given context or the field's own."""
+        if self._places is not None:
+            packed = packed.detach().reshape(-1).index_select(0, self._places[0])
+        return native.laid_out(self._field.rows(packed, context).detach())
 
     def _packed(self, rows: Tensor, like: Tensor) -> Tensor:
         """Return rows of features as a packed state."""
-        return rows if self._places is None else rows.index_select(0, self._places[1]).view(like.shape)
+        rows = self._field.features(rows, like.shape)
+        return rows if self._places is None else rows.reshape(-1).index_select(0, self._places[1]).view(like.shape)
 
 
 def _add(sums: dict[int, Tensor], x: Tensor, gradient: Tensor | None) -> None:

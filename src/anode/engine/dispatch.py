@@ -92,7 +92,7 @@ def traced(problem: Problem, use: Callable[[Compiled, Known], R | None]) -> tupl
             return None, known.obstacle
         field = compiled(known, problem)
         unfit = "" if field is known.compiled else obstacles.unfit(field, problem.y0)
-        if may_be_followed() and is_followed(*field.tensors, *field.sources):
+        if may_be_followed() and is_followed(*field.tensors, *field.sources, *field.context):
             unfit = obstacles.FOLLOWED
         if unfit := unfit or number_obstacle(known, problem):
             return None, unfit
@@ -121,7 +121,7 @@ def _prepared(problem: Problem, gradient: Gradient, field: Compiled, known: Know
         if problem.times is not None and field.program.uses_time:
             return None  # the derivative with respect to time is not compiled
         records = problem.dense or problem.plan.adams is not None
-        if records and any(x.requires_grad for x in (problem.y0, *field.tensors)):
+        if records and any(x.requires_grad for x in (problem.y0, *field.tensors, *field.context)):
             return None  # autograd has to record the slopes
     derivative = CompiledDerivative(problem, field, () if known is None else known.counters)
     if known is not None:

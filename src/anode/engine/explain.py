@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,7 @@ class Explanation:
         tensors: Name and shape of each tensor that the program reads.
         computed: The tensors that f computes from other tensors only, with the names of these. torch computes them once
             per solve.
+        context: Name and shape of each tensor that the program reads and that has a row per point.
         fixed: Tensors of integers and booleans, whose values are part of the program.
         counters: The attributes of f that count evaluations, and their increment per evaluation.
         lines: The program, see :func:`anode.engine.program.listing.listing`.
@@ -50,6 +52,7 @@ class Explanation:
     state: str = ""
     tensors: tuple[tuple[str, tuple[int, ...]], ...] = ()
     computed: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    context: tuple[tuple[str, tuple[int, ...]], ...] = ()
     fixed: tuple[str, ...] = ()
     counters: tuple[tuple[str, int], ...] = ()
     lines: tuple[str, ...] = ()
@@ -65,6 +68,7 @@ class Explanation:
             ("engine", "native"),
             ("state", self.state),
             *(("reads", f"{name} {list(shape)}{computed.get(name, '')}") for name, shape in self.tensors),
+            *(("reads", f"{name} {list(shape)}, which has a row per point") for name, shape in self.context),
             *(("fixed", f"{name}, whose values are part of the program") for name in self.fixed),
             *(("counts", f"{name}, by {step} per evaluation") for name, step in self.counters),
             ("costs", f"{counted(self.operations, 'operation')} per evaluation, {self.pullback} more for its gradient"),
@@ -153,6 +157,7 @@ def _of_traced(known: Known, problem: Problem, names: Names) -> Explanation:
     assert known.traced is not None
     field, derived = compiled(known, problem), known.traced.derived
     titles = [names.of(x) for x in known.traced.tensors]
+    context = tuple((names.of(x), tuple(x.shape)) for x in field.context)
     computed = []
     for i, place in enumerate(derived.places if derived is not None else ()):
         titles.insert(place, f"computed{i + 1}")
@@ -163,12 +168,20 @@ def _of_traced(known: Known, problem: Problem, names: Names) -> Explanation:
         problem,
         batched=known.first is None,
         computed=tuple(computed),
+        context=context,
         fixed=tuple(dict.fromkeys(names.of(x) for x, _ in known.traced.baked)),
         counters=tuple((counter.name, counter.step) for counter in known.counters),
     )
 
 
-def _explained(field: Compiled, titles: list[str], problem: Problem, batched: bool, **facts: Any) -> Explanation:
+def _explained(
+    field: Compiled,
+    titles: list[str],
+    problem: Problem,
+    batched: bool,
+    context: tuple[tuple[str, tuple[int, ...]], ...] = (),
+    **facts: Any,
+) -> Explanation:
     """Return the explanation of a field that the engine can run."""
     layout = Layout(field.program, extension.UNARY, extension.BINARY)
     tensors = tuple((title, tuple(x.shape)) for title, x in zip(titles, field.tensors, strict=True))
@@ -177,11 +190,13 @@ def _explained(field: Compiled, titles: list[str], problem: Problem, batched: bo
         for (title, shape), shared in zip(tensors, field.shared, strict=True)
     ]
     parts = [(f"y[{i}]", size) for i, size in enumerate(field.components)]
+    given = [(title, math.prod(shape[1:])) for title, shape in context]
     return Explanation(
         Engine(),
         _state(field, problem, batched),
         tensors,
-        lines=tuple(listing(field.program, alone, parts or None)),
+        context=context,
+        lines=tuple(listing(field.program, alone, parts or None, given)),
         operations=len(field.program.operations),
         pullback=len(layout.back.operations),
         kept=layout.sizes[Space.KEPT],
@@ -192,7 +207,7 @@ def _explained(field: Compiled, titles: list[str], problem: Problem, batched: bo
 def _state(field: Compiled, problem: Problem, batched: bool) -> str:
     """Describe which dimensions of the state are points, and which are features."""
     dtype = str(problem.y0.dtype).removeprefix("torch.")
-    features = counted(field.program.dim, "feature")
+    features = counted(field.dim, "feature")
     if field.components:
         features += f" in {counted(len(field.components), 'component')}"
     if not batched:
@@ -200,6 +215,6 @@ def _state(field: Compiled, problem: Problem, batched: bool) -> str:
     front = components(problem)[0].ndim - 1
     if field.members is not None:
         return f"{field.members} members, each with points of {features}, {dtype}"
-    if field.program.dim == problem.y0.shape[-1] and front > 1 and not field.components:
+    if field.dim == problem.y0.shape[-1] and front > 1 and not field.components:
         return f"points of {features}, {dtype}; all dimensions of y0 but the last count the points"
     return f"points of {features}, {dtype}; dimension 0 of y0 counts the points"

@@ -143,6 +143,10 @@ class Known:
             found = {old: new for old, new in {**found, **moved}.items() if id(new) != old}
             if any(id(x) in found for x in self.traced.fixed()):
                 return None
+            per_point = {id(x) for x in self.traced.context}
+            others = ((x, found[id(x)]) for x in self.tensors if id(x) in found and id(x) not in per_point)
+            if any(old.shape != new.shape for old, new in others):
+                return None
         return found if self.traced.is_current() else None
 
 

@@ -131,7 +131,7 @@ def _task(plan: Plan, field: Compiled, y0: Tensor, keep: bool, most: int, thread
         controller=plan.controller.numbers,
         grouped=plan.group_dims > 0,
         keeps_non_finite=plan.keeps_non_finite,
-        components=field.components,
+        components=field.components or ((field.dim,) if field.context else ()),
         members=field.members or 1,
         rows=rows,
         group_rows=rows // math.prod(plan.groups),
@@ -149,7 +149,7 @@ def field_of(field: Compiled, y: Tensor) -> Any:
         program=handle(field.program),
         shared=field.shared,
         members=field.members or 1,
-        rows=y.numel() // field.program.dim,
+        rows=y.numel() // field.dim,
         instructions=instructions,
         parameters=[x.data_ptr() for x in tensors],
     )

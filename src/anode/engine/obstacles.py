@@ -100,9 +100,11 @@ def _loop_obstacle_in(plan: Plan) -> str:
 
 def unfit(field: Compiled, y0: Tensor) -> str:
     """Return why the engine cannot integrate a field from such a state; empty if it can."""
-    if any(p.dtype != y0.dtype or p.device != y0.device for p in field.tensors):
+    if any(p.dtype != y0.dtype or p.device != y0.device for p in (*field.tensors, *field.context)):
         return "the field's parameters are of another dtype or on another device than the state"
     sizes = (n * (1 if one else field.members or 1) for n, one in zip(field.program.sizes, field.shared, strict=True))
     if any(x.numel() != size for x, size in zip(field.tensors, sizes, strict=True)):
         return "the field's parameters have another size than before"
+    if any(len(x) * field.dim != y0.numel() for x in field.context):
+        return "f reads a tensor that does not have one row per point"
     return ""

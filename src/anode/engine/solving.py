@@ -26,13 +26,14 @@ from anode.ode.stiffness import is_hopeless
 
 def _rows(problem: Problem, field: Compiled, packed: Tensor) -> Tensor:
     """Return a packed state as rows of features, one per point."""
-    return field.joined(tuple(problem.packing.unpack(packed))) if field.components else packed
+    return field.rows(field.joined(tuple(problem.packing.unpack(packed))) if field.components else packed)
 
 
 def _packed(problem: Problem, field: Compiled, rows: Tensor) -> Tensor:
     """Return rows of features as a packed state, or rows of several stacked states as stacked packed states."""
     if not field.components:
-        return rows
+        return field.features(rows, problem.y0.shape)
+    rows = field.features(rows, (rows.shape[-2], field.dim))
     return problem.packing.pack(field.parted(rows, problem.packing.whole_shapes), stacked=rows.ndim > 2)
 
 
@@ -63,7 +64,7 @@ class Call:
             StaleError: If the engine computes another slope at the start.
         """
         problem, plan = self.problem, self.problem.plan
-        slope = None if self.slope is None else _rows(problem, self.field, self.slope)
+        slope = None if self.slope is None else self._slope_rows(self.slope)
         most = plan.max_steps if plan.stiff_steps is None else min(plan.max_steps, CHECK_EVERY)
         while True:
             states, trace, self.solve = run(plan, self.field, y0, tensors, keep=self.keep, slope=slope, most=most)
@@ -75,6 +76,12 @@ class Call:
             most = min(10 * most, plan.max_steps)
         self.trace = trace
         return (states,) if trace.status is Status.SUCCESS else (states, trace.y)
+
+    def _slope_rows(self, slope: Tensor) -> Tensor:
+        """Return a packed slope as rows, in which context does not change."""
+        field = self.field
+        rows = field.joined(tuple(self.problem.packing.unpack(slope))) if field.components else slope
+        return field.rows(rows, [torch.zeros_like(x) for x in field.context])
 
     def packed(self, states: Sequence[Tensor]) -> tuple[Sequence[Tensor] | Tensor, Tensor]:
         """Return the packed outputs and the packed last state, given what :meth:`run` returned."""
@@ -97,11 +104,12 @@ def solve(problem: Problem, field: Compiled, gradient: Gradient, slope: Tensor |
     Raises:
         StaleError: If the engine computes another slope.
     """
-    y0 = problem.y0
+    y0 = _rows(problem, field, problem.y0)
     records = torch.is_grad_enabled() and (y0.requires_grad or any(x.requires_grad for x in field.tensors))
-    call, y0 = Call(problem, field, slope, keep=records), _rows(problem, field, y0)
+    call = Call(problem, field, slope, keep=records)
     if records:
-        function, more = (NativeSolveTwice, field.sources) if gradient.twice else (NativeSolve, field.unused)
+        again = (*field.sources, *field.context)  # what f reads if the solve is repeated
+        function, more = (NativeSolveTwice, again) if gradient.twice else (NativeSolve, field.unused)
         states = function.apply(call, y0, *field.tensors, *more)  # type: ignore[no-untyped-call]
     else:
         states = call.run(y0, field.tensors)

@@ -40,6 +40,7 @@ def listing(
     program: Program,
     tensors: Sequence[tuple[str, tuple[int, ...]]] | None = None,
     state: Sequence[tuple[str, int]] | None = None,
+    context: Sequence[tuple[str, int]] = (),
 ) -> list[str]:
     """Return a program as readable lines.
 
@@ -50,19 +51,27 @@ def listing(
         program: The program.
         tensors: Name and shape of each of its tensors; by default they are numbered, and shown without a shape.
         state: Name and number of features of each component of the state; by default it is one, ``y``.
+        context: Name and number of features of each tensor that has a row per point. These are the last features of the
+            program's state.
     """
     if tensors is None:
         tensors = [(f"c{i}", (size,)) for i, size in enumerate(program.sizes)]
-    return _Listing(program, tensors, state or [("y", program.dim)]).lines()
+    own = program.dim - sum(size for _, size in context)
+    return _Listing(program, tensors, [*(state or [("y", own)]), *context], own).lines()
 
 
 class _Listing:
     """Finds words for numbers. A *source* is anything with its own name: a tensor, a value, the time."""
 
     def __init__(
-        self, program: Program, tensors: Sequence[tuple[str, tuple[int, ...]]], state: Sequence[tuple[str, int]]
+        self,
+        program: Program,
+        tensors: Sequence[tuple[str, tuple[int, ...]]],
+        state: Sequence[tuple[str, int]],
+        slopes: int,
     ) -> None:
         self.program, self.tensors = program, tensors
+        self.slope = program.slope[:slopes].tolist()
         self.starts = np.cumsum([0, *program.sizes]).tolist()
         self.state = [("t", 1), *state]
         self.state_starts = np.cumsum([0, *(size for _, size in self.state)]).tolist()
@@ -70,19 +79,17 @@ class _Listing:
         for row, owner in enumerate(program.owner):
             self.rows.setdefault(owner, []).append(row)
         self.values: dict[int, str] = {}
-        slope = program.slope.tolist()
         for operation in program.operations:
             owner = program.owner[operation.out]
             if owner not in self.values:
                 numbered = sum(name != "dy" for name in self.values.values())
-                self.values[owner] = "dy" if self.rows[owner] == slope else f"v{numbered + 1}"
+                self.values[owner] = "dy" if self.rows[owner] == self.slope else f"v{numbered + 1}"
 
     def lines(self) -> list[str]:
         """Return the lines of all operations, and of the slope if it is not the last value."""
         lines = [f"{self.left(each)} = {self.right(each)}" for each in self.program.operations]
         if "dy" not in self.values.values():
-            slope = self.program.slope
-            lines.append(f"dy ({len(slope)}) = {self.text(slope.tolist())}")
+            lines.append(f"dy ({len(self.slope)}) = {self.text(self.slope)}")
         return lines
 
     def left(self, operation: Operation) -> str:

@@ -94,6 +94,11 @@ class Builder:
         self._literals: dict[str, int] = {}  # the literals that were asked for, numbered from 0
         self._known: dict[tuple[object, ...], Rows] = {}
 
+    def extend(self, count: int) -> None:
+        """Add features to the state. Nothing may have been computed yet."""
+        self.dim += count
+        self.owner += [0] * count
+
     def state(self, count: int) -> Rows:
         """Return the features of the state."""
         return np.arange(1, count + 1)

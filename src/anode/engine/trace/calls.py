@@ -32,8 +32,24 @@ SWITCHES = frozenset(["requires_grad_", "_set_grad_enabled"])
 """Functions that f may call or not depending on the circumstances, for example to restore a state."""
 
 
+Replacements = Sequence[tuple[Tensor, Tensor]]
+"""Tensors that f reads, each with what it is to see in its place."""
+
+
+def mapped(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    """Apply a function to everything of a type in nested lists and tuples."""
+    if isinstance(tree, kind):
+        return change(tree)
+    if isinstance(tree, (list, tuple)):
+        return type(tree)([mapped(branch, kind, change) for branch in tree])
+    return tree
+
+
 class Calls(TorchFunctionMode):
     """Records which functions are called while it is active.
+
+    Args:
+        replacements: Tensors to replace in all these calls.
 
     Attributes:
         made: The functions, each with the numbers and words that it was given. Questions are not among them.
@@ -41,13 +57,18 @@ class Calls(TorchFunctionMode):
         detached: Whether f itself detached a tensor.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, replacements: Replacements = ()) -> None:
         super().__init__()
+        self._replacements = {id(x): other for x, other in replacements}
         self.made: list[tuple[Any, tuple[Any, ...]]] = []
         self.asked: set[str] = set()
         self.detached = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._replacements:
+            given = args, list((kwargs or {}).values())
+            args, values = mapped(given, Tensor, lambda x: self._replacements.get(id(x), x))
+            kwargs = dict(zip(kwargs or {}, values, strict=True))
         self.detached = self.detached or func in DETACHING
         name = _name(func)
         if name not in QUESTIONS:
@@ -93,7 +114,9 @@ def _same(p: Any, q: Any, m: int, n: int) -> bool:
     return type(p) is type(q) and (counts or p == q or p != p)
 
 
-def elsewhere(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, t: Tensor) -> Iterator[Calls]:
+def elsewhere(
+    f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, t: Tensor, context: Replacements = ()
+) -> Iterator[Calls]:
     """Call f with the same values in tensors of another layout, and in tensors that require gradients."""
 
     def stored(x: Tensor) -> Tensor:
@@ -107,13 +130,14 @@ def elsewhere(f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, t
     for change, recording in ((stored, False), (computed, True)):
         with torch.inference_mode(False), torch.set_grad_enabled(recording):
             y, time = tuple(change(x.detach()) for x in states), change(t.detach())
-            calls = calls_of(f, time, y if is_tuple else y[0], recording)
+            changed = [(x, change(rows.detach())) for x, rows in context]
+            calls = calls_of(f, time, y if is_tuple else y[0], recording, changed)
         yield calls
 
 
-def calls_of(f: Callable[..., Any], t: Tensor, y: Any, recording: bool = False) -> Calls:
+def calls_of(f: Callable[..., Any], t: Tensor, y: Any, recording: bool = False, context: Replacements = ()) -> Calls:
     """Call f, with autograd or without, and record what it calls."""
-    calls = Calls()
+    calls = Calls(context)
 
     def call() -> None:
         with torch.set_grad_enabled(recording):

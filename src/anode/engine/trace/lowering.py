@@ -12,6 +12,7 @@ from torch import Tensor
 from anode.engine.program.operation import Rows
 from anode.engine.program.program import Builder
 from anode.engine.trace.activations import ACTIVATIONS
+from anode.engine.trace.calls import mapped
 from anode.engine.trace.dependence import LITERAL, MOVING, PARAMETRIC, Dependence
 from anode.engine.trace.functions import FUNCTIONS
 from anode.engine.trace.movements import MOVEMENTS, move
@@ -19,7 +20,7 @@ from anode.engine.trace.operations import OPERATIONS, AtenOp
 from anode.engine.trace.products import PRODUCTS
 from anode.engine.trace.pullbacks import PULLBACKS
 from anode.engine.trace.quantity import Quantity
-from anode.engine.trace.record import Event, Recording, Ref, Untraceable, mapped
+from anode.engine.trace.record import Event, Recording, Ref, Untraceable
 from anode.engine.trace.reductions import REDUCTIONS
 from anode.engine.trace.replay import Captured, Derived, Shared, needed
 from anode.engine.trace.shadow import Decoded, Order, PointLayout, Shadow
@@ -66,12 +67,16 @@ class Lowering:
         return kept
 
     def run(self) -> Rows:
-        """Translate the recording and return the ids of the values that f returns."""
+        """Translate the recording and return the ids of the slope of all features, also of those from context."""
+        results = {x.storage for x in self.recording.results}
+        events = needed(self.recording.events, results)
+        read = results.union(x.storage for event in events for x in event.reads)
+        self.reads_context = tuple(x.storage in read for x in self.recording.context)
         self._place_inputs()
-        events = needed(self.recording.events, {x.storage for x in self.recording.results})
         for event in events:
             self._event(event)
-        return np.concatenate([rows.reshape(-1) for rows in self._results()])
+        constant = np.broadcast_to(self.builder.numbers(0.0), (self._constant,))
+        return np.concatenate([*(rows.reshape(-1) for rows in self._results()), constant])
 
     def captured(self) -> Captured:
         """Return the tensors of the program."""
@@ -87,11 +92,17 @@ class Lowering:
         return Captured(tensors, Derived(recipe, places), sources, tuple(self.baked), shared)
 
     def _place_inputs(self) -> None:
+        """Give ids to the state, to the rows of context that f reads, which are further features of it, and to time."""
         *states, time = self.recording.inputs
         layout = PointLayout(self.recording.batch)
-        counts = [int(np.prod(layout.folded(ref.size), dtype=np.int64)) for ref in states]
+        pairs = zip(self.recording.context, self.reads_context, strict=True)
+        context = [ref for ref, is_read in pairs if is_read]
+        counts = [int(np.prod(layout.folded(ref.size), dtype=np.int64)) for ref in (*states, *context)]
+        self._constant = sum(counts[len(states) :])
+        if context:
+            self.builder.extend(self._constant)
         ids = np.split(self.builder.state(sum(counts)), np.cumsum(counts)[:-1])
-        for ref, part in zip(states, ids, strict=True):
+        for ref, part in zip((*states, *context), ids, strict=True):
             self._make(ref.storage)
             self._write(ref, part.reshape(layout.folded(ref.size)), layout, self.recording.batch > 0, "f")
         self._make(time.storage)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from anode.engine.trace.calls import Calls
+from anode.engine.trace.calls import Calls, Replacements, mapped
 from anode.engine.trace.modes import under
 from anode.ode.packing import broadcasts_to
 
@@ -97,21 +97,13 @@ def leaves(tree: Any) -> Iterator[Any]:
         yield tree
 
 
-def mapped(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
-    """Apply a function to everything of a type in nested lists and tuples."""
-    if isinstance(tree, kind):
-        return change(tree)
-    if isinstance(tree, (list, tuple)):
-        return type(tree)([mapped(branch, kind, change) for branch in tree])
-    return tree
-
-
 @dataclass
 class Storage:
     """A piece of memory.
 
     Attributes:
-        origin: "input" (the state or time), "outside" (a tensor that f did not make with an operation) or "made".
+        origin: "input" (the state, the time, or a tensor with a row per point), "outside" (a tensor that f did not make
+            with an operation) or "made".
         identity: Address of torch's storage object.
         length: Number of elements.
         moves: Whether its values depend on the state or time.
@@ -133,7 +125,7 @@ class Recorder(TorchDispatchMode):
     """Records the operations that run while it is active.
 
     Args:
-        inputs: The state's components and the time.
+        inputs: The state's components, the time, and tensors with a row per point.
     """
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
@@ -269,9 +261,10 @@ class Recording:
         events: The operations.
         storages: The pieces of memory.
         inputs: The state's components, and time last.
+        context: The tensors with a row per point that f was given, besides the state.
         results: The components of what f returned.
         shapes: The shapes that they broadcast to.
-        given, returned: The tensors that these are.
+        given, returned: The tensors that inputs and context, and results are.
         alive: Everything that holds the memory that the recording names.
         stops_gradients: Whether f detached something or computed while autograd was off, as an autograd.Function does.
         calls: Which functions f called.
@@ -281,6 +274,7 @@ class Recording:
     events: list[Event]
     storages: list[Storage]
     inputs: tuple[Ref, ...]
+    context: tuple[Ref, ...]
     results: tuple[Ref, ...]
     shapes: tuple[tuple[int, ...], ...]
     given: tuple[Tensor, ...]
@@ -291,7 +285,13 @@ class Recording:
 
 
 def record(
-    f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, batch: int, t: Tensor, is_map: bool = False
+    f: Callable[..., Any],
+    states: Sequence[Tensor],
+    is_tuple: bool,
+    batch: int,
+    t: Tensor,
+    is_map: bool = False,
+    context: Replacements = (),
 ) -> Recording:
     """Call f once and record what it does.
 
@@ -302,11 +302,13 @@ def record(
         batch: Number of points in `states`; 0 without a batch dimension.
         t: The time.
         is_map: Whether f maps points to results of any size, instead of to slopes.
+        context: Tensors with a row per point of the solve, each with what f is to see in its place.
 
     Raises:
         Untraceable: If f does what a recording cannot follow.
     """
-    recorder, calls = Recorder([*states, t]), Calls()
+    given = (*states, t, *(rows for _, rows in context))
+    recorder, calls = Recorder(given), Calls(context)
     try:
         result = under((recorder, calls), lambda: f(t, tuple(states) if is_tuple else states[0]))
     except Exception as error:
@@ -324,15 +326,16 @@ def record(
             raise Untraceable("f does not return features for each point")
         if not is_map and not broadcasts_to(x.shape, y.shape):
             raise Untraceable("f returns another shape than the state")
-    refs = tuple(recorder.ref(x) for x in results)
+    refs, first = tuple(recorder.ref(x) for x in results), len(states) + 1
     return Recording(
         batch,
         recorder.events,
         recorder.storages,
-        recorder.inputs,
+        recorder.inputs[:first],
+        recorder.inputs[first:],
         refs,
         tuple(tuple(x.shape) for x in (results if is_map else states)),
-        (*states, t),
+        given,
         results,
         recorder.alive,
         recorder.stops_gradients or calls.detached,

@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from anode.engine.trace.record import Event, Ref, leaves, mapped
+from anode.engine.trace.calls import mapped
+from anode.engine.trace.record import Event, Ref, leaves
 
 
 def needed(events: Sequence[Event], storages: set[int]) -> list[Event]:

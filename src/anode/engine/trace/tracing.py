@@ -61,12 +61,14 @@ class Traced(Captured):
         passes_gradients: Whether gradients of f are those of its values. If f stops gradients, with `detach` or
             ``no_grad``, the program's gradients are others than autograd's.
         numbers: For which numbers of points f does the same; ``None`` if it does not ask how many there are.
+        context: The tensors with a row per point that the program reads as further features of the state.
     """
 
     slope: Rows
     shapes: tuple[tuple[int, ...], ...]
     passes_gradients: bool
     numbers: Numbers | None = None
+    context: tuple[Tensor, ...] = ()
 
     def inputs(self) -> tuple[Tensor, ...]:
         """All tensors of the program, in the builder's order. Autograd follows how derived ones are computed."""
@@ -93,6 +95,7 @@ def trace(
     t: Tensor,
     builder: Builder,
     is_map: bool = False,
+    context: tuple[Tensor, ...] = (),
 ) -> Traced:
     """Trace a right-hand side and build its program.
 
@@ -106,6 +109,7 @@ def trace(
         t: An example of the time; of one dimension for each of the state's if every point has its own.
         builder: The builder that receives the program.
         is_map: Whether f maps points to results of any size, instead of to slopes.
+        context: Tensors that f reads and that may have a row per point of the solve.
 
     Returns:
         What the program needs to be run.
@@ -114,25 +118,29 @@ def trace(
         Untraceable: If f cannot be compiled. The message is a fragment of a sentence.
     """
     _check_surroundings()
-    recording, literal = _recorded(f, states, is_tuple, batch_dims, t, is_map)
-    _check_circumstances(f, recording, is_tuple)
+    recording, literal = _recorded(f, states, is_tuple, batch_dims, t, is_map, context)
+    _check_circumstances(f, recording, is_tuple, context)
     passes = passes_gradients(recording)
     lowering = Lowering(recording, literal, builder)
     slope = lowering.run()
     captured = lowering.captured()
+    read = tuple(x for x, is_read in zip(context, lowering.reads_context, strict=True) if is_read)
     numbers = Numbers(recording.calls, recording.batch) if recording.batch and recording.calls.asked & SIZES else None
     shapes = tuple(shape[batch_dims:] for shape in recording.shapes)
-    return Traced(**vars(captured), slope=slope, shapes=shapes, passes_gradients=passes, numbers=numbers)
+    return Traced(**vars(captured), slope=slope, shapes=shapes, passes_gradients=passes, numbers=numbers, context=read)
 
 
-def _check_circumstances(f: Callable[..., Any], recording: Recording, is_tuple: bool) -> None:
+def _check_circumstances(
+    f: Callable[..., Any], recording: Recording, is_tuple: bool, context: tuple[Tensor, ...]
+) -> None:
     """Check that f does the same if tensors have another layout or ``requires_grad``, if it queries these."""
     if recording.calls.asked.isdisjoint(CIRCUMSTANCES):
         return
-    *states, t = recording.given
+    *states, t = recording.given[: len(recording.inputs)]
+    rows = tuple(zip(context, recording.given[len(recording.inputs) :], strict=True))
     points = recording.batch, recording.batch
     try:
-        alike = all(recording.calls.repeated_by(calls, points) for calls in elsewhere(f, states, is_tuple, t))
+        alike = all(recording.calls.repeated_by(calls, points) for calls in elsewhere(f, states, is_tuple, t, rows))
     except RuntimeError:
         alike = False
     if not alike:
@@ -148,13 +156,27 @@ def _check_surroundings() -> None:
 
 
 def _recorded(
-    f: Callable[..., Any], states: tuple[Tensor, ...], is_tuple: bool, batch_dims: int, t: Tensor, is_map: bool
+    f: Callable[..., Any],
+    states: tuple[Tensor, ...],
+    is_tuple: bool,
+    batch_dims: int,
+    t: Tensor,
+    is_map: bool,
+    context: tuple[Tensor, ...],
 ) -> tuple[Recording, set[int]]:
     """Record f twice. Return the first recording, and the storages that f makes anew on every call."""
-    for batches in _batch_sizes(f, states, batch_dims):
+    for batches in _batch_sizes(f, (*states, *context), batch_dims):
         # Recordings keep their memory alive: otherwise the second call may use the first one's addresses again.
         first, second = [
-            record(f, _examples(states, batch, call), is_tuple, batch, _time(t, batch, TIMES[call]), is_map)
+            record(
+                f,
+                _examples(states, batch, call),
+                is_tuple,
+                batch,
+                _time(t, batch, TIMES[call]),
+                is_map,
+                [(x, _first_rows(x, batch)) for x in context],
+            )
             for call, batch in enumerate(batches)
         ]
         try:
@@ -183,12 +205,17 @@ def _examples(states: tuple[Tensor, ...], batch: int, seed: int) -> tuple[Tensor
     draw = np.random.default_rng(seed)
     result = []
     for x in states:
-        rows = x.detach()
-        if batch:
-            rows = rows[torch.arange(batch) % len(rows)] if len(rows) else rows.new_zeros(batch, *rows.shape[1:])
+        rows = _first_rows(x, batch).detach() if batch else x.detach()
         noise = torch.from_numpy(draw.uniform(0.01, 0.1, tuple(rows.shape))).to(rows.dtype)
         result.append((rows * (1 + noise) + noise * (rows == 0)).contiguous().requires_grad_())
     return tuple(result)
+
+
+def _first_rows(x: Tensor, count: int) -> Tensor:
+    """Return a copy of the first rows of a tensor, repeated if there are fewer."""
+    rows = x.detach()
+    rows = rows[torch.arange(count) % len(rows)] if len(rows) else rows.new_zeros(count, *rows.shape[1:])
+    return rows.requires_grad_(x.requires_grad)
 
 
 def _time(t: Tensor, batch: int, later: float) -> Tensor:

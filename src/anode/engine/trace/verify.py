@@ -25,7 +25,7 @@ def passes_gradients(recording: Recording) -> bool:
         Untraceable: If the values differ, because f does not compute with torch operations alone.
     """
     events = needed(recording.events, {x.storage for x in recording.results})
-    given = tuple(zip(recording.inputs, recording.given, strict=True))
+    given = tuple(zip((*recording.inputs, *recording.context), recording.given, strict=True))
     outside = tuple(pair for storage in recording.storages for pair in storage.seen.items())
     recipe = Recipe((*given, *outside), (), tuple((e, not e.reads) for e in events), recording.results)
     try:

@@ -34,11 +34,14 @@ def same(before: Any, after: Any) -> bool:
 
 
 def can_swap(old: Tensor, new: Tensor, swaps: dict[int, Tensor]) -> bool:
-    """Whether a tensor can replace another in a program; if so, it is stored in ``swaps`` by the id of the other."""
+    """Whether a tensor can replace another in a program; if so, it is stored in ``swaps`` by the id of the other.
+
+    The number of rows may differ: of some tensors, it is that of the points.
+    """
     alike = old is new or (
         not isinstance(old, Parameter)
         and not isinstance(new, Parameter)
-        and (old.shape, old.dtype, old.device) == (new.shape, new.dtype, new.device)
+        and (old.ndim, old.shape[1:], old.dtype, old.device) == (new.ndim, new.shape[1:], new.dtype, new.device)
         and old.requires_grad == new.requires_grad
     )
     return alike and swaps.setdefault(id(old), new) is new
