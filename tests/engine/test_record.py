@@ -10,7 +10,7 @@ import torch
 from reference_program import Reference, assert_agrees, points, traced
 from torch import nn
 
-from anode.engine.trace.record import Untraceable
+from anode.engine.trace.events import Untraceable
 from anode.engine.trace.tracing import trace
 
 V = torch.linspace(0.5, 1.5, 3, dtype=torch.float64)

@@ -18,7 +18,7 @@ from anode.engine.known import CHANGES, Kind, Known, Rate, first_sizes, forms, m
 from anode.engine.mapped import Member, is_mapped, member_of
 from anode.engine.program.program import Builder
 from anode.engine.trace.calls import Calls, calls_of
-from anode.engine.trace.record import Untraceable
+from anode.engine.trace.events import Untraceable
 from anode.engine.trace.tracing import Traced, trace
 from anode.engine.watch.purity import observe
 from anode.ode.field import parameters_of

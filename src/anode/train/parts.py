@@ -19,7 +19,7 @@ from anode.engine.known import Known, memory_of
 from anode.engine.mapped import TimelessStack
 from anode.engine.program.program import Builder, Program
 from anode.engine.timeless import Timeless, as_function
-from anode.engine.trace.record import Untraceable
+from anode.engine.trace.events import Untraceable
 from anode.engine.transparent import Transparent, perceptron_program
 from anode.engine.watch.purity import observe
 from anode.models.augment import Zeros

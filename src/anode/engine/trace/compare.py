@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from anode.engine.trace.record import Event, Recording, Ref, Storage, Untraceable
+from anode.engine.trace.events import Event, Recording, Ref, Storage, Untraceable
 
 CHANGES = "f does not do the same each time"
 

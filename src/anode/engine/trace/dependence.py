@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anode.engine.trace.record import Event, Recording, Ref
+from anode.engine.trace.events import Event, Recording, Ref
 from anode.engine.trace.replay import Recipe, needed
 
 LITERAL, PARAMETRIC, MOVING = 0, 1, 2

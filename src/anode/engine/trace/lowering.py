@@ -14,13 +14,13 @@ from anode.engine.program.program import Builder
 from anode.engine.trace.activations import ACTIVATIONS
 from anode.engine.trace.calls import mapped
 from anode.engine.trace.dependence import LITERAL, MOVING, PARAMETRIC, Dependence
+from anode.engine.trace.events import Event, Recording, Ref, Untraceable
 from anode.engine.trace.functions import FUNCTIONS
 from anode.engine.trace.movements import MOVEMENTS, move
 from anode.engine.trace.operations import OPERATIONS, AtenOp
 from anode.engine.trace.products import PRODUCTS
 from anode.engine.trace.pullbacks import PULLBACKS
 from anode.engine.trace.quantity import Quantity
-from anode.engine.trace.record import Event, Recording, Ref, Untraceable
 from anode.engine.trace.reductions import REDUCTIONS
 from anode.engine.trace.replay import Captured, Derived, Shared, needed
 from anode.engine.trace.shadow import Decoded, Order, PointLayout, Shadow

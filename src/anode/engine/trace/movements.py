@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from anode.engine.trace.calls import mapped
+from anode.engine.trace.events import Event, Ref, leaves
 from anode.engine.trace.operations import AtenOp
-from anode.engine.trace.record import Event, Ref, leaves
 from anode.engine.trace.shadow import ZERO
 
 # By name, the places of arguments that are indices.

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from anode.engine.program.program import Builder
+from anode.engine.trace.events import Untraceable
 from anode.engine.trace.quantity import Quantity
-from anode.engine.trace.record import Untraceable
 
 Number = float | Quantity
 Handler = Callable[..., Any]

@@ -1,20 +1,16 @@
-"""Record which ATen operations a right-hand side runs, and on which memory.
-
-Tensors are named by the memory that they occupy, not by Python objects: autograd makes new objects for the same memory,
-and a write into a view changes every tensor that shares it.
-"""
+"""Record which ATen operations a right-hand side runs, and on which memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from anode.engine.trace.calls import Calls, Replacements, mapped
+from anode.engine.trace.events import Event, Recording, Ref, Storage, Untraceable, leaves, operation_name
 from anode.engine.trace.modes import under
 from anode.ode.packing import broadcasts_to
 
@@ -40,85 +36,6 @@ EXACT_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
 """An operation that torch marks as random because of dropout, which it does not support on the CPU."""
 RESHAPES = frozenset(["squeeze_", "unsqueeze_", "transpose_", "t_", "swapaxes_", "swapdims_", "detach_"])
 """Operations that change the shape of a tensor, not its memory."""
-
-
-class Untraceable(Exception):  # noqa: N818  (an answer, not a mistake)
-    """Why a right-hand side cannot be compiled, as a fragment of a sentence."""
-
-
-class Ref(NamedTuple):
-    """A tensor, named by its memory."""
-
-    storage: int
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-    dtype: torch.dtype
-
-
-@dataclass(frozen=True)
-class Event:
-    """One operation.
-
-    Attributes:
-        function: The ATen operation.
-        args, kwargs: Its arguments, with a `Ref` for each tensor.
-        reads: The tensors whose values it uses.
-        outs: What it returned; ``None`` for outputs that are not tensors.
-        writes: The tensors whose values it set. A view sets none.
-        values: The values that it set, if they depend on neither state nor time.
-    """
-
-    function: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    reads: tuple[Ref, ...]
-    outs: tuple[Ref | None, ...]
-    writes: tuple[Ref, ...]
-    values: tuple[Tensor, ...] | None
-
-    @property
-    def name(self) -> str:
-        """Name of the operation, without its overload."""
-        return operation_name(self.function)
-
-
-def operation_name(function: Any) -> str:
-    """Return the name of an ATen operation, without its overload."""
-    return function.overloadpacket.__name__
-
-
-def leaves(tree: Any) -> Iterator[Any]:
-    """Yield everything in nested lists and tuples."""
-    if isinstance(tree, (list, tuple)) and not isinstance(tree, Ref):
-        for branch in tree:
-            yield from leaves(branch)
-    else:
-        yield tree
-
-
-@dataclass
-class Storage:
-    """A piece of memory.
-
-    Attributes:
-        origin: "input" (the state, the time, or a tensor with a row per point), "outside" (a tensor that f did not make
-            with an operation) or "made".
-        identity: Address of torch's storage object.
-        length: Number of elements.
-        moves: Whether its values depend on the state or time.
-        follows: Whether its values depend on existing tensors of floating point numbers, such as parameters.
-        seen: The tensors in it that were handed to operations before f wrote them, in the order in which they came.
-        twins: Further tensors, which show what one of these does or what f has made of one.
-    """
-
-    origin: str
-    identity: int
-    length: int
-    moves: bool
-    follows: bool
-    seen: dict[Ref, Tensor] = field(default_factory=dict)
-    twins: list[Tensor] = field(default_factory=list)
 
 
 class Recorder(TorchDispatchMode):
@@ -174,22 +91,12 @@ class Recorder(TorchDispatchMode):
 
     def _record(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         name = operation_name(func)
-        if any(kind not in (Tensor, torch.nn.Parameter) for kind in types):
-            self.refuse(f"f uses a tensor subclass ({types[0].__name__})")
-        if torch.Tag.nondeterministic_seeded in func.tags and name != EXACT_ATTENTION:
-            self.refuse(f"f draws random numbers ({_label(func)})")
-        if any(isinstance(x, torch.ScriptObject) for x in leaves((args, list(kwargs.values())))):
-            self.refuse(f"f uses parameters that are not tensors ({_label(func)})")  # such as those of quantized layers
+        self._check(func, types, (args, list(kwargs.values())))
         fresh = "made" if name == "lift_fresh" else "outside"
         refs = mapped((args, list(kwargs.values())), Tensor, lambda x: self.ref(x, fresh))
         named = tuple(refs[0]), dict(zip(kwargs, refs[1], strict=True))
         reads = () if name in SHAPE_ONLY else tuple(x for x in leaves(refs) if isinstance(x, Ref))
-        if name in READS_VALUES and any(self._changes(x) for x in reads):
-            self.refuse(f"f reads values into Python ({_label(func)})")
-        if name == "index" and any(x.dtype == torch.bool and self._moves(x) for x in reads):
-            self.refuse(
-                f"f picks elements by a mask that depends on the state or time ({_label(func)}): use torch.where"
-            )
+        self._check_values(func, reads)
         if not torch.is_grad_enabled() and any(x.dtype.is_floating_point for x in reads):
             self.stops_gradients = True
         writes = self._targets(func, *named)
@@ -204,6 +111,25 @@ class Recorder(TorchDispatchMode):
             writes, reads = tuple(x for x in outs if x is not None), ()
         self._add(func, named, reads, outs, writes, result)
         return result
+
+    def _check(self, func: Any, types: Any, given: Any) -> None:
+        """Refuse operations that do something else in another call, or on other things than plain tensors."""
+        if any(kind not in (Tensor, torch.nn.Parameter) for kind in types):
+            self.refuse(f"f uses a tensor subclass ({types[0].__name__})")
+        if torch.Tag.nondeterministic_seeded in func.tags and operation_name(func) != EXACT_ATTENTION:
+            self.refuse(f"f draws random numbers ({_label(func)})")
+        if any(isinstance(x, torch.ScriptObject) for x in leaves(given)):
+            self.refuse(f"f uses parameters that are not tensors ({_label(func)})")  # such as those of quantized layers
+
+    def _check_values(self, func: Any, reads: tuple[Ref, ...]) -> None:
+        """Refuse operations through which Python, or the size of a tensor, depends on values that may change."""
+        name = operation_name(func)
+        if name in READS_VALUES and any(self._changes(x) for x in reads):
+            self.refuse(f"f reads values into Python ({_label(func)})")
+        if name == "index" and any(x.dtype == torch.bool and self._moves(x) for x in reads):
+            self.refuse(
+                f"f picks elements by a mask that depends on the state or time ({_label(func)}): use torch.where"
+            )
 
     def _moves(self, x: Ref) -> bool:
         return self.storages[x.storage].moves
@@ -252,38 +178,6 @@ def _label(func: Any) -> str:
     return f"{func.namespace}.{operation_name(func)}"
 
 
-@dataclass(frozen=True)
-class Recording:
-    """The recording of one call of f.
-
-    Attributes:
-        batch: Number of points that f was given; 0 without a batch dimension.
-        events: The operations.
-        storages: The pieces of memory.
-        inputs: The state's components, and time last.
-        context: The tensors with a row per point that f was given, besides the state.
-        results: The components of what f returned.
-        shapes: The shapes that they broadcast to.
-        given, returned: The tensors that inputs and context, and results are.
-        alive: Everything that holds the memory that the recording names.
-        stops_gradients: Whether f detached something or computed while autograd was off, as an autograd.Function does.
-        calls: Which functions f called.
-    """
-
-    batch: int
-    events: list[Event]
-    storages: list[Storage]
-    inputs: tuple[Ref, ...]
-    context: tuple[Ref, ...]
-    results: tuple[Ref, ...]
-    shapes: tuple[tuple[int, ...], ...]
-    given: tuple[Tensor, ...]
-    returned: tuple[Tensor, ...]
-    alive: list[Any]
-    stops_gradients: bool
-    calls: Calls
-
-
 def record(
     f: Callable[..., Any],
     states: Sequence[Tensor],
@@ -317,15 +211,7 @@ def record(
     if recorder.obstacle is not None:
         raise Untraceable(recorder.obstacle)
     results = tuple(result) if is_tuple and isinstance(result, (tuple, list)) else (result,)
-    if len(results) != len(states) or not all(isinstance(x, Tensor) for x in results):
-        raise Untraceable("f returns something else than the state is")
-    for x, y in zip(results, states, strict=True):
-        if x.dtype != y.dtype:
-            raise Untraceable(f"f returns {x.dtype}, the state is {y.dtype}")
-        if is_map and (x.dim() < 2 or x.shape[0] != batch):
-            raise Untraceable("f does not return features for each point")
-        if not is_map and not broadcasts_to(x.shape, y.shape):
-            raise Untraceable("f returns another shape than the state")
+    _check_results(results, states, batch, is_map)
     refs, first = tuple(recorder.ref(x) for x in results), len(states) + 1
     return Recording(
         batch,
@@ -341,3 +227,16 @@ def record(
         recorder.stops_gradients or calls.detached,
         calls,
     )
+
+
+def _check_results(results: tuple[Any, ...], states: Sequence[Tensor], batch: int, is_map: bool) -> None:
+    """Check that f returns what belongs to a state."""
+    if len(results) != len(states) or not all(isinstance(x, Tensor) for x in results):
+        raise Untraceable("f returns something else than the state is")
+    for x, y in zip(results, states, strict=True):
+        if x.dtype != y.dtype:
+            raise Untraceable(f"f returns {x.dtype}, the state is {y.dtype}")
+        if is_map and (x.dim() < 2 or x.shape[0] != batch):
+            raise Untraceable("f does not return features for each point")
+        if not is_map and not broadcasts_to(x.shape, y.shape):
+            raise Untraceable("f returns another shape than the state")

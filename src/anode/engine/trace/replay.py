@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from anode.engine.trace.calls import mapped
-from anode.engine.trace.record import Event, Ref, leaves
+from anode.engine.trace.events import Event, Ref, leaves
 
 
 def needed(events: Sequence[Event], storages: set[int]) -> list[Event]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from anode.engine.program.operation import Rows
-from anode.engine.trace.record import Ref
+from anode.engine.trace.events import Ref
 
 Decoded = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 """Ids and points, one of each per element of a tensor."""

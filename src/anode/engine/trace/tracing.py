@@ -14,8 +14,9 @@ from anode.engine.program.operation import Rows
 from anode.engine.program.program import Builder
 from anode.engine.trace.calls import CIRCUMSTANCES, SIZES, Calls, elsewhere
 from anode.engine.trace.compare import Collision, compare
+from anode.engine.trace.events import Recording, Untraceable
 from anode.engine.trace.lowering import Lowering
-from anode.engine.trace.record import Recording, Untraceable, record
+from anode.engine.trace.record import record
 from anode.engine.trace.replay import Captured
 from anode.engine.trace.verify import passes_gradients
 from anode.ode.tools import in_functorch

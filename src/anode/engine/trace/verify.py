@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from anode.engine.trace.record import Recording, Untraceable
+from anode.engine.trace.events import Recording, Untraceable
 from anode.engine.trace.replay import Recipe, needed
 
 
