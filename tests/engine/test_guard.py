@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from anode.engine.watch import purity
-from anode.engine.watch.guard import Guard, same
+from anode.engine.watch.guard import Guard
+from anode.engine.watch.same import same
 
 T, Y = torch.tensor(0.5), torch.ones(3, 2)
 RATE = 2.0

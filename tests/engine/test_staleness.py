@@ -504,6 +504,21 @@ def test_fresh_lambdas_are_traced_once():
         assert memory_of(f).traces.total() == 1
 
 
+def test_functions_with_arguments_by_name_are_traced_once():
+    def made(scale):
+        def f(t, y, *, rate=scale):
+            return -rate * y
+
+        return f
+
+    y0 = torch.ones(3, 1)
+    for _ in range(2 * MOST_TRACES):
+        assert str(anode.solve(made(2.0), y0, (0.0, 1.0)).engine) == "native"
+    slower = anode.solve(made(1.0), y0, (0.0, 1.0))
+    assert str(slower.engine) == "native"
+    torch.testing.assert_close(slower.y1, torch.exp(-y0), rtol=1e-3, atol=1e-3)
+
+
 def test_a_torch_module_that_remembers_its_program_can_be_traced_again():
     net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 2)).double()
     f = lambda t, y: net(y) * t  # noqa: E731

@@ -19,9 +19,10 @@ from anode.engine.compiled import Compiled
 from anode.engine.program.program import Program
 from anode.engine.timeless import Timeless
 from anode.engine.trace.tracing import Traced
-from anode.engine.watch.guard import Guard, can_swap, same
+from anode.engine.watch.guard import Guard
 from anode.engine.watch.names import MEMORY
 from anode.engine.watch.purity import Counter as CallCounter
+from anode.engine.watch.same import Comparison
 from anode.recent import Recent
 
 Rate = Callable[..., Any]
@@ -283,58 +284,3 @@ def forms(tensors: Sequence[Tensor]) -> list[Any]:
 def first_sizes(states: tuple[Tensor, ...]) -> tuple[int, ...]:
     """Return the first dimension of each state; 1 for scalars."""
     return tuple(x.shape[0] if x.ndim else 1 for x in states)
-
-
-class Comparison:
-    """Compares functions that may be equal: made of the same code and objects, such as a lambda in a loop.
-
-    Args:
-        swaps: Receives the tensors of the second function that replace others of the first, by the ids of the latter.
-
-    Attributes:
-        places: The ids of the first function's variables and containers that were searched for such tensors.
-    """
-
-    def __init__(self, swaps: dict[int, Tensor]) -> None:
-        self.places: set[int] = set()
-        self._swaps = swaps
-        self._within: set[tuple[int, int]] = set()  # what is being compared: a function may be in its own closure
-
-    def is_same(self, a: Any, b: Any) -> bool:
-        """Whether two functions compute the same, except for replaced tensors."""
-        if a is b or (id(a), id(b)) in self._within:
-            return True
-        self._within.add((id(a), id(b)))
-        if isinstance(a, FunctionType) and isinstance(b, FunctionType):
-            return self._same_function(a, b)
-        if isinstance(a, Timeless) and isinstance(b, Timeless):
-            return a.net is b.net
-        if isinstance(a, MethodType) and isinstance(b, MethodType):
-            return a.__self__ is b.__self__ and a.__func__ is b.__func__
-        if type(a) is partial and type(b) is partial:
-            if len(a.args) != len(b.args) or a.keywords.keys() != b.keywords.keys():
-                return False
-            self.places |= {id(a.args), id(a.keywords)}
-            given = (*zip(a.args, b.args, strict=True), *((a.keywords[name], b.keywords[name]) for name in a.keywords))
-            return self.is_same(a.func, b.func) and all(self._same_value(x, y) for x, y in given)
-        return False
-
-    def _same_function(self, a: FunctionType, b: FunctionType) -> bool:
-        alike = a.__code__ is b.__code__ and a.__globals__ is b.__globals__
-        alike = alike and same(a.__defaults__, b.__defaults__) and a.__kwdefaults__ == b.__kwdefaults__ is None
-        alike = alike and a.__dict__.keys() == b.__dict__.keys()
-        alike = alike and all(same(value, b.__dict__[name]) for name, value in a.__dict__.items())
-        cells = zip(a.__closure__ or (), b.__closure__ or (), strict=alike)
-        return alike and all(self._same_cell(x, y) for x, y in cells)
-
-    def _same_cell(self, a: Any, b: Any) -> bool:
-        self.places.add(id(a))
-        try:
-            return self._same_value(a.cell_contents, b.cell_contents)
-        except ValueError:  # one of them is empty
-            return False
-
-    def _same_value(self, a: Any, b: Any) -> bool:
-        if isinstance(a, Tensor) and isinstance(b, Tensor):
-            return can_swap(a, b, self._swaps)
-        return same(a, b) or self.is_same(a, b)

@@ -9,42 +9,13 @@ from types import CellType, MappingProxyType
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
-from torch.nn import Parameter
 
 from anode.engine.extension import extension
+from anode.engine.watch.same import can_swap, same
 
 ABSENT: Any = object()
 """The value of a name that does not exist."""
-
-SCALARS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), torch.device})
-"""Types whose values are compared by ``repr``, which tells 0.0 from -0.0 and treats NaN as equal to itself."""
-
-
-def same(before: Any, after: Any) -> bool:
-    """Whether two values are the same for f: one object, or exactly equal scalars or tuples of them."""
-    if before is after:
-        return True
-    if type(before) is not type(after):
-        return False
-    if type(before) in SCALARS:
-        return repr(before) == repr(after)
-    return type(before) is tuple and len(before) == len(after) and all(map(same, before, after))
-
-
-def can_swap(old: Tensor, new: Tensor, swaps: dict[int, Tensor]) -> bool:
-    """Whether a tensor can replace another in a program; if so, it is stored in ``swaps`` by the id of the other.
-
-    The number of rows may differ: of some tensors, it is that of the points.
-    """
-    alike = old is new or (
-        not isinstance(old, Parameter)
-        and not isinstance(new, Parameter)
-        and (old.ndim, old.shape[1:], old.dtype, old.device) == (new.ndim, new.shape[1:], new.dtype, new.device)
-        and old.requires_grad == new.requires_grad
-    )
-    return alike and swaps.setdefault(id(old), new) is new
 
 
 @dataclass(frozen=True)

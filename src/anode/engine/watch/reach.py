@@ -30,9 +30,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from anode.engine.watch.bytecode import summarize
-from anode.engine.watch.guard import SCALARS
 from anode.engine.watch.names import MACHINERY, READS_ANY_NAME, STORES, NameWatch, UnwatchableError
 from anode.engine.watch.rules import builtin_obstacle, is_clean, numpy_obstacle, use_obstacle
+from anode.engine.watch.same import SCALARS
 from anode.ode.field import has_global_hooks
 
 MOST_OBJECTS = 2000

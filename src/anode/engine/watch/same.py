@@ -1,0 +1,102 @@
+"""Whether two values, or two functions, are the same for a right-hand side that uses one or the other."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from anode.engine.timeless import Timeless
+
+SCALARS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), torch.device})
+"""Types whose values are compared by ``repr``, which tells 0.0 from -0.0 and treats NaN as equal to itself."""
+
+
+def same(before: Any, after: Any) -> bool:
+    """Whether two values are the same for f: one object, or exactly equal scalars or tuples of them."""
+    if before is after:
+        return True
+    if type(before) is not type(after):
+        return False
+    if type(before) in SCALARS:
+        return repr(before) == repr(after)
+    return type(before) is tuple and len(before) == len(after) and all(map(same, before, after))
+
+
+def can_swap(old: Tensor, new: Tensor, swaps: dict[int, Tensor]) -> bool:
+    """Whether a tensor can replace another in a program; if so, it is stored in ``swaps`` by the id of the other.
+
+    The number of rows may differ: of some tensors, it is that of the points.
+    """
+    alike = old is new or (
+        not isinstance(old, Parameter)
+        and not isinstance(new, Parameter)
+        and (old.ndim, old.shape[1:], old.dtype, old.device) == (new.ndim, new.shape[1:], new.dtype, new.device)
+        and old.requires_grad == new.requires_grad
+    )
+    return alike and swaps.setdefault(id(old), new) is new
+
+
+class Comparison:
+    """Compares functions that may be equal: made of the same code and objects, such as a lambda in a loop.
+
+    Args:
+        swaps: Receives the tensors of the second function that replace others of the first, by the ids of the latter.
+
+    Attributes:
+        places: The ids of the first function's variables and containers that were searched for such tensors.
+    """
+
+    def __init__(self, swaps: dict[int, Tensor]) -> None:
+        self.places: set[int] = set()
+        self._swaps = swaps
+        self._within: set[tuple[int, int]] = set()  # what is being compared: a function may be in its own closure
+
+    def is_same(self, a: Any, b: Any) -> bool:
+        """Whether two functions compute the same, except for replaced tensors."""
+        if a is b or (id(a), id(b)) in self._within:
+            return True
+        self._within.add((id(a), id(b)))
+        if isinstance(a, FunctionType) and isinstance(b, FunctionType):
+            return self._same_function(a, b)
+        if isinstance(a, Timeless) and isinstance(b, Timeless):
+            return a.net is b.net
+        if isinstance(a, MethodType) and isinstance(b, MethodType):
+            return a.__self__ is b.__self__ and a.__func__ is b.__func__
+        if type(a) is partial and type(b) is partial:
+            if len(a.args) != len(b.args) or a.keywords.keys() != b.keywords.keys():
+                return False
+            self.places |= {id(a.args), id(a.keywords)}
+            given = (*zip(a.args, b.args, strict=True), *((a.keywords[name], b.keywords[name]) for name in a.keywords))
+            return self.is_same(a.func, b.func) and all(self._same_value(x, y) for x, y in given)
+        return False
+
+    def _same_function(self, a: FunctionType, b: FunctionType) -> bool:
+        return (
+            a.__code__ is b.__code__
+            and a.__globals__ is b.__globals__
+            and same(a.__defaults__, b.__defaults__)
+            and _same_entries(a.__kwdefaults__ or {}, b.__kwdefaults__ or {})
+            and _same_entries(a.__dict__, b.__dict__)
+            and all(self._same_cell(x, y) for x, y in zip(a.__closure__ or (), b.__closure__ or (), strict=True))
+        )
+
+    def _same_cell(self, a: Any, b: Any) -> bool:
+        self.places.add(id(a))
+        try:
+            return self._same_value(a.cell_contents, b.cell_contents)
+        except ValueError:  # one of them is empty
+            return False
+
+    def _same_value(self, a: Any, b: Any) -> bool:
+        if isinstance(a, Tensor) and isinstance(b, Tensor):
+            return can_swap(a, b, self._swaps)
+        return same(a, b) or self.is_same(a, b)
+
+
+def _same_entries(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return a.keys() == b.keys() and all(same(value, b[name]) for name, value in a.items())
