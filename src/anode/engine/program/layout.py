@@ -93,9 +93,6 @@ class Layout:
         program, back = self.program, self.back
         for row in range(program.dim + 1):
             self.place[row] = (Space.STATE, row - 1)
-        values: dict[int, list[int]] = {}
-        for row, owner in enumerate(program.owner):
-            values.setdefault(owner, []).append(row)
         made = {program.owner[op.out] for op in program.operations}
         pulled = {row for op in back.operations for row in op.reads()}
         pulled |= {row for op in program.operations if op.kind == "affine" for row in op.reads()}
@@ -103,7 +100,7 @@ class Layout:
         slope = program.slope.tolist()
         loose = []
         for owner in sorted(made):
-            rows = values[owner]
+            rows = list(program.values[owner])
             if rows[0] in back.uniform:
                 self._put(Space.UNIFORM, rows)
             elif rows == slope and not read.intersection(rows):
@@ -127,7 +124,7 @@ class Layout:
         for owner, first in back.cotangents.items():
             if owner == 0 or first in taken:
                 continue
-            rows = list(range(first, first + program.owner.count(owner)))
+            rows = list(range(first, first + len(program.values[owner])))
             if first in back.uniform:
                 self._put(Space.UNIFORM_COTANGENT, rows)
             elif owner in mapped:

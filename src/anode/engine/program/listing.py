@@ -75,27 +75,24 @@ class _Listing:
         self.starts = np.cumsum([0, *program.sizes]).tolist()
         self.state = [("t", 1), *state]
         self.state_starts = np.cumsum([0, *(size for _, size in self.state)]).tolist()
-        self.rows: dict[int, list[int]] = {}  # of each value
-        for row, owner in enumerate(program.owner):
-            self.rows.setdefault(owner, []).append(row)
-        self.values: dict[int, str] = {}
+        self.titles: dict[int, str] = {}
         for operation in program.operations:
             owner = program.owner[operation.out]
-            if owner not in self.values:
-                numbered = sum(name != "dy" for name in self.values.values())
-                self.values[owner] = "dy" if self.rows[owner] == self.slope else f"v{numbered + 1}"
+            if owner not in self.titles:
+                numbered = sum(name != "dy" for name in self.titles.values())
+                self.titles[owner] = "dy" if list(program.values[owner]) == self.slope else f"v{numbered + 1}"
 
     def lines(self) -> list[str]:
         """Return the lines of all operations, and of the slope if it is not the last value."""
         lines = [f"{self.left(each)} = {self.right(each)}" for each in self.program.operations]
-        if "dy" not in self.values.values():
+        if "dy" not in self.titles.values():
             lines.append(f"dy ({len(self.slope)}) = {self.text(self.slope)}")
         return lines
 
     def left(self, operation: Operation) -> str:
         owner = self.program.owner[operation.out]
-        if len(self.rows[owner]) == operation.rows:
-            return f"{self.values[owner]} ({operation.rows})"
+        if len(self.program.values[owner]) == operation.rows:
+            return f"{self.titles[owner]} ({operation.rows})"
         return self.text(list(operation.made))
 
     def right(self, operation: Operation) -> str:
@@ -178,7 +175,8 @@ class _Listing:
             index = int(np.searchsorted(self.state_starts, name, side="right")) - 1
             title, size = self.state[index]
             return title, name - self.state_starts[index], (size,)
-        return self.values[owner], name - self.rows[owner][0], (len(self.rows[owner]),)
+        rows = self.program.values[owner]
+        return self.titles[owner], name - rows.start, (len(rows),)
 
     def text(self, names: list[int]) -> str:
         """Return text for some numbers: their source, and where they are in it."""

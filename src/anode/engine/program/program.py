@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +48,8 @@ class Program:
         slope: The rows or scalars that are the derivative of the state.
         sizes: Number of elements of each tensor that the program uses.
         literals: Constants, which follow the elements of the tensors.
-        owner: For each row, the index of the value that it belongs to; 0 for time and state.
+        owner: For each row, the index of the value that it belongs to; 0 for time and state. The rows of a value are
+            consecutive.
     """
 
     dim: int
@@ -60,6 +63,12 @@ class Program:
     def uses_time(self) -> bool:
         """Whether the slope depends on time directly, not only through the state."""
         return 0 in self.slope or any(0 in operation.reads() for operation in self.operations)
+
+    @cached_property
+    def values(self) -> list[range]:
+        """The rows of each value, by its index."""
+        counts = Counter(self.owner).values()
+        return [range(end - count, end) for count, end in zip(counts, accumulate(counts), strict=True)]
 
     @cached_property
     def uniform(self) -> frozenset[int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
 
 from anode.engine.program.operation import SCALAR, Operation, Run, runs
@@ -17,9 +18,11 @@ FLAT = {"sign", "less", "less_equal", "greater", "greater_equal", "equal", "not_
 """Functions whose derivative is zero."""
 
 
-@dataclass
 class Pullback:
     """The operations that pull a cotangent back.
+
+    Args:
+        program: The program.
 
     Attributes:
         program: The program, whose operations now write the derivatives that are needed.
@@ -27,33 +30,26 @@ class Pullback:
         cotangents: For each value of the program, the first row of its cotangent.
         slope: The first row of the slope's cotangent, the input.
         state: The first row of the state's cotangent, the result.
-        first: The first row that does not belong to the program.
+        defined: The rows of cotangents that operations write.
         derivatives: The rows that hold derivatives, and their number.
         uniform: The rows, of the program and of these operations, that belong to uniform values. The cotangent of such
             a value is only complete when summed over its entries.
     """
 
-    program: Program
-    operations: list[Operation] = field(default_factory=list)
-    cotangents: dict[int, int] = field(default_factory=dict)
-    derivatives: dict[int, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        program = self.program
-        self.first = self.next = len(program.owner)
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.operations: list[Operation] = []
+        self.derivatives: dict[int, int] = {}
         self.uniform = set(program.uniform)
-        self._is_uniform = False  # whether the operation that is pulled back is
-        self.slope, self.state = self.rows(len(program.slope)), self.rows(program.dim)
-        self.cotangents[0] = self.state - 1  # row 0 is time, whose cotangent nobody wants
-        self.defined: set[int] = set(range(self.slope, self.slope + len(program.slope)))
-        self.begin = {owner: row for row, owner in reversed(list(enumerate(program.owner)))}
-        self.tensors = sum(program.sizes)
-        self._readers: dict[int, int] = {}
-        for operation in program.operations:
-            for row in operation.reads():
-                self._readers[row] = self._readers.get(row, 0) + 1
+        self._next = len(program.owner)
+        self.slope, self.state = self._rows(len(program.slope)), self._rows(program.dim)
+        self.cotangents = {0: self.state - 1}  # row 0 is time, whose cotangent nobody wants
+        self.defined = set(range(self.slope, self.slope + len(program.slope)))
+        self._values, self._tensors = program.values, sum(program.sizes)
+        self._readers = Counter(row for operation in program.operations for row in operation.reads())
         self._active = {op.out: op for op in program.operations if op.activation != "none"}
         self._pulled: set[int] = set()  # the outputs whose cotangent has passed the activation already
+        self._is_uniform = False  # whether the operation that is pulled back is
         self._take_slope()
         made = [self._pull(each) for each in reversed(program.operations)]
         self.program = replace(self.program, operations=tuple(reversed(made)))  # which may have new literals
@@ -71,29 +67,31 @@ class Pullback:
                 wanted.update(operation.reads())
         return kept[::-1]
 
-    def rows(self, count: int, uniform: bool = False) -> int:
+    def _rows(self, count: int, uniform: bool = False) -> int:
         """Return the first of new rows."""
-        self.next += count
+        first = self._next
+        self._next += count
         if uniform:
-            self.uniform.update(range(self.next - count, self.next))
-        return self.next - count
+            self.uniform.update(range(first, self._next))
+        return first
 
     def cotangent(self, row: int) -> int:
         """Return the row of the cotangent of a row."""
         owner = self.program.owner[row]
+        value = self._values[owner]
         if owner not in self.cotangents:
-            self.cotangents[owner] = self.rows(self.program.owner.count(owner), row in self.uniform)
-        return self.cotangents[owner] + row - self.begin[owner]
+            self.cotangents[owner] = self._rows(len(value), row in self.uniform)
+        return self.cotangents[owner] + row - value.start
 
     def _take_slope(self) -> None:
         """Start with the cotangent of the slope, in place if the slope is a value without other uses."""
         program, names = self.program, self.program.slope.tolist()
         owner = program.owner[names[0]] if names[0] < SCALAR else 0
-        value = [row for row, each in enumerate(program.owner) if each == owner]
-        if owner and names == value and not (self._readers.keys() | self.uniform) & set(names):
+        alone = self.uniform.isdisjoint(names) and self._readers.keys().isdisjoint(names)
+        if owner and names == list(self._values[owner]) and alone:
             self.cotangents[owner] = self.slope
             return
-        for start, count, (run,) in runs([program.slope], program.owner, SCALAR + self.tensors):
+        for start, count, (run,) in runs([program.slope], program.owner, SCALAR + self._tensors):
             self._send(run, count, "unary", "copy", [Run(self.slope + start, 1)])
 
     def _pull(self, operation: Operation) -> Operation:
@@ -151,7 +149,7 @@ class Pullback:
         if activation in FROM_VALUE:
             return operation, Run(operation.out, 1)
         if operation.derivative < 0:
-            operation = replace(operation, derivative=self.rows(operation.rows, operation.out in self.uniform))
+            operation = replace(operation, derivative=self._rows(operation.rows, operation.out in self.uniform))
             self.derivatives[operation.derivative] = operation.rows
             if operation.kind == "affine":
                 self._active[operation.out] = operation
@@ -225,7 +223,7 @@ class Pullback:
                 self._send(members, length, "unary", "copy", [mine])
                 continue
             largest = self._temporary("binary", "equal", [members, Run(operation.out + group, 0)], length)
-            ties = Operation("sum", self.rows(1, self._is_uniform), 1, [largest], groups=(0, length, 1))
+            ties = Operation("sum", self._rows(1, self._is_uniform), 1, [largest], groups=(0, length, 1))
             self.operations.append(ties)
             share = self._temporary("binary", "divide", [mine, Run(ties.out, 0)], 1)
             self._send(members, length, "binary", "multiply", [largest, Run(share.first, 0)])
@@ -235,17 +233,17 @@ class Pullback:
         return self._is_tensor(run) if run.is_scalar else (run.first, run.step) != (0, 0)
 
     def _is_tensor(self, run: Run) -> bool:
-        return run.first - SCALAR < self.tensors
+        return run.first - SCALAR < self._tensors
 
     def _literal(self, value: float) -> Run:
         literals = list(self.program.literals)
         if value not in literals:
             literals.append(value)
             self.program = replace(self.program, literals=tuple(literals))
-        return Run(SCALAR + self.tensors + literals.index(value), 0)
+        return Run(SCALAR + self._tensors + literals.index(value), 0)
 
     def _temporary(self, kind: str, name: str, inputs: list[Run], count: int) -> Run:
-        made = self.rows(count, self._is_uniform)
+        made = self._rows(count, self._is_uniform)
         self.operations.append(Operation(kind, made, count, inputs, name))
         return Run(made, 1)
 
@@ -253,7 +251,7 @@ class Pullback:
         """Return the result of an operation on this number of rows, summed over points."""
         if name not in ("copy", "multiply"):
             inputs = [self._temporary(kind, name, inputs, count)]
-        made = self.rows(count, uniform=True)
+        made = self._rows(count, uniform=True)
         self.operations.append(Operation("fold", made, count, inputs))
         return Run(made, 1)
 
