@@ -17,6 +17,13 @@ constexpr long kLargeRows = 1024;  // from this number of rows on, torch's threa
 /// The number of strands per member: in total enough for the threads of most machines.
 inline int strands_of_each(int members) { return std::max(1, 16 / members); }
 
+struct Range {
+  long first, last;
+};
+
+/// Range i of `count` things in `parts` ranges of about the same size.
+inline Range range_of(long i, long parts, long count) { return {i * count / parts, (i + 1) * count / parts}; }
+
 /// Rows that are processed together, and the width of their block.
 struct Piece {
   long first, rows, width;
@@ -27,8 +34,9 @@ inline std::vector<Piece> cut_rows(long first, long count, long lanes) {
   const long blocks = (count + kBlockRows - 1) / kBlockRows;
   std::vector<Piece> pieces;
   for (long i = 0; i < blocks; ++i) {
-    const long begin = i * count / blocks, rows = (i + 1) * count / blocks - begin;
-    pieces.push_back({first + begin, rows, (rows + lanes - 1) / lanes * lanes});
+    const Range range = range_of(i, blocks, count);
+    const long rows = range.last - range.first;
+    pieces.push_back({first + range.first, rows, (rows + lanes - 1) / lanes * lanes});
   }
   return pieces;
 }
@@ -68,9 +76,10 @@ struct Sum {
   T weights[kMostSlopes];
   const T* parts[kMostSlopes];
 
-  void add(double weight, const T* part) {
+  Sum& add(double weight, const T* part) {
     weights[count] = T(weight);
     parts[count++] = part;
+    return *this;
   }
 };
 

@@ -18,7 +18,8 @@ Field<T>::Field(std::shared_ptr<const Program> program, const Tensors<const T>& 
     const long count = long(pieces.size()), parts = std::min<long>(count, strands_of_each(members));
     for (long part = 0; part < parts; ++part) {
       Strand strand{member, blocks_.size(), 0, Loan(), nullptr, nullptr, nullptr, nullptr, nullptr, {}};
-      for (long i = part * count / parts; i < (part + 1) * count / parts; ++i) {
+      const Range range = range_of(part, parts, count);
+      for (long i = range.first; i < range.last; ++i) {
         Block block{member, int(strands_.size()), pieces[i].first, pieces[i].rows, pieces[i].width, {}};
         for (int mode : {0, 1}) {
           block.at[mode] = sizes_[mode];

@@ -98,6 +98,7 @@ struct Clock {
   long nfe = 0, accepted = 0, rejected = 0, attempts = 0, overflows = 0;
   int status = kSuccess;
   bool active, moved = true, kept = false, set_aside = false;  // set_aside: its state is no longer in its block
+  static constexpr double kTinyStep = 1e-6;
 
   explicit Clock(const Task& task)
       : t(task.times.front()), h(task.first_step), active(task.times.front() != task.times.back()) {}
@@ -105,6 +106,22 @@ struct Clock {
   void stop(int why) {
     status = why;
     active = false;
+  }
+
+  /// Hairer's guess of the first step's size, as anode.ode.clocks makes it. First the size of a probing step, from the
+  /// norms of the state and of the slope.
+  void probe(double size, double speed, const Task& task) {
+    const bool usable = size >= 1e-5 && speed >= 1e-5 && std::isfinite(speed);
+    h = usable ? 0.01 * size / speed : kTinyStep;
+    from = t;
+    t1 = t + task.direction() * h;
+  }
+
+  /// Then the first step's size, from the norm of what the probing step changed the slope by.
+  void begin(double speed, double change, int order) {
+    const double bend = change / h, steepest = bend > speed ? bend : speed;
+    const double guess = steepest > 1e-15 ? std::pow(0.01 / steepest, 1.0 / order) : std::max(kTinyStep, 1e-3 * h);
+    h = std::isfinite(steepest) ? std::min(100 * h, guess) : kTinyStep;
   }
 
   /// Chooses t1, the end of the next step, which is `from` for a group that does not move.

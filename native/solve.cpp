@@ -1,7 +1,6 @@
 #include "solve.h"
 
 #include <cmath>
-#include <functional>
 #include <limits>
 
 #include "team.h"
@@ -35,70 +34,71 @@ Solve<T>::Solve(std::shared_ptr<const Method> method, Task task, std::shared_ptr
 
 template <class T>
 void Solve<T>::cut() {
-  const long rows = extent_.rows / extent_.members, groups = extent_.rows / extent_.group_rows;
-  const bool pointwise = task_.grouped && extent_.group_rows == 1, together = groups == 1 && !pointwise;
-  const int strands = strands_of_each(extent_.members);
-  long remembered = 0;  // elements of all blocks' evaluations of one slope
-  const auto add_blocks = [&](Cohort<T>& cohort, int member, long first, long count) {
-    for (const Piece& piece : cut_rows(first, count, kernels_.lanes)) {
-      Block<T> block{};
-      block.member = member;
-      block.first = piece.first;
-      block.rows = piece.rows;
-      block.width = piece.width;
-      block.uniform_width = pointwise ? block.width : kernels_.lanes;
-      remembered += (dim_ + 1) * block.width + program_->kept_size(block.widths());
-      cohort.blocks.push_back(std::move(block));
+  const bool pointwise = task_.grouped && extent_.group_rows == 1;
+  const long rows = extent_.rows / extent_.members;
+  together_ = extent_.rows == extent_.group_rows && !pointwise;
+  if (together_) cohorts_.push_back({{}, {Clock(task_)}, 0, false, {}, 0, 0});
+  for (int member = 0; member < extent_.members; ++member) {
+    if (!together_) {
+      add_cohorts(member, pointwise);
+      continue;
     }
-  };
-  const auto add_strand = [&](int member) {
-    Strand<T> strand{member, Loan(), nullptr, nullptr};
-    const long width = kBlockRows + kernels_.lanes;
-    strand.scratch = strand.arena->template take<T>(program_->scratch * width);
-    strand.kept = strand.arena->template take<T>(program_->kept_size({width, width}));
-    strands_.push_back(std::move(strand));
-    return int(strands_.size()) - 1;
-  };
-
-  if (together) {
-    cohorts_.push_back({{}, {Clock(task_)}, 0, false, {}, 0, 0});
-    Cohort<T>& cohort = cohorts_.front();
-    for (int member = 0; member < extent_.members; ++member) {
-      const std::size_t before = cohort.blocks.size();
-      add_blocks(cohort, member, member * rows, rows);
-      const long blocks = long(cohort.blocks.size() - before), parts = std::min<long>(blocks, strands);
-      for (long part = 0; part < parts; ++part) {
-        const int strand = add_strand(member);
-        for (long i = part * blocks / parts; i < (part + 1) * blocks / parts; ++i)
-          cohort.blocks[before + i].strand = strand;
-      }
-    }
-  } else {
-    const long cohort_rows = pointwise ? kCohortRows : extent_.group_rows;
-    for (int member = 0; member < extent_.members; ++member) {
-      const long count = (rows + cohort_rows - 1) / cohort_rows, parts = std::min<long>(count, strands);
-      for (long part = 0; part < parts; ++part) {
-        const int strand = add_strand(member);
-        items_.emplace_back();
-        for (long i = part * count / parts; i < (part + 1) * count / parts; ++i) {
-          const long first = member * rows + i * rows / count, last = member * rows + (i + 1) * rows / count;
-          Cohort<T> cohort{{}, {}, first / extent_.group_rows, pointwise, {}, 0, 0};
-          cohort.clocks.assign(pointwise ? last - first : 1, Clock(task_));
-          add_blocks(cohort, member, first, last - first);
-          for (Block<T>& block : cohort.blocks) block.strand = strand;
-          items_.back().push_back(int(cohorts_.size()));
-          cohorts_.push_back(std::move(cohort));
-        }
-      }
-    }
+    const std::vector<Piece> pieces = cut_rows(member * rows, rows, kernels_.lanes);
+    in_strands(member, long(pieces.size()),
+               [&](long i) { cohorts_.front().blocks.push_back(block(pieces[i], member, pointwise)); });
   }
+  long remembered = 0;  // elements of all blocks' evaluations of one slope
+  for (const Cohort<T>& cohort : cohorts_)
+    for (const Block<T>& block : cohort.blocks)
+      remembered += (dim_ + 1) * block.width + program_->kept_size(block.widths());
   steps_kept_ = keep_ ? kElementsKept / (remembered * method_->slopes) : 0;
+}
+
+/// The cohorts of a member whose groups, or points, have step sizes of their own.
+template <class T>
+void Solve<T>::add_cohorts(int member, bool pointwise) {
+  const long rows = extent_.rows / extent_.members, most = pointwise ? kCohortRows : extent_.group_rows;
+  const long count = (rows + most - 1) / most;
+  in_strands(member, count, [&](long i) {
+    const Range range = range_of(i, count, rows);
+    const long first = member * rows + range.first, size = range.last - range.first;
+    Cohort<T> cohort{{}, {}, first / extent_.group_rows, pointwise, {}, 0, 0};
+    cohort.clocks.assign(pointwise ? size : 1, Clock(task_));
+    for (const Piece& piece : cut_rows(first, size, kernels_.lanes))
+      cohort.blocks.push_back(block(piece, member, pointwise));
+    strands_.back().cohorts.push_back(int(cohorts_.size()));
+    cohorts_.push_back(std::move(cohort));
+  });
+}
+
+/// Calls piece(i) for all i < count, each while its strand, a new one of the member, is the last.
+template <class T>
+void Solve<T>::in_strands(int member, long count, const std::function<void(long)>& piece) {
+  const long parts = std::min<long>(count, strands_of_each(extent_.members));
+  for (long part = 0; part < parts; ++part) {
+    strands_.emplace_back(member, *program_, kBlockRows + kernels_.lanes);
+    const Range range = range_of(part, parts, count);
+    for (long i = range.first; i < range.last; ++i) piece(i);
+  }
+}
+
+/// A block of the last strand.
+template <class T>
+Block<T> Solve<T>::block(const Piece& piece, int member, bool pointwise) const {
+  Block<T> block{};
+  block.member = member;
+  block.strand = int(strands_.size()) - 1;
+  block.first = piece.first;
+  block.rows = piece.rows;
+  block.width = piece.width;
+  block.uniform_width = pointwise ? piece.width : kernels_.lanes;
+  return block;
 }
 
 /// Something for every block of a cohort; on several threads if the cohort is the only one.
 template <class T>
 void Solve<T>::each(Cohort<T>& cohort, const std::function<void(Block<T>&)>& piece) {
-  if (!items_.empty() || strands_.size() == 1) {
+  if (!together_ || strands_.size() == 1) {
     for (Block<T>& block : cohort.blocks) piece(block);
     return;
   }
@@ -111,10 +111,10 @@ void Solve<T>::each(Cohort<T>& cohort, const std::function<void(Block<T>&)>& pie
 /// Something for every cohort.
 template <class T>
 void Solve<T>::all(const std::function<void(Cohort<T>&)>& piece) {
-  if (items_.empty()) return piece(cohorts_.front());
-  const auto share_items = extent_.rows < kLargeRows ? share : share_borrowed;
-  share_items(int(items_.size()), threads_, [&](int item) {
-    for (int cohort : items_[item]) piece(cohorts_[cohort]);
+  if (together_) return piece(cohorts_.front());
+  const auto share_strands = extent_.rows < kLargeRows ? share : share_borrowed;
+  share_strands(int(strands_.size()), threads_, [&](int strand) {
+    for (int cohort : strands_[strand].cohorts) piece(cohorts_[cohort]);
   });
 }
 
@@ -162,8 +162,8 @@ bool Solve<T>::agrees(const T* y0, const T* slope, double tolerance) {
 
 template <class T>
 void Solve<T>::solve(Cohort<T>& cohort) {
-  std::vector<typename Arena::Mark> marks;
-  if (!keep_ && !items_.empty()) marks.push_back(strands_[cohort.blocks.front().strand].arena->mark());
+  Arena& arena = *strands_[cohort.blocks.front().strand].arena;
+  const Arena::Mark mark = arena.mark();
   each(cohort, [this](Block<T>& block) { prepare(block); });
   while (cohort.pending < task_.wanted.size() &&
          task_.times[task_.wanted[cohort.pending]] == task_.times.front())
@@ -185,43 +185,11 @@ void Solve<T>::solve(Cohort<T>& cohort) {
     if (task_.knots.empty() && std::isnan(cohort.clocks.front().h)) first_step(cohort);
     for (Clock& clock : cohort.clocks) clock.propose(task_);
     if (!active()) break;
-    each(cohort, [&](Block<T>& block) { attempt(cohort, block); });
-    const int evaluations = method_->slopes - 1 + method_->fsal;
-    cohort.calls += evaluations;
-    for (Clock& clock : cohort.clocks)
-      if (clock.active) clock.nfe += evaluations;
-    judge(cohort);
-    bool any = false;
-    for (const Clock& clock : cohort.clocks) any |= clock.kept;
-    if (!any) continue;
-    Step step;
-    for (const Clock& clock : cohort.clocks) {
-      step.t.push_back(clock.from);
-      step.t1.push_back(clock.kept ? clock.t1 : clock.from);
-    }
-    step.emissions = emissions(cohort);
-    bool inside = false;
-    for (const Emission& emission : step.emissions) inside |= !emission.at_end;
-    const bool extra = inside && method_->dense_needs_end_slope && !method_->fsal;
-    if (extra) {
-      each(cohort, [&](Block<T>& block) {
-        set_times(cohort, block, method_->slopes, 1.0);
-        evaluate(block, method_->slopes);
-      });
-      cohort.calls += 1;
-      for (Clock& clock : cohort.clocks) clock.nfe += clock.kept;
-    }
-    for (const Emission& emission : step.emissions)
-      each(cohort, [&](Block<T>& block) { emit(cohort, block, emission); });
-    has_slope = method_->fsal || extra;
-    move_on(cohort, has_slope);
-    if (keep_)
-      cohort.steps.push_back(std::move(step));
-    else if (cohort.pointwise)
-      shrink(cohort);
+    attempt(cohort);
+    if (judge(cohort)) has_slope = advance(cohort);
   }
   finish(cohort);
-  if (!marks.empty()) strands_[cohort.blocks.front().strand].arena->rewind(marks.front());
+  if (!keep_ && !together_) arena.rewind(mark);  // for the next cohort of the strand
 }
 
 /// Memory for a block, and the state at the start in it.
@@ -375,66 +343,55 @@ double Solve<T>::root_mean_square(const Cohort<T>& cohort, int clock) const {
   return largest;
 }
 
-/// Hairer's guess of the first step's size, as anode.ode.clocks makes it.
+/// For each clock, the norm of a sum in a cohort's blocks, scaled as errors are.
+template <class T>
+std::vector<double> Solve<T>::norms(Cohort<T>& cohort, const std::function<Sum<T>(const Block<T>&)>& what) {
+  each(cohort, [&](Block<T>& block) {
+    set_squares(block, what(block), block.evaluations[0].x, block.evaluations[0].x);
+  });
+  std::vector<double> values;
+  for (std::size_t i = 0; i < cohort.clocks.size(); ++i) values.push_back(root_mean_square(cohort, int(i)));
+  return values;
+}
+
+/// Choose the size of the first step.
 template <class T>
 void Solve<T>::first_step(Cohort<T>& cohort) {
-  const std::size_t count = cohort.clocks.size();
-  const double tiny = 1e-6;
-  const auto norms = [&](const std::function<Sum<T>(Block<T>&)>& what) {
-    each(cohort, [&](Block<T>& block) {
-      set_squares(block, what(block), block.evaluations[0].x, block.evaluations[0].x);
-    });
-    std::vector<double> values(count);
-    for (std::size_t i = 0; i < count; ++i) values[i] = root_mean_square(cohort, int(i));
-    return values;
-  };
-  const std::vector<double> sizes = norms([](Block<T>& block) {
-    Sum<T> sum;
-    sum.add(1.0, block.evaluations[0].x);
-    return sum;
-  });
-  const std::vector<double> speeds = norms([](Block<T>& block) {
-    Sum<T> sum;
-    sum.add(1.0, block.slopes[0]);
-    return sum;
-  });
-  for (std::size_t i = 0; i < count; ++i) {
-    Clock& clock = cohort.clocks[i];
-    const bool usable = sizes[i] >= 1e-5 && speeds[i] >= 1e-5 && std::isfinite(speeds[i]);
-    clock.h = usable ? 0.01 * sizes[i] / speeds[i] : tiny;
-    clock.from = clock.t;
-    clock.t1 = clock.t + task_.direction() * clock.h;
-  }
+  std::vector<Clock>& clocks = cohort.clocks;
+  const auto state = [](const Block<T>& block) { return Sum<T>().add(1.0, block.evaluations[0].x); };
+  const auto slope = [](const Block<T>& block) { return Sum<T>().add(1.0, block.slopes[0]); };
+  const std::vector<double> sizes = norms(cohort, state), speeds = norms(cohort, slope);
+  for (std::size_t i = 0; i < clocks.size(); ++i) clocks[i].probe(sizes[i], speeds[i], task_);
   each(cohort, [&](Block<T>& block) {
     set_sizes(cohort, block);
-    Sum<T> sum;
-    sum.add(1.0, block.slopes[0]);
-    kernels_.combine(1, sum.weights, sum.parts, block.evaluations[0].x, block.h, dim_, block.width,
+    const Sum<T> sum = slope(block);
+    kernels_.combine(sum.count, sum.weights, sum.parts, block.evaluations[0].x, block.h, dim_, block.width,
                      block.evaluations[1].x);
     set_times(cohort, block, 1, 1.0);
     evaluate(block, 1);
   });
-  const std::vector<double> bends = norms([](Block<T>& block) {
-    Sum<T> sum;
-    sum.add(1.0, block.slopes[1]);
-    sum.add(-1.0, block.slopes[0]);
-    return sum;
-  });
   cohort.calls += 1;
-  for (std::size_t i = 0; i < count; ++i) {
-    Clock& clock = cohort.clocks[i];
-    const double probe = clock.h, bend = bends[i] / probe;
-    const double steepest = bend > speeds[i] ? bend : speeds[i];
-    const double guess =
-        steepest > 1e-15 ? std::pow(0.01 / steepest, 1.0 / method_->order) : std::max(tiny, 1e-3 * probe);
-    clock.h = std::isfinite(steepest) ? std::min(100 * probe, guess) : tiny;
-    clock.nfe += clock.active;
+  const std::vector<double> changes = norms(cohort, [](const Block<T>& block) {
+    return Sum<T>().add(1.0, block.slopes[1]).add(-1.0, block.slopes[0]);
+  });
+  for (std::size_t i = 0; i < clocks.size(); ++i) {
+    clocks[i].begin(speeds[i], changes[i], method_->order);
+    clocks[i].nfe += clocks[i].active;
   }
 }
 
 /// Take a step.
 template <class T>
-void Solve<T>::attempt(Cohort<T>& cohort, Block<T>& block) {
+void Solve<T>::attempt(Cohort<T>& cohort) {
+  each(cohort, [&](Block<T>& block) { attempt(cohort, block); });
+  const int evaluations = method_->slopes - 1 + method_->fsal;
+  cohort.calls += evaluations;
+  for (Clock& clock : cohort.clocks)
+    if (clock.active) clock.nfe += evaluations;
+}
+
+template <class T>
+void Solve<T>::attempt(const Cohort<T>& cohort, Block<T>& block) {
   const int end = method_->slopes;
   set_sizes(cohort, block);
   for (int i = 1; i <= end; ++i) {
@@ -450,13 +407,52 @@ void Solve<T>::attempt(Cohort<T>& cohort, Block<T>& block) {
   mark(y1, block);
 }
 
+/// Let each clock accept or reject the step; whether any accepts it.
 template <class T>
-void Solve<T>::judge(Cohort<T>& cohort) {
+bool Solve<T>::judge(Cohort<T>& cohort) {
+  bool any = false;
   for (std::size_t i = 0; i < cohort.clocks.size(); ++i) {
     Clock& clock = cohort.clocks[i];
     const double ratio = root_mean_square(cohort, int(i));
     clock.judge(task_.knots.empty() ? ratio * clock.h : ratio, task_, *method_);
+    any |= clock.kept;
   }
+  return any;
+}
+
+/// Write the outputs inside an accepted step and go to its end; whether the slope there is known.
+template <class T>
+bool Solve<T>::advance(Cohort<T>& cohort) {
+  Step step;
+  for (const Clock& clock : cohort.clocks) {
+    step.t.push_back(clock.from);
+    step.t1.push_back(clock.kept ? clock.t1 : clock.from);
+  }
+  step.emissions = emissions(cohort);
+  bool inside = false;
+  for (const Emission& emission : step.emissions) inside |= !emission.at_end;
+  const bool extra = inside && method_->dense_needs_end_slope && !method_->fsal;
+  if (extra) end_slope(cohort);
+  for (const Emission& emission : step.emissions)
+    each(cohort, [&](Block<T>& block) { emit(cohort, block, emission); });
+  const bool has_end_slope = method_->fsal || extra;
+  move_on(cohort, has_end_slope);
+  if (keep_)
+    cohort.steps.push_back(std::move(step));
+  else if (cohort.pointwise)
+    shrink(cohort);
+  return has_end_slope;
+}
+
+/// Evaluate the slope at the end of a step, for a method whose stages do not.
+template <class T>
+void Solve<T>::end_slope(Cohort<T>& cohort) {
+  each(cohort, [&](Block<T>& block) {
+    set_times(cohort, block, method_->slopes, 1.0);
+    evaluate(block, method_->slopes);
+  });
+  cohort.calls += 1;
+  for (Clock& clock : cohort.clocks) clock.nfe += clock.kept;
 }
 
 /// The wanted times that the kept steps have passed.

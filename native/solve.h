@@ -88,8 +88,13 @@ template <class T>
 struct Strand {
   int member;
   Loan arena;
-  T* scratch = nullptr;  // for an evaluation
-  T* kept = nullptr;     // of an evaluation that need not be remembered
+  T* scratch;                // for an evaluation
+  T* kept;                   // of an evaluation that need not be remembered
+  std::vector<int> cohorts;  // whose blocks these are; none if the blocks of a single cohort have several strands
+
+  Strand(int member, const Program& program, long width)
+      : member(member), scratch(arena->take<T>(program.scratch * width)),
+        kept(arena->take<T>(program.kept_size({width, width}))) {}
 };
 
 template <class T>
@@ -116,6 +121,9 @@ class Solve {
 
  private:
   void cut();
+  void add_cohorts(int member, bool pointwise);
+  void in_strands(int member, long count, const std::function<void(long)>& piece);
+  Block<T> block(const Piece&, int member, bool pointwise) const;
   void each(Cohort<T>&, const std::function<void(Block<T>&)>&);
   void all(const std::function<void(Cohort<T>&)>&);
 
@@ -125,8 +133,12 @@ class Solve {
   void first_slope(Cohort<T>&);
   void give_up_without_slope(Cohort<T>&);
   void first_step(Cohort<T>&);
-  void attempt(Cohort<T>&, Block<T>&);
-  void judge(Cohort<T>&);
+  std::vector<double> norms(Cohort<T>&, const std::function<Sum<T>(const Block<T>&)>& what);
+  void attempt(Cohort<T>&);
+  void attempt(const Cohort<T>&, Block<T>&);
+  bool judge(Cohort<T>&);
+  bool advance(Cohort<T>&);
+  void end_slope(Cohort<T>&);
   void move_on(Cohort<T>&, bool has_end_slope);
   std::vector<Emission> emissions(Cohort<T>&);
   void emit(const Cohort<T>&, Block<T>&, const Emission&);
@@ -161,7 +173,7 @@ class Solve {
   std::vector<Network<T>> networks_;
   std::vector<Strand<T>> strands_;
   std::vector<Cohort<T>> cohorts_;
-  std::vector<std::vector<int>> items_;  // cohorts of one strand each; empty if a single cohort has many strands
+  bool together_;  // whether there is one cohort, whose blocks belong to several strands
 
   // Of the current run.
   std::function<bool()> is_stopped_;
