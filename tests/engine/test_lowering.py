@@ -150,7 +150,17 @@ SHAPES = {
     "literals": lambda y: y * torch.tensor([1.0, 2.0, 3.0], dtype=y.dtype) + torch.tensor(0.1, dtype=y.dtype),
     "numpy": lambda y: y * torch.from_numpy(V.numpy() * 3).sin(),
 }
-CLASSES = [UNARY, ACTIVATIONS, ELEMENTWISE, REDUCTIONS, PRODUCTS, SHAPES]
+EMPTY = {
+    "linear from nothing": lambda y: y + F.linear(y[:, :0], W[:, :0], V) + F.linear(y[:, :0], W[:, :0]),
+    "linear to nothing": lambda y: y + F.linear(y, W[:0], V[:0]).sum(1, keepdim=True),
+    "bmm of nothing": lambda y: y + torch.bmm(y[:, :0, None].mT, y[:, :0, None])[:, 0],
+    "einsum of nothing": lambda y: y + torch.einsum("bi,ji->bj", y[:, :0], W[:, :0]),
+    "reductions of nothing": lambda y: y + y[:, :0].sum(1, keepdim=True) + y[:, :0].prod(1, keepdim=True),
+    "no truths": lambda y: y * (y[:, :0] > 0).any(1, keepdim=True) + y.sin() * (y[:, :0] > 0).all(1, keepdim=True),
+    "logsumexp of nothing": lambda y: y + y[:, :0].logsumexp(1, keepdim=True).exp(),
+    "softmax of nothing": lambda y: torch.cat([y, y[:, :0].softmax(1), y[:, :0].cumsum(1), y[:, :0].tanh()], 1),
+}
+CLASSES = [UNARY, ACTIVATIONS, ELEMENTWISE, REDUCTIONS, PRODUCTS, SHAPES, EMPTY]
 ALL = {name: g for kind in CLASSES for name, g in kind.items()}
 
 

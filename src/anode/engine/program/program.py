@@ -169,9 +169,11 @@ class Builder:
             bias = np.broadcast_to(self.numbers(0.0), (outputs,))
         if self.moves(weight) or self.moves(bias) or x.shape[-1] != inputs:
             raise ValueError("weight: takes scalars [outputs, inputs] that fit x")
-        flat = x.reshape(-1, inputs)
-        made = [self._affine(self.together(each), weight, bias) for each in flat]
-        return np.stack(made).reshape(*x.shape[:-1], outputs) if made else np.zeros((*x.shape[:-1], outputs), np.int64)
+        shape = (*x.shape[:-1], outputs)
+        if not inputs or not math.prod(shape):
+            return np.broadcast_to(bias, shape)
+        made = [self._affine(self.together(each), weight, bias) for each in x.reshape(-1, inputs)]
+        return np.stack(made).reshape(shape)
 
     def _affine(self, x: Rows, weight: Rows, bias: Rows) -> Rows:
         key = ("affine", x.tobytes(), weight.tobytes(), bias.tobytes(), weight.shape)

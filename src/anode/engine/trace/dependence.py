@@ -29,7 +29,7 @@ class Dependence:
 
     def level(self, event: Event, levels: list[int]) -> int:
         """Return what an event depends on."""
-        level = max((levels[x.storage] for x in event.reads), default=LITERAL)
+        level = max((levels[x.storage] for x in event.reads if not x.is_empty), default=LITERAL)
         if level == PARAMETRIC and any(self._has_batch(x) for x in event.writes):
             return MOVING  # parameters that are repeated for each point: as rows, they are the same for all
         return level

@@ -29,6 +29,11 @@ class Ref(NamedTuple):
     offset: int
     dtype: torch.dtype
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no elements, and so no values on which anything could depend."""
+        return 0 in self.size
+
 
 @dataclass(frozen=True)
 class Event:

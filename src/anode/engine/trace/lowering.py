@@ -110,6 +110,8 @@ class Lowering:
         self._write(time, rows, layout, len(time.size) > 0, "f")
 
     def _event(self, event: Event) -> None:
+        if all(x.is_empty for x in event.writes):
+            return
         level = self.dependence.level(event, self._levels)
         if level == MOVING:
             for x in event.writes:

@@ -41,8 +41,9 @@ def _by_fixed(a: Quantity, b: Quantity, bias: Quantity | None) -> Quantity:
     if b.rows.ndim == 2:
         return a.like(a.builder.linear(a.rows, b.rows.T, extra))
     lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    left = np.broadcast_to(a.rows, lead + a.shape[-2:]).reshape(-1, *a.shape[-2:])
-    right = np.broadcast_to(b.rows, lead + b.shape[-2:]).reshape(-1, *b.shape[-2:])
+    count = math.prod(lead)
+    left = np.broadcast_to(a.rows, lead + a.shape[-2:]).reshape(count, *a.shape[-2:])
+    right = np.broadcast_to(b.rows, lead + b.shape[-2:]).reshape(count, *b.shape[-2:])
     parts = [a.builder.linear(x, w.T, extra) for x, w in zip(left, right, strict=True)]
     return a.like(np.stack(parts).reshape(*lead, a.shape[-2], b.shape[-1]))
 

@@ -157,7 +157,8 @@ class Recorder(TorchDispatchMode):
         return tuple(targets)
 
     def _add(self, func: Any, named: Any, reads: Any, outs: Any, writes: tuple[Ref, ...], result: Any) -> None:
-        moves, follows = any(self._moves(x) for x in reads), any(self.storages[x.storage].follows for x in reads)
+        read = [self.storages[x.storage] for x in reads if not x.is_empty]
+        moves, follows = any(storage.moves for storage in read), any(storage.follows for storage in read)
         for x in writes:
             self.storages[x.storage].moves |= moves
             self.storages[x.storage].follows |= follows

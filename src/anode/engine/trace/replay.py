@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from anode.engine.trace.calls import mapped
@@ -60,9 +61,11 @@ class _Memory:
         self._tensors.setdefault(ref.storage, {})[ref] = tensor
 
     def get(self, ref: Ref) -> Tensor:
-        known = self._tensors[ref.storage]
+        known = self._tensors.get(ref.storage, {})
         if ref in known:
             return known[ref]
+        if ref.is_empty:
+            return torch.empty(ref.size, dtype=ref.dtype)
         base_ref, base = max(known.items(), key=lambda item: item[1].numel())
         return base.as_strided(ref.size, ref.stride, base.storage_offset() + ref.offset - base_ref.offset)
 
