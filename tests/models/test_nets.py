@@ -295,6 +295,13 @@ def test_the_layers_of_a_resnet_are_different():
     assert all(not torch.equal(a, b) for a, b in pairwise(weights))
 
 
+def test_a_resnet_works_with_another_head():
+    model = anode.ResNet(2, 1)
+    model.head = torch.nn.Sequential(torch.nn.Linear(2, 3))
+    assert model(torch.rand(4, 2)).shape == (4, 3)
+    assert anode.stack([model, model])(torch.rand(2, 4, 2)).shape == (2, 4, 3)
+
+
 @pytest.mark.parametrize(("hidden", "layers"), [(16, 2), (32, 5), (32, 10)])
 def test_a_resnet_has_the_papers_number_of_parameters(hidden, layers):
     each = (2 * hidden + hidden) + (hidden * hidden + hidden) + (2 * hidden + 2)

@@ -14,9 +14,9 @@ from anode.models.augment import Augment, as_augment, augmented_size
 from anode.models.description import described
 from anode.models.fields import ConvField, MLPField
 from anode.models.flow import PAPER, Flow, features_dim
-from anode.models.layers import ImageHead, LinearHead, check_state, members_in_bias
+from anode.models.layers import ImageHead, LinearHead, check_state
 from anode.models.misfit import tried
-from anode.models.model import Model, Outcome, as_input, check_input, first_parameter, over_paths
+from anode.models.model import Model, Outcome, as_input, check_input, first_parameter, members_in, over_paths
 from anode.ode.solver import Solver, check_settings
 
 
@@ -268,7 +268,7 @@ class ResNet(Model):
 
     @property
     def members(self) -> int | None:
-        return members_in_bias(self.head.bias)
+        return members_in(self.blocks)
 
     def run(self, x: Tensor, **options: Any) -> Outcome:
         features = self.trajectory(x)[-1]
