@@ -24,6 +24,10 @@ MADE = [
     *(nn.AdaptiveAvgPool1d(2), nn.AdaptiveAvgPool2d(1), nn.Upsample(scale_factor=2), nn.ReLU(), nn.LeakyReLU(0.2)),
     *(nn.ELU(0.5), nn.SELU(), nn.CELU(), nn.GELU("tanh"), nn.SiLU(), nn.Mish(), nn.Tanh(), nn.Sigmoid()),
     *(nn.Softplus(2.0), nn.Softsign(), nn.LogSigmoid(), nn.Tanhshrink(), nn.PReLU(3), nn.Softmax(-1), nn.LogSoftmax(1)),
+    *(nn.Dropout1d(0.1), nn.Dropout3d(0.1), nn.AlphaDropout(0.2), nn.PixelShuffle(2), nn.ZeroPad2d((1, 2, 3, 4))),
+    *(nn.Embedding(5, 3, padding_idx=0, max_norm=1.0), nn.Embedding(5, 3), nn.RMSNorm(3, eps=1e-3), nn.RMSNorm((2, 3))),
+    *(nn.BatchNorm3d(2), nn.InstanceNorm3d(2), nn.AvgPool3d(2), nn.MaxPool3d(2), nn.AdaptiveMaxPool2d((1, 2))),
+    *(nn.ReLU6(), nn.GLU(1), nn.Hardtanh(-2.0, 0.5), nn.Hardswish(), nn.Hardsigmoid()),
     nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Tanh(), nn.Linear(2, 1))),
 ]
 

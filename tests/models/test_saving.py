@@ -258,6 +258,7 @@ def test_parameters_come_back_tied_frozen_and_in_their_own_precision(tmp_path):
     assert found.head[1].bias.dtype == torch.float64
     assert found.head[0].weight.dtype == torch.float32
     assert torch.equal(found.head[1].weight, head[0].weight)
+    assert found.head[1].weight is found.head[0].weight
 
 
 @anode.register
@@ -313,6 +314,101 @@ def test_a_part_that_was_replaced_is_refused_when_it_is_saved(tmp_path):
     model.flow.field.lines.append(torch.nn.Linear(3, 3))
     with pytest.raises(TypeError, match=r"model: was modified after it was built.*lines\.2"):
         save(model, tmp_path / "model")
+
+
+def test_parameters_that_parts_share_come_back_shared(tmp_path):
+    line = torch.nn.Linear(2, 2)
+    model = anode.NeuralODE(field=torch.nn.Sequential(line, torch.nn.Tanh()), head=line)
+    found = load(save(model, tmp_path / "model"))
+    assert found.head.weight is found.flow.field[0].weight
+    assert found.head.bias is found.flow.field[0].bias
+    assert torch.equal(found(torch.ones(1, 2)), model(torch.ones(1, 2)))
+
+
+def test_names_of_shared_parameters_that_do_not_exist_are_an_error_that_names_the_file(tmp_path):
+    path = save(anode.NeuralODE(2, 1, 8), tmp_path / "model")
+    content = read_json(path)
+    write_described(path, {**content, "tied": [["head.weight", "head.other"]]}, path.with_suffix(".safetensors"), {})
+    with pytest.raises(DamagedFileError, match="model"):
+        load(path)
+
+
+@anode.register
+class Scaled(torch.nn.Module):
+    """A field that stores its arguments under their names."""
+
+    def __init__(self, body, scale=1.0):
+        super().__init__()
+        self.body, self.scale = body, scale
+
+    def forward(self, t, h):
+        return self.scale * self.body(h)
+
+
+def test_an_argument_that_a_class_stores_is_saved_as_it_is_now(tmp_path):
+    field = Scaled(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2)))
+    field.body, field.scale = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh()), 3.0
+    flow, x = anode.Flow(field), torch.rand(4, 2)
+    assert torch.equal(load(save(flow, tmp_path / "flow"))(x), flow(x))
+    assert description_of(Scaled(torch.nn.Tanh())) == {
+        "module": "Scaled",
+        "settings": {"body": {"module": "Tanh", "settings": {}}},
+    }
+
+
+@anode.register
+class Whole(torch.nn.Module):
+    """A model that builds its parts itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.flow = anode.Flow(anode.MLPField(2, 4))
+        self.head = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.ReLU())
+
+    def forward(self, x):
+        return self.head(self.flow(x))
+
+
+def with_solver(model):
+    model.flow.solver = anode.Solver(rtol=1e-8)
+
+
+def with_activation(model):
+    model.flow.field.activation = "tanh"
+
+
+def with_layer(model):
+    model.head[1] = torch.nn.Tanh()
+
+
+def with_more(model):
+    model.head.append(torch.nn.Tanh())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (with_solver, r"flow\.solver is Solver\(rtol=1e-08\), its settings say Solver\(atol"),
+        (with_activation, r"flow\.field\.activation is 'tanh', its settings say 'relu'"),
+        (with_layer, r"its part 'head\.1' is a Tanh, its settings say a ReLU"),
+        (with_more, r"its parts differ from those of its settings in 'head\.2' and nothing"),
+    ],
+)
+def test_a_change_that_the_arguments_do_not_describe_is_refused(change, said, tmp_path):
+    model = Whole()
+    assert repr(load(save(model, tmp_path / "model"))) == repr(model)
+    change(model)
+    with pytest.raises(TypeError, match=rf"model: was modified after it was built.*{said}.*anode\.register"):
+        save(model, tmp_path / "model")
+
+
+def test_an_image_model_with_another_head_is_refused_with_a_way_out(tmp_path):
+    model = anode.ImageNeuralODE((1, 4, 4), 3, 4)
+    model.head = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 5))
+    with pytest.raises(TypeError, match=r"replaced by a Sequential.*build anode\.NeuralODE\(field=\.\.\., head="):
+        save(model, tmp_path / "model")
+    same = anode.NeuralODE(field=model.flow.field, head=model.head, augment=model.flow.augment)
+    assert torch.equal(load(save(same, tmp_path / "model"))(torch.ones(1, 1, 4, 4)), model(torch.ones(1, 1, 4, 4)))
 
 
 def test_a_file_names_what_has_to_be_registered_before_it_is_loaded(tmp_path):

@@ -25,6 +25,8 @@ from anode.ode.solver import Solver
 B = TypeVar("B", bound=Callable[..., nn.Module])
 K = TypeVar("K", bound=nn.Module)
 Settings = dict[str, Any]
+SAVED = (type(None), str, int, float, tuple, list, dict, Solver, nn.Module)
+"""The types of attributes that are saved in place of the argument that they held."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ def register(builder: B, name: str | None = None) -> B:
     """Register a class or function so that the modules it builds can be saved and loaded. Use it as a decorator.
 
     The arguments of every call are recorded. They must be numbers, strings, ``None``, registered modules, layers of
-    ``torch.nn``, an :class:`anode.Solver`, or lists, tuples and dictionaries of these.
+    ``torch.nn``, an :class:`anode.Solver`, or lists, tuples and dictionaries of these. If a class stores an argument in
+    the attribute of the same name, as in ``self.width = width``, the current value of the attribute is saved.
 
     Args:
         builder: A subclass of ``nn.Module``, or a function that returns a module. Write a function if the arguments of
@@ -114,7 +117,9 @@ def _recorded(module: nn.Module) -> Settings:
         raise TypeError(
             f"this {kind} was built before {kind} was registered, so its arguments are unknown; build it again"
         )
-    return arguments
+    now = {name: getattr(module, name, value) for name, value in module.__dict__.get("_kept", {}).items()}
+    changed = {name: value for name, value in now.items() if value is not module.__dict__["_kept"][name]}
+    return arguments | {name: value for name, value in changed.items() if isinstance(value, SAVED)}
 
 
 def _as_given(value: Any) -> Any:
@@ -127,10 +132,14 @@ def _record_construction(kind: type[nn.Module], signature: inspect.Signature) ->
 
     @wraps(made)
     def construct(self: nn.Module, *args: Any, **kwargs: Any) -> None:
-        given = {name: _as_given(each) for name, each in signature.bind(*args, **kwargs).arguments.items()}
+        bound = signature.bind(*args, **kwargs)
+        given = {name: _as_given(each) for name, each in bound.arguments.items()}
         made(self, *args, **kwargs)
         if type(self) is kind:  # a subclass has arguments of its own
-            self.__dict__["_arguments"] = given
+            bound.apply_defaults()
+            attributes = self.__dict__ | self._modules
+            kept = {name: value for name, value in bound.arguments.items() if attributes.get(name, given) is value}
+            self.__dict__ |= {"_arguments": given, "_kept": kept}
 
     kind.__init__ = construct  # type: ignore[method-assign]
 
@@ -147,6 +156,13 @@ def recipe_of(module: nn.Module) -> Recipe | None:
         return None
     by_function = module.__dict__.get("_recipe")
     return _BY_CLASS.get(type(module)) if by_function is None else _RECIPES.get(by_function)
+
+
+def own_settings(module: nn.Module) -> Settings:
+    """Return the settings that a module has now, without those of its parts; empty if only arguments are recorded."""
+    recipe = recipe_of(module)
+    found = {} if recipe is None or recipe.settings is _recorded else recipe.settings(module)
+    return {name: value for name, value in found.items() if not isinstance(value, nn.Module | dict)}
 
 
 def scripts_builders(module: nn.Module) -> dict[str, Callable[..., nn.Module]]:
@@ -263,21 +279,26 @@ def _recipe(name: Any) -> Recipe:
 # -------------------------------------------------------------------------------------------------- Layers of torch.nn
 
 LAYERS = (
-    *(nn.Linear, nn.Bilinear, nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout, nn.Dropout2d, nn.MultiheadAttention),
+    *(nn.Linear, nn.Bilinear, nn.Identity, nn.Flatten, nn.Unflatten, nn.MultiheadAttention, nn.Embedding),
+    *(nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.PixelShuffle, nn.ZeroPad2d),
     *(nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d),
-    *(nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.InstanceNorm1d, nn.InstanceNorm2d),
+    *(nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d),
+    *(nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d, nn.AvgPool3d, nn.MaxPool3d, nn.AdaptiveMaxPool2d),
     *(nn.AvgPool1d, nn.AvgPool2d, nn.MaxPool1d, nn.MaxPool2d, nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.Upsample),
     *(nn.ReLU, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus),
-    *(nn.Softsign, nn.LogSigmoid, nn.Tanhshrink, nn.PReLU, nn.Softmax, nn.LogSoftmax),
+    *(nn.Softsign, nn.LogSigmoid, nn.Tanhshrink, nn.PReLU, nn.Softmax, nn.LogSoftmax, nn.ReLU6, nn.GLU),
+    *(nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid),
 )
 """The layers whose arguments are stored as attributes with the same names."""
+NOT_STORED = {"device", "dtype", "_weight", "_freeze", "min_value", "max_value"}
+"""The arguments that layers do not store; the default fits them all, because weights are stored otherwise."""
 FLAGS = {"bias": ("bias", "in_proj_bias"), "add_bias_kv": ("bias_k",)}
 """The arguments that say whether a layer has a tensor, with the possible names of the tensor."""
 
 
 def _from_attributes(layer: nn.Module) -> Settings:
     parameters = inspect.signature(type(layer)).parameters.values()
-    named = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in ("device", "dtype")]
+    named = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD and p.name not in NOT_STORED]
     return {name: _attribute(layer, name) for name in named}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from anode.checks import number, require, whole_number
+from anode.checks import describe, number, require, whole_number
 from anode.models.augment import Augment, as_augment, augmented_size
 from anode.models.description import described
 from anode.models.fields import ConvField, MLPField
@@ -213,7 +213,12 @@ class ImageNeuralODE(NeuralODE):
     def settings(self) -> dict[str, Any]:
         made = {name: value for name, value in super().settings.items() if name not in ("field", "head")}
         field = self.flow.field
-        assert isinstance(field, ConvField)
+        if type(field) is not ConvField or type(self.head) is not ImageHead:
+            replaced = self.head if type(field) is ConvField else field
+            raise TypeError(
+                f"model: the field or the head of this ImageNeuralODE was replaced by {describe(replaced)}, which its "
+                "arguments do not describe; build anode.NeuralODE(field=..., head=..., augment=...) of these parts"
+            )
         own = {name: value for name, value in field.settings.items() if name != "channels"}
         seen = self.head.image[0]
         shown = self.flow.augment.shown(field.channels, self.image[0])

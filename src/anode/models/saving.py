@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.checks import Words, number, require
+from anode.checks import Words, describe, number, require
 from anode.files import DamagedFileError
-from anode.models.description import build, description_of
+from anode.models.description import build, description_of, own_settings
 from anode.models.ensemble import members_of, stack, unstack
 from anode.models.flow import PAPER
 from anode.models.randomness import apart
@@ -55,20 +56,33 @@ def save(model: nn.Module, path: str | Path) -> Path:
 def description(model: nn.Module) -> dict[str, Any]:
     """Return the description of a model that is saved as JSON."""
     members, tensors = members_of(model), model.state_dict()
-    found = description_of(model if members is None else unstack(model)[0])
+    single = model if members is None else unstack(model)[0]
+    found = description_of(single)
     content = {
         "format": FORMAT,
         "model": found["module"],
         "settings": found["settings"],
         "members": members,
         "frozen": [name for name, parameter in model.named_parameters() if not parameter.requires_grad],
+        "tied": _tied(model),
         "version": __version__,
     }
     try:
-        _check_shapes(content, tensors)
+        rebuilt = _check_shapes(content, tensors)
+        if rebuilt is not None:
+            _check_parts(single, rebuilt)
     except ValueError as error:
-        raise TypeError(f"model: was modified after it was built, and cannot be rebuilt: {error}") from None
+        hint = "build it with what has changed, or register a function that does, see anode.register"
+        raise TypeError(f"model: was modified after it was built, and cannot be rebuilt: {error}; {hint}") from None
     return content
+
+
+def _tied(model: nn.Module) -> list[list[str]]:
+    """Return the names of parameters that are the same tensor, in groups."""
+    groups: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        groups.setdefault(id(parameter), []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
 
 
 def load(path: str | Path) -> Any:
@@ -108,6 +122,10 @@ def model_from(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Any:
     model, members = _built(content), content["members"]
     if members is not None:
         model = stack([model] * members)
+    for first, *others in content.get("tied", ()):
+        for name in others:
+            owner, _, leaf = name.rpartition(".")
+            model.get_submodule(owner)._parameters[leaf] = model.get_parameter(first)
     for name, value in (*model.named_parameters(), *model.named_buffers()):
         if name in tensors:
             value.data = value.data.to(tensors[name].dtype)
@@ -129,11 +147,14 @@ def _built(content: dict[str, Any]) -> nn.Module:
         return build(content["model"], content["settings"])
 
 
-def _check_shapes(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+def _check_shapes(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> nn.Module | None:
     """Raise ``ValueError`` unless a described model has these tensors, without allocating memory.
 
     A description from an untrusted file may ask for huge layers. The number of layers is therefore checked first, and
     then the model is built on the meta device, where tensors take no memory.
+
+    Returns:
+        A member of the model on the meta device; ``None`` if it cannot be built there.
     """
     members = content["members"]
     number("members", members, whole=True, optional=True)
@@ -147,7 +168,7 @@ def _check_shapes(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Non
     except (NotImplementedError, RuntimeError) as error:
         if "meta" not in str(error):
             raise
-        return  # the constructor of a user's class computes with its tensors
+        return None  # the constructor of a user's class computes with its tensors
     if expected.keys() != tensors.keys():
         odd = min(expected.keys() ^ tensors.keys())
         raise ValueError(
@@ -160,6 +181,23 @@ def _check_shapes(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Non
             raise ValueError(f"its tensor {name!r} has shape {tuple(tensor.shape)}, its settings say {shape}")
         if tensor.is_floating_point() != expected[name].is_floating_point():
             raise ValueError(f"its tensor {name!r} is of {tensor.dtype}, its settings say {expected[name].dtype}")
+    return model
+
+
+def _check_parts(model: nn.Module, rebuilt: nn.Module) -> None:
+    """Raise ``ValueError`` unless a model has the parts of the one that is built from its description."""
+    pairs = zip_longest(*(each.named_modules(remove_duplicate=False) for each in (model, rebuilt)), fillvalue=None)
+    for ours, theirs in pairs:
+        if ours is None or theirs is None or ours[0] != theirs[0]:
+            names = " and ".join(repr(each[0]) if each else "nothing" for each in (ours, theirs))
+            raise ValueError(f"its parts differ from those of its settings in {names}")
+        name, part, its = ours[0] or type(model).__name__, ours[1], theirs[1]
+        if type(part).__qualname__ != type(its).__qualname__:
+            raise ValueError(f"its part {name!r} is {describe(part)}, its settings say {describe(its)}")
+        now, then = own_settings(part), own_settings(its)
+        for key in now.keys() | then.keys():
+            if description_of(now.get(key), key) != description_of(then.get(key), key):
+                raise ValueError(f"{name}.{key} is {now.get(key)!r}, its settings say {then.get(key)!r}")
 
 
 def _layers_in(value: Any) -> Iterator[int]:
