@@ -65,6 +65,28 @@ def test_members_of_a_stack_end_as_they_would_alone(name):
         np.testing.assert_allclose(together.loss[:, i], single.loss, rtol=1e-5)
 
 
+def test_an_optimizer_that_mixes_the_members_of_a_stack_is_refused():
+    def make(parameters):
+        return torch.optim.Adafactor(parameters, lr=1e-2)
+
+    with pytest.raises(
+        ValueError, match="optimizer: takes one that moves every number by its own gradients for a stack"
+    ):
+        fit(stack_of(members=3), data_of(), optimizer=make)
+    assert len(fit(model_of(), data_of(), optimizer=make)) > 0
+
+
+def test_an_optimizer_that_knows_the_models_parameters_trains_a_stack():
+    stack = stack_of(members=3)
+    moments = {id(p): 0.9 for p in stack.parameters()}
+    history = fit(
+        stack,
+        data_of(),
+        optimizer=lambda ps: torch.optim.SGD([{"params": [p], "momentum": moments[id(p)]} for p in ps], lr=1e-3),
+    )
+    assert not history.failures
+
+
 @each_name
 def test_a_run_is_taken_up_to_the_same_bits(name, tmp_path):
     def scheduler(optimizer):

@@ -89,7 +89,7 @@ def fit(
         weight_decay: Weight decay of the optimizer: an L2 penalty for Adam. Defaults to 0.
         optimizer: ``"adam"``, ``"adamw"``, ``"nadam"``, ``"radam"``, ``"rmsprop"``, ``"sgd"``, or a function that takes
             a list of parameters and returns a ``torch.optim.Optimizer``. With a function, ``lr`` and ``weight_decay``
-            must not be given.
+            must not be given. For a stack, the optimizer must move every number by its own gradients, as most do.
         scheduler: A function that takes the optimizer and returns a scheduler of ``torch.optim.lr_scheduler``. It is
             stepped after every iteration, or after every evaluation if it is a ``ReduceLROnPlateau``.
         clip: Maximum norm of the gradient over all parameters of a member. Larger gradients are scaled down.

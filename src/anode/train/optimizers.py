@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from anode.checks import describe, lookup, require
+from anode.models.randomness import with_seed
 
 
 class Adam(torch.optim.Optimizer):
@@ -106,7 +107,11 @@ LR = 1e-3
 
 
 def optimizer_of(
-    make: str | MakeOptimizer, parameters: list[Tensor], lr: Sequence[float], weight_decay: float
+    make: str | MakeOptimizer,
+    parameters: list[Tensor],
+    lr: Sequence[float],
+    weight_decay: float,
+    members: int | None = None,
 ) -> Optimizer:
     """Build an optimizer by its name or with a function.
 
@@ -115,10 +120,19 @@ def optimizer_of(
         parameters: Parameters to train.
         lr: Learning rate, or one per member.
         weight_decay: Weight decay of the optimizer.
+        members: Number of members of a stack; ``None`` for a single model.
     """
     if isinstance(make, str):
         rates: Any = lr[0] if len(set(lr)) == 1 else torch.tensor(lr, dtype=torch.float64, device=parameters[0].device)
         return lookup("optimizer", make, OPTIMIZERS)(parameters, lr=rates, weight_decay=weight_decay)  # type: ignore[call-arg]
+    made = _made_by(make, parameters)
+    takes = "one that moves every number by its own gradients for a stack of models, whose members would be mixed"
+    require(members is None or not _mixes_members(make, parameters), "optimizer", type(made).__name__, takes)
+    return made
+
+
+def _made_by(make: MakeOptimizer, parameters: list[Tensor]) -> Optimizer:
+    """Call the user's function, and check what it returns."""
     made = make(parameters)
     if not isinstance(made, Optimizer):
         takes = "a function that returns a torch.optim.Optimizer"
@@ -130,6 +144,24 @@ def optimizer_of(
     known = {id(p) for p in parameters}
     require(held <= known, "optimizer", type(made).__name__, "an optimizer of only the parameters that it is given")
     return made
+
+
+def _mixes_members(make: MakeOptimizer, parameters: list[Tensor]) -> bool:
+    """Whether a step moves the first member of a stack differently if the gradients of the others change."""
+
+    def moved(factor: float) -> list[Tensor]:
+        copies = [p.detach().clone().requires_grad_() for p in parameters]
+        with with_seed(0, {p.device for p in parameters if p.is_cuda}):
+            for copy in copies:
+                copy.grad = torch.randn_like(copy)
+                copy.grad[1:] *= factor
+            _made_by(make, copies).step()
+        return [copy.detach()[0] for copy in copies]
+
+    try:
+        return not all(map(torch.equal, moved(1.0), moved(1e3)))
+    except Exception:  # the function may know the parameters of the model, and not these copies
+        return False
 
 
 class Schedule:

@@ -60,7 +60,9 @@ class Training:
         alone = self.ranks.alone or not isinstance(protocol.loss, Regularised)
         require(alone, "loss", protocol.loss, "no regularisers for several processes, which would draw differently")
         self.ranks.copy_from_first(list(values_of(model).values()))
-        self.optimizer = optimizer_of(protocol.optimizer, self.parameters, protocol.lr, protocol.weight_decay)
+        self.optimizer = optimizer_of(
+            protocol.optimizer, self.parameters, protocol.lr, protocol.weight_decay, protocol.members
+        )
         self.schedule = Schedule(protocol.scheduler, self.optimizer)
         follows = self.schedule.follows_validation and protocol.validation is None
         require(not follows, "scheduler", "ReduceLROnPlateau", "one that needs no validation data, or pass validation=")
