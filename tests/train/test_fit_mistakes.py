@@ -166,6 +166,14 @@ def test_what_cannot_go_together_is_named_with_the_shapes(model, said):
         fit(model, data_of())
 
 
+def test_a_loss_that_broadcasts_points_against_each_other_is_named():
+    data = data_of()
+    said = r"loss: gives a loss for every pair of points, .*predictions of shape \(8, 1\) and targets of shape \(8,\)"
+    with pytest.raises(ValueError, match=said):
+        fit(model_of(), (data.x, data.y[:, 0]), loss=lambda p, t: (p - t) ** 2, batch_size=8)
+    fit(model_of(), (data.x, data.y[:, 0]), loss=lambda p, t: (p[:, 0] - t) ** 2, batch_size=8)
+
+
 def test_a_plain_module_may_take_whole_numbers():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(8, 1))
@@ -174,6 +182,24 @@ def test_a_plain_module_may_take_whole_numbers():
     assert history.loss[-1] < history.loss[0]
     with pytest.raises(ValueError, match=r"data: .*Linear .*; convert whole numbers with x\.float"):
         fit(nn.Linear(2, 1), (words, words.float()))
+
+
+class Embedded(anode.Augment):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(5, 4)
+
+    def forward(self, x):
+        return self.table(x).mean(1)
+
+
+def test_an_augmentation_may_embed_whole_numbers():
+    torch.manual_seed(0)
+    model = anode.NeuralODE(field=anode.MLPField(4, 8), augment=Embedded(), head=nn.Linear(4, 1))
+    words = torch.randint(5, (64, 2))
+    data = words, words.sum(1, keepdim=True).float()
+    history = anode.fit(model, data, validation=data, epochs=10, lr=1e-2, progress=False)
+    assert history.validation[-1] < history.validation[0]
 
 
 def test_a_transform_may_give_points_another_shape():
@@ -228,6 +254,16 @@ class Lift(anode.Augment):
         return torch.cat([x, self.line(x)], dim=-1)
 
 
+class TimeSecond(nn.Linear):
+    """A network as those of diffusion models, which are called with the time last."""
+
+    def __init__(self):
+        super().__init__(2, 2)
+
+    def forward(self, h, t):
+        return super().forward(h) * t
+
+
 NAN = torch.tensor([[1.0, float("nan")], [1.0, 2.0], [3.0, 4.0]])
 
 
@@ -236,7 +272,15 @@ NAN = torch.tensor([[1.0, float("nan")], [1.0, 2.0], [3.0, 4.0]])
     [
         (lambda: composed(head=Own(4, 1))(x), r"head: does not fit x of shape .*whose state has .*3\): mat1"),
         (lambda: composed(field=OwnField(4, 4))(x), r"field: does not fit x of shape .*whose state has .*3\): mat1"),
-        (lambda: composed(field=Own(3, 3))(x), r"field: .*f\(t, y\), got Own\(x\): .*; .*pass lambda t, y: f\(y\)"),
+        (
+            lambda: composed(field=Own(3, 3))(x),
+            r"field: .*f\(t, y\), got Own\(x\): .*; .*pass torch\.nn\.Sequential\(f\)",
+        ),
+        (
+            lambda: anode.Flow(nn.TransformerEncoderLayer(4, 2, 8))(torch.rand(2, 3, 4)),
+            r"field: does not fit x .*called as f\(t, h\), and it takes h alone; pass torch\.nn\.Sequential\(field\)$",
+        ),
+        (lambda: anode.Flow(TimeSecond())(torch.rand(3, 2)), r"field: .*and it takes \(h, t\); pass a module that"),
         (lambda: composed(field=OwnField(3, 2))(x), r"field: takes a module that returns the shape of its state"),
         (lambda: anode.Flow(anode.MLPField(3))(torch.ones(4, 2)), r"field: does not fit x .*: h: takes 3 features"),
         (lambda: anode.Flow(nn.Sequential(nn.Linear(3, 2)))(torch.ones(4, 2)), "field: does not fit x .*mat1"),
@@ -248,7 +292,7 @@ NAN = torch.tensor([[1.0, float("nan")], [1.0, 2.0], [3.0, 4.0]])
         (lambda: anode.NeuralODE(2, 1, time="x"), "time: takes True or False, got 'x'"),
         (lambda: anode.ConvField(2, time=1), "time: takes True or False, got 1"),
     ],
-    ids=range(13),
+    ids=range(15),
 )
 def test_a_model_that_is_called_directly_names_the_part_that_does_not_fit(call, said):
     with pytest.raises((ValueError, TypeError), match=f"^{said}"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from anode.ode.field import Field
 from anode.ode.packing import wrong_call
 from anode.ode.tools import may_be_followed
 
-MISTAKES = (ValueError, RuntimeError, TypeError, IndexError, AttributeError)
+MISTAKES = (ValueError, RuntimeError, TypeError, IndexError, AttributeError, AssertionError)
 """The errors that a network raises for an input of the wrong shape or type. Subclasses of them mean something else."""
 
 
@@ -60,10 +61,27 @@ def blame(x: Any, error: Exception, augment: Callable[[Any], Any], field: nn.Mod
         return f(x.new_zeros(()), h)
 
     state = tried("augment", augment, x, x)
-    found = tried("field", slope, state, x)
+    try:
+        found = tried("field", slope, state, x)
+    except MisfitError as why:
+        hint = "" if wrong_call(f) else _hint(field, state, x.new_zeros(()))
+        raise MisfitError(f"{why}{hint}") from why.__cause__
     if shape(found) != shape(state):
         takes = f"a module that returns the shape of its state, {shape(state)}"
         raise MisfitError(f"field: takes {takes}, got {shape(found)}") from error
+
+
+def _hint(field: nn.Module, h: Any, t: Tensor) -> str:
+    """Return what to do about a field that works with other arguments than (t, h); empty if it does not."""
+    ways = {
+        "it takes h alone; pass torch.nn.Sequential(field)": (h,),
+        "it takes (h, t); pass a module that calls it with t second": (h, t),
+    }
+    for way, arguments in ways.items():
+        with suppress(Exception):
+            if shape(field(*arguments)) == shape(h):
+                return f"; a field is called as f(t, h), and {way}"
+    return ""
 
 
 def shape(state: Any) -> Any:

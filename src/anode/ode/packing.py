@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anode.checks import describe, uncallable
 from anode.ode.control import Norm, largest_rms, rms
@@ -233,7 +233,8 @@ def wrong_call(f: Callable[..., Any]) -> Exception | None:
     why = uncallable(f, 2)
     if why is None:
         return None
-    hint = "" if uncallable(f, 1) else "; if it does not depend on time, pass lambda t, y: f(y)"
+    timeless = "torch.nn.Sequential(f), which is called with the state only" if isinstance(f, nn.Module) else ""
+    hint = "" if uncallable(f, 1) else f"; if it does not depend on time, pass {timeless or 'lambda t, y: f(y)'}"
     return TypeError(f"f: takes a function that can be called as f(t, y), got {why}{hint}")
 
 

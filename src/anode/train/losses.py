@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from anode.checks import describe
+from anode.models.model import Outcome
 from anode.ode.solution import SolveError
 
 
@@ -134,6 +135,11 @@ def losses_by(loss: Loss, given: Any, targets: Tensor, dims: int) -> Tensor:
     points = targets.shape[dims - 1]
     if losses.ndim >= dims and losses.numel() % points:
         raise ValueError(f"loss: takes {takes}, got shape {tuple(losses.shape)} for {points} points")
+    prediction = given.prediction if isinstance(given, Outcome) else given
+    rests = {tuple(each.shape[dims:]) for each in (prediction, targets) if isinstance(each, Tensor)}
+    if rests == {(), (1,)} and losses.shape[dims - 1 :] == (points, points) and points > 1:
+        shapes = f"predictions of shape {tuple(prediction.shape)} and targets of shape {tuple(targets.shape)}"
+        raise ValueError(f"loss: gives a loss for every pair of points, as torch broadcasts {shapes}; reshape one")
     if torch.is_grad_enabled() and not losses.requires_grad:
         hint = "compute them from the predictions with torch, without .detach(), .item() or NumPy"
         raise ValueError(f"loss: takes losses that depend on the model's parameters, got some without gradient; {hint}")

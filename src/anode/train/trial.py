@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from anode.checks import describe, finite_rows, require, whole_number
+from anode.models.augment import Zeros
 from anode.models.flow import Flow
 from anode.models.misfit import MISTAKES, MisfitError
 from anode.models.model import Model, Outcome, Predictor, as_input, check_input
 from anode.models.nets import NeuralODE
 from anode.models.randomness import evaluating
 from anode.ode.field import Field
-from anode.train.evaluation import Snapshots
+from anode.train.evaluation import Snapshots, flow_of
 from anode.train.losses import check_classes, check_targets, default_loss
 from anode.train.points import Points
 
@@ -69,8 +70,7 @@ def _snapshot_points(snapshots: Snapshots, members: int | None) -> Tensor:
 
 def _outcome(name: str, model: Model, x: Tensor, like: Tensor, protocol: Protocol | None = None) -> Outcome:
     """Return the outcome of a model on the first point of x, after the transform of the protocol if there is one."""
-    takes_whole_numbers = isinstance(model, Predictor) and not x.is_floating_point()  # such as an embedding
-    if like.is_floating_point() and not takes_whole_numbers:
+    if like.is_floating_point() and (x.is_floating_point() or not _may_embed(model)):
         check_input(x, like, name)
     with evaluating(model):
         x = as_input(x[:1] if model.members is None else x[:, :1], like)
@@ -82,6 +82,12 @@ def _outcome(name: str, model: Model, x: Tensor, like: Tensor, protocol: Protoco
             raise
         except MISTAKES as error:
             raise ValueError(f"{name}: does not fit the model: {_why(model, x, error)}") from error
+
+
+def _may_embed(model: Model) -> bool:
+    """Whether a model may take whole numbers, as an embedding does: any module, or an augmentation of the user."""
+    flow = flow_of(model)
+    return isinstance(model, Predictor) or not (flow is None or isinstance(flow.augment, Zeros))
 
 
 def _why(model: Model, x: Tensor, error: Exception) -> str:
