@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import skops.io
 import torch
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, make_circles, make_moons
 from sklearn.ensemble import VotingClassifier
@@ -58,6 +59,12 @@ def test_several_targets_of_any_scale_are_learned():
     model = wave_regressor()
     assert model.predict(x).shape == y.shape
     assert model.score(x, y) > 0.95
+
+
+def test_sparse_targets_are_taken():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    model = ANODERegressor(epochs=1, random_state=0)
+    np.testing.assert_array_equal(model.fit(X, csr_matrix(X)).predict(X), model.fit(X, X).predict(X))
 
 
 def test_one_target_in_a_column_stays_a_column():
@@ -469,7 +476,14 @@ def test_rows_that_do_not_count_are_not_held_out():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"class_weight": {0: -1, 1: 1, 2: 1}}, "class_weight: takes numbers from 0"),
+        *(
+            (
+                {"class_weight": given},
+                'class_weight: takes "balanced", a dictionary of numbers from 0 by class, or None',
+            )
+            for given in ({0: -1, 1: 1, 2: 1}, {0: "1", 1: 1, 2: 1}, [1, 1, 1], "balance")
+        ),
+        ({"regularisers": anode.Kinetic()}, r"regularisers: takes a sequence of .*got Kinetic\(0\.01\)"),
         ({"time": "yes"}, "time: takes True or False, got 'yes'"),
         ({"solver": {"max_steps": 0}}, "^solver: takes an anode.Solver"),
         ({"early_stopping": True, "validation_fraction": 0.999}, "validation_fraction: takes a fraction that splits"),

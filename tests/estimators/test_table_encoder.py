@@ -84,3 +84,40 @@ def test_a_text_among_numbers_is_named_with_its_row(frame):
     bad.loc[4, "size"] = "large"
     with pytest.raises(ValueError, match=r"X, row 5, column 'size': takes a number, like the rest .*got 'large'"):
         anode.TableEncoder().fit(bad)
+
+
+def test_columns_of_the_categorical_type_are_categories(frame):
+    stars = pandas.DataFrame({"stars": pandas.Categorical([1, 2, 3] * 4), "size": np.arange(12) / 2})
+    encoder = anode.TableEncoder().fit(stars)
+    assert encoder.get_feature_names_out().tolist() == ["stars_1", "stars_2", "stars_3", "size"]
+    np.testing.assert_array_equal(encoder.transform(stars.astype({"stars": int})), encoder.transform(stars))
+    assert anode.TableEncoder(numeric=["stars"]).fit(stars).get_feature_names_out().tolist() == ["stars", "size"]
+
+
+def test_what_to_do_is_said_in_arguments_of_python(frame):
+    bad = frame.astype({"size": object})
+    bad.loc[4, "size"] = "large"
+    with pytest.raises(ValueError, match=r"train with category=\['size'\] if the column does not hold numbers"):
+        anode.TableEncoder().fit(bad)
+    assert anode.TableEncoder().fit(frame).left_out_["id"].endswith("; pass numeric=[...] to use it")
+    with pytest.raises(ValueError, match=r"drop: takes a list of names of columns, such as \['size'\], got 'size'"):
+        anode.TableEncoder(drop="size").fit(frame)
+
+
+class OfPolars:
+    """What a data frame of polars offers: iterating over it gives columns, not names."""
+
+    def __init__(self, columns):
+        self.held, self.columns, self.dtypes = columns, list(columns), ["Float64"] * len(columns)
+
+    def __iter__(self):
+        return iter(self.held.values())
+
+    def __getitem__(self, name):
+        return self.held[name]
+
+
+def test_data_frames_of_polars_are_read(frame):
+    frame = frame[["size", "colour"]]
+    encoder = anode.TableEncoder().fit(OfPolars({name: frame[name].to_numpy() for name in frame}))
+    np.testing.assert_array_equal(encoder.transform(frame), anode.TableEncoder().fit(frame).transform(frame))

@@ -189,14 +189,15 @@ def table_of(name: str, columns: Mapping[str, Any]) -> Table:
 
     Args:
         name: What error messages call it.
-        columns: A pandas data frame, or arrays or lists by name.
+        columns: A data frame of pandas or polars, or arrays or lists by name.
 
     Raises:
         ValueError: Two columns have the same name, or their lengths differ.
     """
-    names = [str(each) for each in columns]
+    given = list(getattr(columns, "columns", columns))
+    names = [str(each) for each in given]
     check_names(name, names)
-    found = [column_of(columns[each]) for each in columns]
+    found = [column_of(columns[each]) for each in given]
     for each, column in zip(names, found, strict=True):
         if len(column.codes) != len(found[0].codes):
             takes = f"{len(found[0].codes):,} values, as many as column {names[0]!r}"

@@ -178,7 +178,8 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
 
     def _checked(self, X: Any, y: Any, reset: bool) -> Any:
         """Return checked rows, possibly sparse, and targets."""
-        return validate_data(self, X, y, dtype=precision(X), accept_sparse="csr", reset=reset, **self._y)
+        rows, targets = validate_data(self, X, y, dtype=precision(X), accept_sparse="csr", reset=reset, **self._y)
+        return rows, dense(targets)
 
     def _checked_validation(self, validation: Any) -> tuple[Array, Array]:
         is_pair = isinstance(validation, list | tuple) and len(validation) == 2
@@ -202,6 +203,8 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
         self._make_model(X, weights, seed)
         data = self._tensors(X, y, weights)
         held_out = None if validation is None else tuple(self._tensors(*validation))
+        takes = "a sequence of anode.Regulariser objects"
+        require(isinstance(self.regularisers, Sequence), "regularisers", self.regularisers, takes)
         loss = Regularised(*self.regularisers, loss=self._loss) if self.regularisers else self._loss
         self._learn(X, data, held_out, seed, loss=loss)
 

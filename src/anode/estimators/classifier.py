@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -69,12 +70,13 @@ class ANODEClassifier(ClassifierMixin, NeuralODEEstimator):  # type: ignore[misc
         check_classification_targets(y)
         if not self._goes_on:
             self.classes_: Array = np.unique(y)
-        if isinstance(self.class_weight, dict):
-            takes = "numbers from 0, by class"
-            require(all(weight >= 0 for weight in self.class_weight.values()), "class_weight", self.class_weight, takes)
-        if self.class_weight is None:
+        given = self.class_weight
+        if given is None:
             return weights
-        of_class: Array = compute_sample_weight(self.class_weight, y)
+        by_class = isinstance(given, dict) and all(isinstance(each, Real) and each >= 0 for each in given.values())
+        fits = by_class or (isinstance(given, str) and given == "balanced")
+        require(fits, "class_weight", given, '"balanced", a dictionary of numbers from 0 by class, or None')
+        of_class: Array = compute_sample_weight(given, y)
         return of_class if weights is None else weights * of_class
 
     def _numbers(self, y: Array, name: str = "y", like: str = "the first fit, because warm_start is set") -> Array:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -10,6 +12,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import _check_n_features, check_array, check_is_fitted
 
+from anode.checks import require
 from anode.data.encoding import Encoding, Number, choose, learn
 from anode.data.tables import Array, Table, table_of
 from anode.data.targets import check_columns
@@ -20,7 +23,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Numbers are scaled to mean 0 and variance 1. Texts with at most 100 distinct values become one number per value, 0
     or 1. A missing number is replaced by the median, and a further number marks it. Dates, identifiers and columns that
-    never change are left out. A value that ``fit`` did not see is encoded as no category.
+    never change are left out. A value that ``fit`` did not see is encoded as no category. Columns of pandas'
+    categorical type are categories, whatever they hold.
 
     Args:
         drop: Names of columns to leave out.
@@ -41,7 +45,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         >>> encoder.transform(frame)[:, 1:].tolist()
         [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
         >>> encoder.left_out_
-        {'id': 'numbers the rows; pass --numeric to use it'}
+        {'id': 'numbers the rows; pass numeric=[...] to use it'}
     """
 
     def __init__(
@@ -53,7 +57,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Choose the columns and learn their encoding.
 
         Args:
-            X: A pandas data frame, arrays by column name, or an array, whose columns are named ``x0``, ``x1``, ...
+            X: A data frame of pandas or polars, arrays by column name, or an array, whose columns are named ``x0``,
+                ``x1``, ...
             y: Ignored.
 
         Raises:
@@ -61,16 +66,21 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         table = self._table(X, reset=True)
         for option in ("drop", "category", "numeric"):
-            check_columns(table, option, getattr(self, option))
-        self.encoding_: Encoding = learn(table, choose(table, self.drop, self.category, self.numeric))
-        self.left_out_ = dict(self.encoding_.left_out)
+            named = getattr(self, option)
+            require(not isinstance(named, str), option, named, f"a list of names of columns, such as [{named!r}]")
+            check_columns(table, option, named)
+        categories = {*self.category, *(_categorical(X) - {*self.numeric})}
+        with _in_python():
+            self.encoding_: Encoding = learn(table, choose(table, self.drop, categories, self.numeric))
+        self.left_out_ = {name: _as_arguments(why) for name, why in self.encoding_.left_out.items()}
         self.feature_names_in_ = np.array(list(table.columns), dtype=object)
         return self
 
     def transform(self, X: Any) -> Array:
         """Return float32 of shape [rows, values]. Columns may have any order, and other columns are ignored."""
         check_is_fitted(self)
-        return self.encoding_.encode(self._table(X, reset=False))[0]
+        with _in_python():
+            return self.encoding_.encode(self._table(X, reset=False))[0]
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Return the names of the values: ``size``, ``size_missing``, ``colour_red``, ...
@@ -103,3 +113,23 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if reset:
             self.n_features_in_ = len(names)
         return table_of("X", X)
+
+
+def _categorical(X: Any) -> set[str]:
+    """Return the names of the columns of a data frame that have pandas' categorical type."""
+    columns = zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=True)
+    return {str(name) for name, kind in columns if str(kind) == "category"}
+
+
+@contextmanager
+def _in_python() -> Iterator[None]:
+    """Raise the body's ``ValueError`` with arguments of Python in place of options of the command."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(_as_arguments(str(error))) from None
+
+
+def _as_arguments(text: str) -> str:
+    """Return a text with arguments of Python in place of options of the command."""
+    return re.sub(r"--(drop|category|numeric)(?: ('[^']*'))?", lambda found: f"{found[1]}=[{found[2] or '...'}]", text)
