@@ -18,8 +18,6 @@ LIKE_NUMBER = re.compile(r"[-+\u2212]?[$€£]?\s?(\d+|\d{1,3}([., '\u00a0\u202f
 """Numbers in another notation, such as ``1,234.5``, ``3,5`` or ``12 %``."""
 LIKE_IDENTIFIER = re.compile(r"(?i:(.*[\W_])?(id|ids|uuid|key|index|nr|no|number))|.*[a-z]I[dD]")
 """Names of columns that number the rows, such as ``id``, ``customer_id`` or ``PassengerId``."""
-OTHERWISE = "pass --category {0!r} if these are categories, or --drop {0!r}"
-"""What to do with a column of numbers in another notation."""
 
 
 @dataclass(frozen=True)
@@ -207,13 +205,14 @@ def choose(
             continue
         is_text = name in categories or (name not in numeric and _mostly_text(column))
         if is_text and name not in categories:
-            refuse_notation(table, name, column)
+            is_category, drop = table.option("category", name), table.option("drop", name)
+            refuse_notation(table, name, column, f"pass {is_category} if these are categories, or {drop}")
         why = _useless(column, is_text)
         if not why and not is_text and name not in numeric and _are_distinct(column):
-            why = _identifies(name, column)
+            why = _identifies(table, name)
             if not why:
                 what = f"column {name!r} holds a different whole number in every row and is used as a number"
-                notes.append(f"{what}; pass --drop {name!r} if it is an identifier")
+                notes.append(f"{what}; pass {table.option('drop', name)} if it is an identifier")
         if why:
             left_out[name] = why
             continue
@@ -279,9 +278,9 @@ def _are_distinct(column: Column) -> bool:
     )
 
 
-def _identifies(name: str, column: Column) -> str:
+def _identifies(table: Table, name: str) -> str:
     """Return why a column of distinct whole numbers is an identifier; empty if it may be a measurement."""
-    keep = "; pass --numeric to use it"
+    column, keep = table.columns[name], f"; pass {table.option('numeric')} to use it"
     if float(column.numbers.max()) - float(column.numbers.min()) == len(column.numbers) - 1:
         return f"numbers the rows{keep}"
     named = LIKE_IDENTIFIER.fullmatch(name) is not None
@@ -294,34 +293,35 @@ def _mostly_text(column: Column) -> bool:
     return 2 * int((there == NUMBER).sum()) < len(there)
 
 
-def refuse_notation(table: Table, name: str, column: Column, otherwise: str = OTHERWISE) -> None:
+def refuse_notation(table: Table, name: str, column: Column, otherwise: str) -> None:
     """Raise ``ValueError`` about a column of texts that are all numbers in another notation, such as ``1,234.5``.
 
     Args:
         table: The table.
         name: Name of the column.
         column: The column.
-        otherwise: What to do if these are not numbers; ``{!r}`` stands for the name of the column.
+        otherwise: What to do if these are not numbers.
     """
     if column.texts and not column.is_constant and all(LIKE_NUMBER.fullmatch(text) for text in column.texts):
         row = int(np.flatnonzero(column.codes >= 0)[0])
         what = f"takes a number such as 1234.5, got {column.shown(row)!r}"
-        how = f"write all of them like that, or {otherwise.format(name)}"
+        how = f"write all of them like that, or {otherwise}"
         raise ValueError(f"{table.where(row)}, column {name!r}: {what}; {how}")
 
 
-def refuse_text(table: Table, name: str, column: Column, otherwise: str = "train with --category {!r}") -> None:
+def refuse_text(table: Table, name: str, column: Column, otherwise: str = "") -> None:
     """Raise ``ValueError`` about the first text in a column of numbers.
 
     Args:
         table: The table.
         name: Name of the column.
         column: The column.
-        otherwise: What to do if the column does not hold numbers; ``{!r}`` stands for its name.
+        otherwise: What to do if the column does not hold numbers; by default, train with it as a category.
     """
     rows = np.flatnonzero(column.codes >= 0).tolist()
     if len(rows):
         rest = "" if _mostly_text(column) else ", like the rest of the column"
         what = f"takes a number{rest}, got {column.shown(rows[0])!r}"
-        how = f"correct it, leave it empty, or {otherwise.format(name)} if the column does not hold numbers"
+        otherwise = otherwise or f"train with {table.option('category', name)}"
+        how = f"correct it, leave it empty, or {otherwise} if the column does not hold numbers"
         raise ValueError(f"{table.where(rows[0])}, column {name!r}: {what}; {how}")

@@ -162,6 +162,7 @@ class Table:
         unit: What ``lines`` counts: ``"line"`` or ``"row"``.
         sha256: Checksum of the file; empty if there is no file.
         kept: Columns that were asked for as they are written, by name.
+        in_python: Whether the user passed the table in Python, and options are arguments.
     """
 
     name: str
@@ -170,6 +171,7 @@ class Table:
     unit: str = "line"
     sha256: str = ""
     kept: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    in_python: bool = False
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -177,6 +179,12 @@ class Table:
     def where(self, row: int) -> str:
         """Return the file and line of a row, for error messages."""
         return f"{self.name}, {self.unit} {self.lines[row]}"
+
+    def option(self, name: str, column: str | None = None) -> str:
+        """Return how the user passes an option, of a certain column or of any, for error messages."""
+        if self.in_python:
+            return f"{name}=[{'...' if column is None else repr(column)}]"
+        return f"--{name}" if column is None else f"--{name} {column!r}"
 
     def take(self, rows: Array) -> Table:
         """Return the rows that a mask or indices select, without ``kept``."""

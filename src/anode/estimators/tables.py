@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -70,17 +69,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             require(not isinstance(named, str), option, named, f"a list of names of columns, such as [{named!r}]")
             check_columns(table, option, named)
         categories = {*self.category, *(_categorical(X) - {*self.numeric})}
-        with _in_python():
-            self.encoding_: Encoding = learn(table, choose(table, self.drop, categories, self.numeric))
-        self.left_out_ = {name: _as_arguments(why) for name, why in self.encoding_.left_out.items()}
+        self.encoding_: Encoding = learn(table, choose(table, self.drop, categories, self.numeric))
+        self.left_out_ = dict(self.encoding_.left_out)
         self.feature_names_in_ = np.array(list(table.columns), dtype=object)
         return self
 
     def transform(self, X: Any) -> Array:
         """Return float32 of shape [rows, values]. Columns may have any order, and other columns are ignored."""
         check_is_fitted(self)
-        with _in_python():
-            return self.encoding_.encode(self._table(X, reset=False))[0]
+        return self.encoding_.encode(self._table(X, reset=False))[0]
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Return the names of the values: ``size``, ``size_missing``, ``colour_red``, ...
@@ -109,27 +106,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         except AttributeError:
             array = check_array(X, dtype=None, ensure_all_finite=False, ensure_min_samples=1 + reset)
             _check_n_features(self, array, reset=reset)
-            return table_of("X", {f"x{i}": array[:, i] for i in range(array.shape[1])})
-        if reset:
-            self.n_features_in_ = len(names)
-        return table_of("X", X)
+            X = {f"x{i}": array[:, i] for i in range(array.shape[1])}
+        else:
+            if reset:
+                self.n_features_in_ = len(names)
+        return replace(table_of("X", X), in_python=True)
 
 
 def _categorical(X: Any) -> set[str]:
     """Return the names of the columns of a data frame that have pandas' categorical type."""
     columns = zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=True)
     return {str(name) for name, kind in columns if str(kind) == "category"}
-
-
-@contextmanager
-def _in_python() -> Iterator[None]:
-    """Raise the body's ``ValueError`` with arguments of Python in place of options of the command."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(_as_arguments(str(error))) from None
-
-
-def _as_arguments(text: str) -> str:
-    """Return a text with arguments of Python in place of options of the command."""
-    return re.sub(r"--(drop|category|numeric)(?: ('[^']*'))?", lambda found: f"{found[1]}=[{found[2] or '...'}]", text)
