@@ -241,7 +241,7 @@ def test_a_method_of_fixed_steps_takes_its_step_size(invoke, tmp_path):
 def test_a_folder_with_another_run_is_refused_and_left_alone(invoke, trained):
     before = {path.name: path.read_bytes() for path in trained.iterdir() if path.is_file()}
     other = invoke("train", "moons", *QUICK, "--lr", 0.5, "--out", trained)
-    refused(other, f"out: {trained} holds a run with lr 0.001; pass a new folder")
+    refused(other, f"out: {trained} holds a run with lr 0.001 (now 0.5); pass a new folder")
     assert {path.name: path.read_bytes() for path in trained.iterdir() if path.is_file()} == before
 
 

@@ -243,6 +243,7 @@ def test_done_again_it_stays_as_it_is(whole, tmp_path):
     before = contents(folder)
     out = train(folder, *TINY, *SHORT, "--epochs", 2)
     assert "8 iterations" in out
+    assert "resuming" not in out
     assert f"{folder} is already trained; pass another --out to train anew" in out.replace("\n", "")
     assert contents(folder) == before
 
@@ -250,7 +251,9 @@ def test_done_again_it_stays_as_it_is(whole, tmp_path):
 def test_more_epochs_go_on_to_the_same_bits_as_all_at_once(tmp_path):
     train(tmp_path / "run", *TINY, "--batch-size", 32, "--epochs", 1)
     assert len(History.load(tmp_path / "run" / "history.json")) == 4
-    assert "already trained" not in train(tmp_path / "run", *TINY, "--batch-size", 32, "--epochs", 2)
+    resumed = train(tmp_path / "run", *TINY, "--batch-size", 32, "--epochs", 2)
+    assert "resuming from iteration 4 of 8" in resumed
+    assert "already trained" not in resumed
     train(tmp_path / "once", *TINY, "--batch-size", 32, "--epochs", 2)
     same(tmp_path / "run", tmp_path / "once")
     refused(
@@ -265,8 +268,10 @@ def test_other_options_are_refused_and_named(whole, tmp_path):
     folder = copytree(whole, tmp_path / "run")
     before = contents(folder)
     command = ["train", *TINY, *SHORT, "--epochs", 2, "--out", folder]
-    refused(run(*command, "--lr", 0.5), f"out: {folder} holds a run with lr 0.001; pass a new folder")
+    refused(run(*command, "--lr", 0.5), f"out: {folder} holds a run with lr 0.001 (now 0.5); pass a new folder")
     refused(run(*command, "--no-time"), "holds a run with time True")
+    refused(run(*command, "--augment", -1), "augment: takes a whole number from 0, got -1")  # a mistake comes first
+    refused(run(*command, "--check-every", 0), "check_every: takes a whole number above 0, got 0")
     assert contents(folder) == before
 
 

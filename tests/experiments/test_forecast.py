@@ -148,3 +148,22 @@ def test_on_a_terminal_a_bar_says_how_long_all_runs_take():
     assert task.fields["note"] == "about 10 min left"
     assert task.completed == pytest.approx(10)
     assert "iteration 10 of 100" not in shown.console.file.getvalue()
+
+
+def test_without_a_forecast_the_bar_of_all_runs_says_how_many_are_finished():
+    shown = bars(terminal=True)
+    forecast = Forecast({"one": None, "two": None}, 2, shown)
+    forecast.announce()
+    (whole,) = shown.progress.tasks  # the first one, so that a terminal never cuts it off
+    assert (whole.description, whole.completed, whole.total) == ("all runs", 0, 2)
+    forecast.listen("one")(report(100))
+    forecast.listen("two")(report(50))
+    assert (whole.completed, whole.fields["note"]) == (1.5, "1 of 2 finished")
+
+
+def test_a_single_run_without_a_forecast_has_one_bar():
+    shown = bars(terminal=True)
+    forecast = Forecast({"one": None}, 1, shown)
+    forecast.announce()
+    forecast.listen("one")(report(100))
+    assert [task.description for task in shown.progress.tasks] == ["one"]

@@ -7,7 +7,7 @@ from rich.console import Console
 
 import anode
 from anode.train import progress
-from anode.train.progress import Bars, Report, in_words, listener
+from anode.train.progress import MOST_BARS, Bars, Report, in_words, listener
 
 
 def console_of(terminal: bool) -> Console:
@@ -88,11 +88,26 @@ def test_a_listener_moves_the_bar_of_its_name():
     assert task.fields["note"] == "loss 0.2500  NFE 14"
 
 
-def test_where_there_is_no_terminal_nothing_is_written():
+def test_where_there_is_no_terminal_nothing_is_written_at_first_and_lines_later(monkeypatch):
     console = console_of(terminal=False)
     with Bars(console) as bars:
         bars.listen("ResNet")(Report(1, 4, 0.5, 0.0))
-    assert console.file.getvalue() == ""
+        assert console.file.getvalue() == ""
+        later = bars.lines.clock() + 60
+        bars.lines.clock = lambda: later
+        bars.listen("ResNet")(Report(2, 4, 0.25, 0.0))
+    assert console.file.getvalue() == "ResNet  50%  loss 0.2500  0:01:00, 0:02:00 left\n"
+
+
+def test_finished_bars_make_room_for_others_on_a_terminal():
+    with Bars(console_of(terminal=True)) as bars:
+        bars.show("all", 0, 30)
+        for i in range(30):
+            bars.show(f"run {i}", 1, 1)
+        bars.show("last", 0, 1)
+        shown = [task.description for task in bars.progress.tasks if task.visible]
+    assert len(shown) == MOST_BARS
+    assert (shown[0], shown[-2:]) == ("all", ["run 29", "last"])
 
 
 def test_bars_end_when_something_goes_wrong():

@@ -26,7 +26,7 @@ class Forecast:
 
     Args:
         seconds: The forecast of each run, by name, in the order in which they start; ``None`` if a run has none.
-            Unless all runs have one, there is no forecast.
+            Unless all runs have one, there is no forecast, and the bar of all runs shows how many are finished.
         jobs: Number of parallel runs.
         bars: Shows the progress.
         clock: Returns the time in seconds.
@@ -43,9 +43,11 @@ class Forecast:
         self.paces = {name: Pace(value) for name, value in known.items()} if len(known) == len(seconds) else {}
         self.jobs, self.bars, self.clock = jobs, bars, clock
         self.whole = self.left
+        self.parts = dict.fromkeys(seconds, 0.0)  # how much of each run is done, from 0 to 1
 
     def announce(self) -> None:
-        """Print the forecast for all runs together and for each."""
+        """Show the bar of all runs, and print the forecast for all runs together and for each."""
+        self._show_all()
         if self.paces:
             each = ", ".join(f"{name} {duration(pace.forecast)}" for name, pace in self.paces.items())
             side = f" with {self.jobs} in parallel" if self.jobs > 1 else ""
@@ -70,21 +72,35 @@ class Forecast:
             shown: Shows its progress; defaults to its own bar.
         """
         shown = shown or self.bars.listen(name)
-        return Patient(lambda report: self._note(name, report, shown)) if self.paces else shown
+        return Patient(lambda report: self._note(name, report, shown))
 
     def _note(self, name: str, report: Report, shown: Listener) -> None:
         shown(report)
+        self.parts[name] = report.done / report.total
+        if self.paces:
+            self._note_pace(name, report)
+        self._show_all()
+
+    def _show_all(self) -> None:
+        """Show how much of all runs is done, unless there is only one."""
+        if self.paces:
+            left = self.left
+            self.whole = max(self.whole, left)
+            self.bars.show("all runs", self.whole - left, self.whole, f"about {duration(left)} left")
+        elif len(self.parts) > 1:
+            finished, count = sum(part == 1 for part in self.parts.values()), len(self.parts)
+            self.bars.show("all runs", sum(self.parts.values()), count, f"{finished} of {count} finished")
+
+    def _note_pace(self, name: str, report: Report) -> None:
+        """Correct the forecast of a run, and print a line about each of its evaluations in a log file."""
         pace = self.paces[name]
         pace.note(self.clock(), report)
-        left = self.left
-        self.whole = max(self.whole, left)
-        self.bars.show("all runs", self.whole - left, self.whole, f"about {duration(left)} left")
         if report.validation is not None:
             looked = "" if report.validation_accuracy is None else f" ({100 * report.validation_accuracy:.2f} %)"
             self.bars.log(
                 f"{time.strftime('%a %H:%M')} {name}: iteration {report.done:,} of {report.total:,}, "
                 f"loss {report.loss:.4f}, NFE {report.nfe:.0f}, test loss {report.validation:.4f}{looked}; "
-                f"about {duration(pace.left(1.0))} left, {duration(left)} for all runs"
+                f"about {duration(pace.left(1.0))} left, {duration(self.left)} for all runs"
             )
 
 

@@ -26,8 +26,10 @@ from anode.models import saving
 from anode.models.ensemble import from_seed, seeded, unstack
 from anode.models.flow import PAPER
 from anode.storage import read_json, write_sealed
+from anode.train.checkpoint.folder import last_history
 from anode.train.fit import fit
 from anode.train.history import History
+from anode.train.progress import Bars
 from anode.train.ranks import Ranks
 
 FORMAT = "anode train 1"
@@ -102,8 +104,7 @@ def train_single(
     """
     usable_device(place.device)
     first = Ranks(torch.device("cpu")).first  # of several processes, one writes
-    if first:
-        earlier(single, folder)  # finds mistakes before the data are read
+    find_mistakes(single, folder, place)  # before the data are read
     prepared = prepare(single, place)
     train = partial(
         fit,
@@ -121,12 +122,17 @@ def train_single(
     make_folder(folder)  # before training: if it fails, nothing is lost
     with locked(folder, "out"):
         begun = _begin(single, folder, prepared.material.description)
+        last = last_history(folder / "checkpoint")
+        before = 0 if last is None else len(last)
         if say is not None:
             for line in prepared.material.description.notes:
                 say(line)
-        before = iterations_in(folder)
+            total = 0 if last is None or last.stopped not in ("", *UNFINISHED) else single.epochs * last.batches
+            if 0 < before < total:
+                say(f"resuming from iteration {before:,} of {total:,}")
         try:
-            history = train()
+            with Bars() as bars:
+                history = train(progress=bars.listen("training"))
         except Exception:
             if not begun and not any((folder / "checkpoint").glob("state-*")):  # nothing was trained
                 remove_begun(folder, new)
@@ -155,14 +161,6 @@ def _begin(single: TrainOptions, folder: Path, described: Description) -> bool:
     return begun
 
 
-def iterations_in(folder: Path) -> int:
-    """Return the number of iterations of a saved history; 0 if it cannot be read."""
-    try:
-        return len(History.load(folder / "history.json"))
-    except (OSError, DamagedFileError):
-        return 0
-
-
 def remove_begun(folder: Path, new: Sequence[Path]) -> None:
     """Remove the files written before training, and the new folders."""
     for name in ("run.json", DESCRIBED):
@@ -171,6 +169,23 @@ def remove_begun(folder: Path, new: Sequence[Path]) -> None:
     with suppress(OSError):  # the folder may hold files of others
         for each in new:
             each.rmdir()
+
+
+class OtherOptionsError(ValueError):
+    """A folder holds a run with other options."""
+
+
+def find_mistakes(single: TrainOptions, folder: Path, place: Place) -> None:
+    """Raise ``ValueError`` if a folder is not for this run.
+
+    A run with other options may be one whose options were right, so mistakes in the new ones come first.
+    """
+    try:
+        earlier(single, folder)
+    except OtherOptionsError:
+        new = prepare(single, place)
+        fit(new.model, new.material.data, validation=new.material.validation, epochs=0, progress=False, **new.options)
+        raise
 
 
 def earlier(single: TrainOptions, folder: Path) -> bool:
@@ -182,12 +197,14 @@ def earlier(single: TrainOptions, folder: Path) -> bool:
     theirs, ours = options_in(folder).to_json(), single.to_json()
     names = [name for name in {**ours, **theirs} if name != "epochs"]
     found = {name: theirs.get(name, getattr(PAPER, name, None)) for name in names}
-    other = [f"{name} {found[name]!r}" for name in names if found[name] != ours.get(name, getattr(PAPER, name, None))]
+    wanted = {name: ours.get(name, getattr(PAPER, name, None)) for name in names}
+    other = [f"{name} {found[name]!r} (now {wanted[name]!r})" for name in names if found[name] != wanted[name]]
     if ours.get("target") is None and theirs.get("target") is not None:
         go_on = f"pass --target {theirs['target']} to continue the run in {folder}"
         raise ValueError(f"target: takes a column of {single.data}; {go_on}")
     if other:
-        raise ValueError(f"out: {folder} holds a run with {', '.join(other)}; pass a new folder, or the same options")
+        how = "pass a new folder, or the same options"
+        raise OtherOptionsError(f"out: {folder} holds a run with {', '.join(other)}; {how}")
     return True
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from anode.data.waiting import Lines
 from anode.extras import installed, needs
 from anode.train.callbacks import Report
 
@@ -21,6 +22,8 @@ BETWEEN = 0.1
 """Seconds between updates of a plain progress line."""
 WIDTH = 79
 """Width of a plain progress line in characters, so that a shorter line overwrites a longer one."""
+MOST_BARS = 12
+"""Number of bars above which finished ones make room, because a terminal cuts off the last ones."""
 
 Listener = Callable[[Report], None]
 """A function called with a report after every iteration; immediately, unless it is :class:`Patient`."""
@@ -41,7 +44,7 @@ class Patient:
 
 
 class Bars:
-    """Progress bars on standard error, one per training run; nothing if it is not a terminal. Requires rich."""
+    """Progress bars on standard error, one per training run; plain lines if it is not a terminal. Requires rich."""
 
     def __init__(self, console: Console | None = None) -> None:
         needs("progress bars", "paper", "rich")
@@ -60,13 +63,23 @@ class Bars:
             console=self.console,
             disable=not self.console.is_terminal,
         )
+        self.lines = Lines(self.console)
         self._tasks: dict[str, TaskID] = {}
 
     def show(self, name: str, done: float, total: float, note: str = "") -> None:
         """Show or update a bar."""
         if name not in self._tasks:
+            self._make_room()
             self._tasks[name] = self.progress.add_task(name, total=total, note=note)
         self.progress.update(self._tasks[name], completed=done, total=total, note=note)
+        self.lines.show(name, done, total, note)
+
+    def _make_room(self) -> None:
+        """Hide the oldest finished bar if there are many."""
+        shown = [task for task in self.progress.tasks if task.visible]
+        finished = [task for task in shown if task.finished]
+        if len(shown) >= MOST_BARS and finished:
+            self.progress.update(finished[0].id, visible=False)
 
     def say(self, text: str) -> None:
         """Print a line, above the bars if there are any."""
