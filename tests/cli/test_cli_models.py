@@ -22,6 +22,7 @@ from anode.experiments.options import TrainOptions
 from anode.experiments.show_words import model_line, summary
 from anode.experiments.single import load_saved
 from anode.files import locked
+from anode.plots.style import MODEL_COLORS
 from anode.storage import read_json, read_tensors
 from helpers.refusals import refused
 from helpers.slow_command import SLOW
@@ -466,6 +467,15 @@ def test_the_dots_of_runs_on_images_are_test_images_and_those_of_points_validati
     run("plot", whole, whole, tmp_path / "moons", "--out", tmp_path / "plot.svg")
     found = texts(tmp_path / "plot.svg")
     assert [found.count(f">{label}<") for label in ("test images", "validation")] == [1, 1]
+
+
+def test_models_have_the_colours_that_they_have_in_all_figures(tmp_path):
+    for p in (1, 0):
+        train(tmp_path / f"p{p}", "moons", *QUICK_POINTS, "--augment", p)
+    for names in (["p1"], ["p0"], ["p1", "p0"], ["p0", "p1"]):
+        run("plot", *[tmp_path / name for name in names], "--out", tmp_path / "plot.svg")
+        found = texts(tmp_path / "plot.svg")
+        assert (MODEL_COLORS["NODE"] in found, MODEL_COLORS["ANODE"] in found) == ("p0" in names, "p1" in names)
 
 
 def test_a_run_on_images_is_compared_with_an_accuracy(whole, tmp_path):

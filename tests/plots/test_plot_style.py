@@ -7,7 +7,18 @@ from matplotlib.colors import to_rgb
 
 from anode.plots.features import scatter
 from anode.plots.flows import flow_2d, flow_3d
-from anode.plots.style import CLASS_COLORS, MODEL_COLORS, STYLE, clean, figure, legend, save, shades, shared_legend
+from anode.plots.style import (
+    CLASS_COLORS,
+    MODEL_COLORS,
+    STYLE,
+    clean,
+    figure,
+    legend,
+    save,
+    shades,
+    shared_legend,
+    whole_ticks,
+)
 from helpers.synthetic import disc_and_annulus, lifting_flow, turning_flow
 
 POINTS, LABELS = disc_and_annulus()
@@ -139,3 +150,12 @@ def test_shades_need_a_count_and_a_model():
         shades(0)
     with pytest.raises(ValueError, match="model:"):
         shades(2, "VGG")
+
+
+@pytest.mark.parametrize("limits", [(0.2, 3.1), (13.3, 14.7), (0.0, 0.9), (0.0, 60_000.0)])
+def test_whole_ticks_are_at_whole_numbers_alone(limits):
+    ax = figure().axes[0]
+    ax.set_xlim(*limits)
+    whole_ticks(ax.xaxis)
+    assert len(ax.get_xticks()) >= 1
+    assert all(tick == round(tick) for tick in ax.get_xticks())

@@ -227,6 +227,13 @@ class TrainOptions:
         return ImageNeuralODE if self.is_image else NeuralODE if self.model == "node" else ResNet
 
     @property
+    def model_name(self) -> str:
+        """The paper's name of the model, or that of the family."""
+        if self.family != PAPERS:
+            return f"{self.family} flow"
+        return "ResNet" if self.model == "resnet" else "ANODE" if self.augment else "NODE"
+
+    @property
     def name(self) -> str:
         """Name of data and model, used as the default name of the folder."""
         path = Path(self.data)

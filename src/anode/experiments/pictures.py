@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from matplotlib.ticker import MaxNLocator
 
 from anode.checks import require
 from anode.experiments import kinds
@@ -65,8 +63,9 @@ def _draw_series(ax: Any, runs: Sequence[Saved], name: str) -> None:
     """Draw a series of all runs that have it. For accuracies, dots show the accuracy on held-out data."""
     scale = 100.0 if name == "accuracy" else 1.0
     dots = []
-    for run, color in zip(runs, cycle(series.OTHER_COLORS), strict=False):
-        history = run.history
+    colors = _colors(runs)
+    for run in runs:
+        history, color = run.history, colors[run.name]
         if not getattr(history, name).any():
             continue  # a model without a solver, or data without classes
         ends, values = history.windows(name, max(history.epochs, POINTS))
@@ -81,8 +80,20 @@ def _draw_series(ax: Any, runs: Sequence[Saved], name: str) -> None:
         ax.plot([], [], "o", color=style.MUTED, markersize=5, label=label)
     if dots:
         style.legend(ax)
-    ax.xaxis.set_major_locator(MaxNLocator(6))
+    style.whole_ticks(ax.xaxis)
+    if name == "nfe":
+        style.whole_ticks(ax.yaxis)
     ax.set(xlabel="epoch", title=SERIES[name])
+
+
+def _colors(runs: Sequence[Saved]) -> dict[str, str]:
+    """Return a colour for each run. The first NODE, ANODE and ResNet have the colours that they have in all figures."""
+    of_models: dict[str, str] = {}
+    for run in runs:
+        color = style.MODEL_COLORS.get(run.single.model_name)
+        if color is not None and color not in of_models.values():
+            of_models[run.name] = color
+    return series.chosen_colors({run.name: run for run in runs}, of_models)
 
 
 def _label(run: Saved) -> str:

@@ -62,6 +62,7 @@ def draw_shown(run: Saved, picture: Path | None) -> Path:
 def _draw_nfe(ax: Any, history: Any) -> None:
     ends, nfe = history.windows("nfe", max(history.epochs, STRETCHES))
     curves(ax, ends, {"NFE": nfe}, {"NFE": style.INK}, "function evaluations", xlabel="iteration")
+    style.whole_ticks(ax.yaxis)
     ax.set_title("evaluations of the field in a solve")
 
 

@@ -13,7 +13,7 @@ from anode.data.encoding import Category, Number
 from anode.experiments.descriptions import Description
 from anode.experiments.judging import Result, load_result
 from anode.experiments.kinds import PICTURES, POINTS, TABLE
-from anode.experiments.options import PAPERS, TrainOptions
+from anode.experiments.options import TrainOptions
 from anode.experiments.predicting import described_data
 from anode.experiments.single import Saved
 from anode.train.history import History
@@ -54,9 +54,7 @@ def details(run: Saved) -> list[str]:
 def model_line(single: TrainOptions, model: Any) -> str:
     """Return the model and its number of parameters."""
     count = sum(p.numel() for p in model.parameters())
-    name = "ResNet" if single.model == "resnet" else "ANODE" if single.augment else "NODE"
-    name = name if single.family == PAPERS else f"{single.family} flow"
-    line = f"{name} on {single.data}: {count:,} parameters"
+    line = f"{single.model_name} on {single.data}: {count:,} parameters"
     if not single.is_image:
         return line
     of_time = sum(p.numel() for name, p in model.flow.field.named_parameters() if "time_weights." in name)

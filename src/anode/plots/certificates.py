@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from anode.plots.inputs import as_values
 from anode.plots.series import curves, make_logarithmic
-from anode.plots.style import INK, MODEL_COLORS, MUTED, figure, grid, legend, styled
+from anode.plots.style import INK, MODEL_COLORS, MUTED, figure, grid, legend, legend_above, styled, whole_ticks
 
 TICKS = 6
 """Maximum number of tolerances that are labelled on an axis."""
@@ -50,18 +50,21 @@ def certificate(
     heights = np.array([bound, *(value for values in errors.values() for value in values)], dtype=np.float64)
     heights = heights[np.isfinite(heights) & (heights > 0)]
     make_logarithmic(axes[0], heights)
-    axes[0].set(ylabel="relative error", ylim=(heights.min() / 1.5, 10 * heights.max()))  # with room for the legend
-    legend(axes[0], loc="upper right")
+    axes[0].set(ylabel="relative error", ylim=(heights.min() / 1.5, 1.5 * heights.max()))
+    made: Any = axes[0].figure
     if ax is None:
+        legend_above(made, handles=axes[0].get_lines())  # on the axes it would hide points
         axes[1].plot(tolerances, nfe, "o-", color=INK)
         axes[1].set(ylabel="function evaluations", ylim=(0, None))
+        whole_ticks(axes[1].yaxis)
+    else:
+        legend(ax)
     for each in axes:  # set the limits, because matplotlib finds none if all errors are infinite
         each.set(xscale="log", xlim=(1.5 * max(tolerances), min(tolerances) / 1.5), xlabel="tolerance")
         shown = sorted(tolerances)[:: -(-len(tolerances) // TICKS)]
         each.set_xticks(shown, [f"{t:g}" for t in shown])
         each.xaxis.set_minor_locator(NullLocator())
         grid(each)
-    made: Any = axes[0].figure
     return made
 
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from anode.checks import require
 from anode.plots.inputs import Array, as_array, as_values
-from anode.plots.style import INK, MODEL_COLORS, MUTED, grid, legend, styled
+from anode.plots.style import INK, MODEL_COLORS, MUTED, grid, legend, styled, whole_ticks
 
 OTHER_COLORS = (*MODEL_COLORS.values(), "#b5487d", "#3f8fd2", MUTED)
 """Colours for labels that are not the name of a model, in order."""
@@ -82,13 +82,13 @@ def curves(
         ['NODE', 'ANODE']
     """
     require(len(series) > 0, "series", series, "at least one label with its values")
-    chosen = _chosen_colors(series, colors)
+    chosen = chosen_colors(series, colors)
     across = x if isinstance(x, Mapping) else dict.fromkeys(series, x)
     drawn = [band(ax, across[label], values, label, chosen[label]) for label, values in series.items()]
     ax.set_xlabel(xlabel)
     ax.set_ylabel(ylabel)
     ax.margins(x=0.02)
-    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    whole_ticks(ax.xaxis)
     if log:
         edges = [np.asarray(path.vertices)[:, 1] for _, shade in drawn for path in shade.get_paths()]
         make_logarithmic(ax, np.concatenate([_heights(line) for line, _ in drawn]), edges)
@@ -127,14 +127,14 @@ def paths(
         [20.0, 26.0, 32.0]
     """
     require(len(series) > 0, "series", series, "at least one label with its values")
-    chosen = _chosen_colors(series, colors)
+    chosen = chosen_colors(series, colors)
     heights = []
     for label, (x, y) in series.items():
         across, up = (_moments(label, values, len(as_array(values)))[0] for values in (x, y))
         ax.plot(across, up, label=label, color=chosen[label], linewidth=1.2, marker="o", markersize=3.5, zorder=3)
         heights.append(up)
     ax.set(xlabel=xlabel, ylabel=ylabel)
-    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    whole_ticks(ax.xaxis)
     if log:
         make_logarithmic(ax, np.concatenate(heights))
     grid(ax)
@@ -166,7 +166,7 @@ def compared(
     """
     require(len(found) > 0, "found", found, "at least one group")
     models = list(dict.fromkeys(model for group in found.values() for model in group))
-    chosen = _chosen_colors(dict.fromkeys(models), None)
+    chosen = chosen_colors(dict.fromkeys(models), None)
     named = set()
     for place, (group, values) in enumerate(found.items()):
         for i, (model, repeats) in enumerate(values.items()):
@@ -187,7 +187,7 @@ def compared(
     legend(ax)
 
 
-def _chosen_colors(series: Mapping[str, object], colors: Mapping[str, str] | None) -> dict[str, str]:
+def chosen_colors(series: Mapping[str, object], colors: Mapping[str, str] | None) -> dict[str, str]:
     """Return a colour for each label: the given one, the model's, or another."""
     chosen = {label: MODEL_COLORS[label] for label in series if label in MODEL_COLORS}
     chosen |= {label: color for label, color in (colors or {}).items() if label in series}

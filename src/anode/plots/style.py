@@ -19,9 +19,11 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from anode.checks import lookup, require
@@ -179,6 +181,16 @@ def grid(ax: Axes) -> Axes:
     """
     ax.grid(axis="y", color=FAINT, linewidth=0.8)
     return ax
+
+
+def whole_ticks(axis: Axis, most: int = 6) -> None:
+    """Put ticks at whole numbers only, for epochs and counts.
+
+    Args:
+        axis: ``ax.xaxis`` or ``ax.yaxis``.
+        most: Maximum number of intervals between ticks.
+    """
+    axis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
 
 
 @styled()
