@@ -119,6 +119,11 @@ def naming(path: Path, unfinished: Path | None = None) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
+def holds_files(folder: Path) -> bool:
+    """Whether a folder exists and holds any files but hidden ones."""
+    return folder.is_dir() and not all(path.name.startswith(".") for path in folder.iterdir())
+
+
 def make_folder(folder: Path) -> Path:
     """Create a folder and its missing parents, and return it.
 

@@ -499,3 +499,12 @@ def test_a_search_in_which_everything_failed_does_not_end_well(tmp_path, sampler
     assert "failed" in result.stdout
     assert "error: training failed with every setting; try lower learning rates" in result.stderr.replace("\n", " ")
     assert (tmp_path / "out" / ("tpe.json" if "tpe" in sampler else "search.json")).exists()
+
+
+@pytest.mark.parametrize("sampler", ["grid", "tpe"])
+def test_a_folder_of_other_files_is_left_alone(tmp_path, sampler):
+    (tmp_path / "thesis.tex").write_text("")
+    result = CliRunner().invoke(app, ["search", "NODE", "--sampler", sampler, "--out", str(tmp_path)])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"out: {tmp_path} has other files; give a new folder" in result.stderr.replace("\n", "")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]

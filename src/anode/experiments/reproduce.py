@@ -21,7 +21,7 @@ from anode.experiments.runs import Place, Result, Run, certify, load, paths
 from anode.experiments.study import Results, Study, draw
 from anode.experiments.summary import checked_claim, failures_of
 from anode.experiments.workers import Workers
-from anode.files import DamagedFileError, locked, make_folder, remove_unfinished
+from anode.files import DamagedFileError, holds_files, locked, make_folder, remove_unfinished
 from anode.report import write_report
 from anode.report.page import FORMAT, MARKER
 from anode.storage import read_json, write_json
@@ -205,7 +205,7 @@ def earlier(work: Work) -> dict[str, Any] | None:
     """Return the content of the folder's results file; ``None`` if there is none, or if it is to be replaced."""
     out, marker = work.out, work.out / MARKER
     if not marker.exists():
-        if any(not path.name.startswith(".") for path in out.iterdir()):
+        if holds_files(out):
             raise ValueError(f"out: {out} has other files; give a new folder, or one written by anode reproduce")
         return None
     content = read_json(marker)

@@ -21,7 +21,7 @@ from anode.experiments.kinds import FILES, IMAGES, PICTURES, POINTS, TABLE
 from anode.experiments.material import Material, material_of
 from anode.experiments.options import TrainOptions
 from anode.experiments.runs import HERE, Place
-from anode.files import DamagedFileError, locked, make_folder
+from anode.files import DamagedFileError, holds_files, locked, make_folder
 from anode.models import saving
 from anode.models.ensemble import from_seed, seeded, unstack
 from anode.models.flow import PAPER
@@ -190,7 +190,7 @@ def find_mistakes(single: TrainOptions, folder: Path, place: Place) -> None:
 
 def earlier(single: TrainOptions, folder: Path) -> bool:
     """Whether a folder holds a run with the same options; raise ``ValueError`` if it holds anything else."""
-    if not folder.exists() or (folder.is_dir() and all(path.name.startswith(".") for path in folder.iterdir())):
+    if not folder.exists() or (folder.is_dir() and not holds_files(folder)):
         return False
     if not (folder / "run.json").is_file():
         raise ValueError(f"out: {folder} exists and is not an empty folder; pass a new one")

@@ -14,12 +14,16 @@ from anode.experiments.search.grid import Judged, best, ranked, search, write
 from anode.experiments.search.runs import Cross
 from anode.experiments.search.spaces import PAPER, Space, read
 from anode.experiments.search.tpe import found_in, optimise
-from anode.files import make_folder
+from anode.files import holds_files, make_folder
 from anode.plots import style
 from anode.train.progress import Bars
 
 FILES = {"grid": "search", "tpe": "tpe"}
 """File name of the results of each sampler, so that samplers do not overwrite each other."""
+STUDY = "study.db"
+"""Default storage of Optuna, in the folder."""
+WRITTEN = ("runs", "search.json", STUDY, "tpe.json")
+"""Files of which a folder holds one as soon as a search has begun or, with another storage, once it has ended."""
 TRIALS = 50
 """Default number of settings that Optuna tries."""
 DATA = ("g", "separable")
@@ -76,6 +80,8 @@ def run_search(wanted: Search, bars: Bars) -> list[Judged]:
     name = lookup("sampler", wanted.sampler, FILES)
     if wanted.folder.exists() and not wanted.folder.is_dir():
         raise ValueError(f"out: takes a folder, got the file {wanted.folder}")
+    if holds_files(wanted.folder) and not any((wanted.folder / name).exists() for name in WRITTEN):
+        raise ValueError(f"out: {wanted.folder} has other files; give a new folder, or one written by anode search")
     spaces, crosses = wanted.spaces(), wanted.crosses()
     rows = min(len(cross.parts()[0][0][0]) for cross in crosses)
     for model, space in spaces.items():
@@ -112,7 +118,7 @@ def by_optuna(wanted: Search, spaces: Mapping[str, Space], crosses: Sequence[Cro
     storage = wanted.storage
     seed = None if storage else wanted.seed  # without a shared storage, a search is reproducible
     if storage is None:
-        storage = f"sqlite:///{quote(str(wanted.folder / 'study.db'))}"
+        storage = f"sqlite:///{quote(str(wanted.folder / STUDY))}"
     found: list[Judged] = []
     for cross in crosses:
         for model, space in spaces.items():
