@@ -89,8 +89,8 @@ def test_zeros_have_no_parameters_and_show_their_settings():
 
 
 @pytest.mark.parametrize("extra", [-1, 1.0, 0.5, math.nan, "2", None, True])
-def test_a_bad_number_of_zeros_is_an_error_that_names_augment(extra):
-    with pytest.raises(ValueError, match="augment: takes a whole number from 0"):
+def test_a_bad_number_of_zeros_is_an_error_that_names_extra(extra):
+    with pytest.raises(ValueError, match="extra: takes a whole number from 0"):
         Zeros(extra)
 
 
@@ -103,7 +103,7 @@ def test_a_bad_number_of_zeros_is_an_error_that_names_augment(extra):
     ],
     ids=["Flow", "NeuralODE"],
 )
-def test_models_refuse_it_by_the_same_name(build, extra):
+def test_models_refuse_it_by_the_name_of_their_own_argument(build, extra):
     with pytest.raises(ValueError, match="augment: takes a whole number from 0"):
         build(extra)
 

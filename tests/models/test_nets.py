@@ -290,6 +290,13 @@ def test_a_resnets_trajectory_goes_from_the_input_to_the_features():
     assert all(not torch.equal(a, b) for a, b in pairwise(states))
 
 
+@pytest.mark.parametrize("members", [None, 2])
+def test_a_resnet_scales_bytes_as_its_error_for_other_dtypes_promises(members):
+    model = anode.ResNet(2, 3) if members is None else anode.seeded(lambda: anode.ResNet(2, 3), range(members))
+    front = () if members is None else (members,)
+    assert torch.equal(model(torch.full((*front, 4, 2), 255, dtype=torch.uint8)), model(torch.ones(*front, 4, 2)))
+
+
 def test_the_layers_of_a_resnet_are_different():
     weights = [block.weights[0] for block in anode.ResNet(2, 1).blocks]
     assert all(not torch.equal(a, b) for a, b in pairwise(weights))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from anode.checks import number, require, whole_number
 from anode.models.description import described
-from anode.models.layers import Stackable
+from anode.models.layers import Stackable, features_at
 from anode.models.misfit import tried
 from anode.models.randomness import evaluating
 from anode.ode.solution import State
@@ -71,8 +71,7 @@ class Zeros(Augment, Stackable):
 
     def __init__(self, extra: int, dim: int = -1) -> None:
         super().__init__()
-        extra = number("augment", extra, whole=True, zero=True)
-        self.extra, self.dim = extra, features_at(dim)
+        self.extra, self.dim = number("extra", extra, whole=True, zero=True), features_at(dim)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.extra:
@@ -91,12 +90,6 @@ class Zeros(Augment, Stackable):
 
     def extra_repr(self) -> str:
         return f"{self.extra}, dim={self.dim}"
-
-
-def features_at(dim: Any) -> int:
-    """Check and return the dimension of the features: the last for vectors, -3 (the channels) for images."""
-    require(isinstance(dim, int) and dim < 0, "dim", dim, "a dimension counted from the last, which is -1")
-    return int(dim)
 
 
 def laid_out(h: Tensor, dim: int) -> Tensor:
@@ -118,7 +111,7 @@ def as_augment(value: Any, dim: int = -1) -> Augment:
     if whole_number(value) is None:
         hint = "; derive the module from anode.Augment" if isinstance(value, nn.Module) else ""
         raise ValueError(f"augment: takes a whole number from 0, or an anode.Augment, got {value!r}{hint}")
-    return Zeros(value, dim)
+    return Zeros(number("augment", value, whole=True, zero=True), dim)
 
 
 def augmented_size(augment: Augment, shape: Sequence[int], dim: int = -1) -> int:

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from anode.checks import Words, require
-from anode.models.augment import Augment, as_augment, features_at, laid_out
+from anode.models.augment import Augment, as_augment, laid_out
 from anode.models.description import described
+from anode.models.layers import features_at
 from anode.models.motion import HeavyBall
 from anode.models.randomness import evaluating
 from anode.models.wrapped import Wrapped

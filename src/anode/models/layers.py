@@ -36,6 +36,12 @@ def as_row(bias: Tensor) -> Tensor:
     return bias if bias.ndim == 1 else bias.unsqueeze(-2)
 
 
+def features_at(dim: Any) -> int:
+    """Check and return the dimension of the features: the last for vectors, -3 (the channels) for images."""
+    require(isinstance(dim, int) and dim < 0, "dim", dim, "a dimension counted from the last, which is -1")
+    return int(dim)
+
+
 def check_state(x: Tensor, features: int, members: int | None, name: str = "h") -> None:
     """Raise ``ValueError`` unless x has ``features`` features in its last dimension and ``members`` in its first."""
     if x.ndim == 0 or x.shape[-1] != features:
@@ -99,8 +105,7 @@ class First(Stackable):
 
     def __init__(self, size: int, dim: int = -1) -> None:
         super().__init__()
-        require(isinstance(dim, int) and dim < 0, "dim", dim, "a dimension counted from the last, which is -1")
-        self.size, self.dim = number("size", size, whole=True), dim
+        self.size, self.dim = number("size", size, whole=True), features_at(dim)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the first ``size`` features."""

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from anode.checks import flag, number, require
-from anode.models.augment import Augment, Zeros, features_at, laid_out
+from anode.models.augment import Augment, Zeros, laid_out
 from anode.models.description import described
-from anode.models.layers import members_in_bias
+from anode.models.layers import features_at, members_in_bias
 
 
 @described

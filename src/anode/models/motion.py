@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from anode.checks import flag, require
-from anode.models.augment import Augment, as_augment, features_at, laid_out
+from anode.models.augment import Augment, as_augment, laid_out
 from anode.models.description import described
+from anode.models.layers import features_at
 from anode.models.wrapped import Wrapped
 from anode.ode.field import Field
 

@@ -281,9 +281,10 @@ class ResNet(Model):
 
     def trajectory(self, x: Tensor) -> list[Tensor]:
         """Return the input and the state after each layer."""
-        check_input(x, first_parameter(self))
+        like = first_parameter(self)
+        check_input(x, like)
         check_state(x, self.in_features, self.members, "x")
-        states, now = [x], torch.zeros(())
+        states, now = [as_input(x, like)], torch.zeros(())
         for block in self.blocks:
             states.append(states[-1] + block(now, states[-1]))
         return states
