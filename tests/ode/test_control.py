@@ -1,5 +1,8 @@
+import json
 import math
+from dataclasses import asdict
 
+import numpy as np
 import pytest
 import torch
 
@@ -176,10 +179,21 @@ def test_the_hint_at_a_controller_ignores_the_case():
         anode.Solver(controller="PI")
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, "1", None, True])
 @pytest.mark.parametrize("name", ["p", "i", "d"])
-def test_coefficients_that_are_no_numbers_are_refused(name):
-    with pytest.raises(ValueError, match="controller: takes finite p, i and d"):
-        PID(**{name: math.nan})
+def test_coefficients_that_are_no_numbers_are_refused(name, value):
+    with pytest.raises(ValueError, match=f"{name}: takes a finite number, got {value!r}"):
+        PID(**{name: value})
+
+
+def test_coefficients_of_numpy_are_written_as_json():
+    solver = anode.Solver(controller=PID(p=np.float32(0.5)))
+    assert json.loads(json.dumps(solver.to_json())) == {"controller": {"pid": {**asdict(PID()), "p": 0.5}}}
+
+
+def test_an_unknown_coefficient_is_refused_with_the_nearest_name():
+    with pytest.raises(TypeError, match=r"safty: is not an argument of PID, .*did you mean 'safety'"):
+        PID(safty=0.5)
 
 
 @pytest.mark.parametrize("engine", ["torch", "native"])
@@ -264,6 +278,7 @@ def test_controllers_that_remember_reject_far_less_where_stability_limits_the_st
         {"safety": 0.0},
         {"safety": 1.1},
         {"safety": math.nan},
+        {"safety": "0.9"},
     ],
     ids=str,
 )

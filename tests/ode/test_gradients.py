@@ -285,6 +285,25 @@ def test_the_backward_solve_takes_its_own_method_and_tolerances():
     assert cost(rtol=1e-8, atol=1e-8, method="dopri8") < cost(rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"rtol": -1.0}, "rtol: takes a number above 0, got -1.0"),
+        ({"atol": 0}, "atol: takes a number above 0, got 0"),
+        ({"method": "dopri"}, "method: takes one of .*, got 'dopri'; did you mean 'dopri"),
+        ({"seminorm": "yes"}, "seminorm: takes True or False, got 'yes'"),
+    ],
+)
+def test_a_bad_setting_of_the_backward_solve_is_refused_when_it_is_given(settings, said):
+    with pytest.raises(ValueError, match=said):
+        Continuous(**settings)
+
+
+def test_a_backward_method_that_cannot_adapt_its_steps_is_refused_before_the_forward_solve():
+    with pytest.raises(ValueError, match=r"gradient: takes an adaptive method .*, got 'rk4'"):
+        anode.solve(Net(), normal(4, 2), (0.0, 1.0), gradient=Continuous(method="rk4"))
+
+
 def test_the_continuous_adjoint_keeps_to_the_steps_it_was_told_to_end():
     rate = double(0.8)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from anode.checks import is_finite, require
+from anode.checks import flag, is_finite, names_settings, number, require
 from anode.ode.control import Norm, rms
 from anode.ode.field import AutogradDerivative, Derivative, Rate
 from anode.ode.gradient import Gradient, dot, only_once, prepare
@@ -30,9 +30,11 @@ from anode.ode.tools import in_functorch
 
 if TYPE_CHECKING:
     from anode.ode.dependencies import Dependencies
+    from anode.ode.plan import Plan
     from anode.ode.problem import Problem
 
 
+@names_settings
 @dataclass(frozen=True)
 class Continuous(Gradient):
     """The gradient by the continuous adjoint: the backward pass solves the adjoint ODE.
@@ -54,6 +56,23 @@ class Continuous(Gradient):
 
     across_processes = False
 
+    def __post_init__(self) -> None:
+        for name in ("rtol", "atol"):
+            object.__setattr__(self, name, number(name, getattr(self, name), optional=True, finite=True))
+        if self.method is not None:
+            as_tableau("method", self.method)
+        flag("seminorm", self.seminorm)
+
+    def _tableau(self, plan: Plan) -> Tableau:
+        """Return the method of the backward solve."""
+        tableau = plan.tableau if self.method is None else as_tableau("method", self.method)
+        if plan.knots is None and not tableau.adaptive:
+            raise ValueError(
+                f"gradient: takes an adaptive method if the forward solve adapts its steps, got {tableau.name!r}, "
+                "which has no error estimate"
+            )
+        return tableau
+
     def solve(self, problem: Problem) -> Solution:
         require(not in_functorch(), "gradient", self.name, '"stored" or "discrete" within torch.func')
         require(not problem.dense, "dense", True, 'False with gradient="continuous", which keeps no steps')
@@ -68,6 +87,7 @@ class Continuous(Gradient):
             )
         problem.refuse_others(found.params)
         plan = problem.plan
+        self._tableau(plan)  # so that it raises its error now, and not in the backward pass
         with torch.no_grad():
             trace = problem.integrate(problem.y0.detach(), slope=problem.slope)
         done = bool(torch.as_tensor(trace.status == Status.SUCCESS).all())
@@ -117,18 +137,12 @@ class Continuous(Gradient):
         """Return the problem of the backward solve from one output time to the previous one."""
         plan, packing = problem.plan, Packing(state, 0)
         y, times = packing.pack(state), span.tolist()
-        tableau = plan.tableau if self.method is None else as_tableau("gradient.method", self.method)
         between = [knot for knot, _ in plan.knots or () if min(times) < knot < max(times)]
-        if plan.knots is None and not tableau.adaptive:
-            raise ValueError(
-                f"gradient: takes an adaptive method if the forward solve adapts its steps, got {tableau.name!r}, "
-                "which has no error estimate"
-            )
         state_norm = rms(0, problem.y0.numel()) if plan.group_dims else plan.norm
         norm = largest_norm(state_norm, self.seminorm)
         backward = replace(
             plan,
-            tableau=tableau,
+            tableau=self._tableau(plan),
             times=times,
             wanted=[1],
             like=y,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anode.checks import Words, describe, require
+from anode.checks import Words, describe, names_settings, real_number, require
 
 Norm = Callable[[Tensor], Tensor]
 """A function that maps a scaled error to one number (joint control) or one number per group."""
@@ -63,6 +63,7 @@ class Controller(ABC):
         """
 
 
+@names_settings
 @dataclass(frozen=True)
 class PID(Controller):
     """A PID step-size controller, which takes up to two earlier errors into account.
@@ -90,13 +91,16 @@ class PID(Controller):
     max_factor: float = 10.0
 
     def __post_init__(self) -> None:
-        if not all(map(math.isfinite, (self.p, self.i, self.d))):
-            raise ValueError(f"controller: takes finite p, i and d, got p={self.p}, i={self.i}, d={self.d}")
-        if not 0 < self.min_factor < 1 <= self.max_factor or not 0 < self.safety <= 1:
-            raise ValueError(
-                "controller: needs 0 < min_factor < 1 <= max_factor and 0 < safety <= 1, got "
-                f"min_factor={self.min_factor}, max_factor={self.max_factor}, safety={self.safety}"
-            )
+        checks: tuple[tuple[str, Callable[[float], bool], str], ...] = (
+            *((name, math.isfinite, "a finite number") for name in ("p", "i", "d")),
+            ("safety", lambda x: 0 < x <= 1, "a number above 0 and at most 1"),
+            ("min_factor", lambda x: 0 < x < 1, "a number between 0 and 1"),
+            ("max_factor", lambda x: x >= 1, "a number from 1"),
+        )
+        for name, fits, takes in checks:
+            value = real_number(getattr(self, name))
+            require(value is not None and fits(value), name, getattr(self, name), takes)
+            object.__setattr__(self, name, value)
 
     @property
     def numbers(self) -> tuple[float, ...]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from anode.checks import number
+from anode.checks import names_settings, number
 from anode.ode.plan import Interval
 
 
+@names_settings
 @dataclass(frozen=True)
 class Noise:
     """Add Gaussian noise to the state after every step: y <- y + scale * sqrt(h) * xi, where xi is standard normal.
