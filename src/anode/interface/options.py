@@ -20,7 +20,7 @@ from anode.engine.watch.bytecode import reads
 from anode.interface import scipy_solver
 from anode.ode import inputs
 from anode.ode.adams import CARRIER, MOST_SLOPES, Adams
-from anode.ode.continuous import largest_norm
+from anode.ode.adjoint import largest_norm
 from anode.ode.control import PID
 from anode.ode.integrate import Watch
 from anode.ode.packing import FlatPacking, Packing, views

@@ -18,7 +18,7 @@ from anode.engine.dispatch import compiled_again
 from anode.engine.dispatch import run as engine_run
 from anode.engine.timeless import as_function
 from anode.interface.options import CALLBACKS, adjoint_norm, problem_from, signed
-from anode.ode.continuous import AdjointRate, ContinuousSolve, solve_backward
+from anode.ode.adjoint import AdjointRate, ContinuousSolve, solve_backward
 from anode.ode.field import AutogradDerivative, Derivative, parameters_of
 from anode.ode.gradient import dot
 from anode.ode.packing import FlatPacking, views

@@ -240,3 +240,8 @@ def as_float(value: Number) -> float:
 def to_broadcast(plan: Plan, value: Number) -> Number:
     """Return a value per group, reshaped to broadcast against the state."""
     return value.reshape(value.shape + (1,) * (plan.like.ndim - plan.group_dims)) if plan.group_dims else value
+
+
+def smallest(tolerance: float | Tensor) -> float:
+    """Return the smallest value of a tolerance, for what has only one."""
+    return float(torch.as_tensor(tolerance).min())

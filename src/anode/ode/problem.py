@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,17 +15,11 @@ from anode.ode.clocks import clock_for
 from anode.ode.dense import DenseOutput
 from anode.ode.dependencies import Dependencies, captured_tensors, refuse_others
 from anode.ode.events import Event
-from anode.ode.field import (
-    AutogradDerivative,
-    Derivative,
-    Field,
-    Rate,
-    parameters_of,
-)
+from anode.ode.field import AutogradDerivative, Derivative, Field, Rate, parameters_of
 from anode.ode.integrate import Integration, Trace, Watch
 from anode.ode.noise import Noise, Path
 from anode.ode.packing import Packing
-from anode.ode.plan import Interval, Plan
+from anode.ode.plan import Interval, Plan, smallest
 from anode.ode.solution import Engine, Solution, Status, first_failure, unstacked
 from anode.ode.tools import is_followed
 
@@ -57,6 +51,8 @@ class Problem:
         compiled: The compiled derivative of f, if there is one.
         loop: The compiled loop over steps, if there is one. It takes a state, and f there if it has been evaluated. It
             does not record gradients.
+        found: What f depends on, once :meth:`dependencies` has been called.
+        rate: f on packed states, with its result checked.
     """
 
     f: Callable[[Tensor, Any], Any]
@@ -73,13 +69,13 @@ class Problem:
     params: tuple[Tensor, ...] | None = None
     noise: Noise | None = None
     seed: int = 0
+    obstacle: str = field(default=NOT_ASKED, init=False)
+    slope: Tensor | None = field(default=None, init=False)
+    compiled: Derivative | None = field(default=None, init=False)
+    loop: Callable[[Tensor, Tensor | None], Trace] | None = field(default=None, init=False)
+    found: Dependencies | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.obstacle = NOT_ASKED
-        self.slope: Tensor | None = None
-        self.compiled: Derivative | None = None
-        self.loop: Callable[[Tensor, Tensor | None], Trace] | None = None
-        self.found: Dependencies | None = None
         self.rate = self.packing.rate(self.f)
         if isinstance(self.f, Field) and not self.packing.is_tuple:
             self.f.check(self.y0)
@@ -151,10 +147,9 @@ class Problem:
         event = None
         if self.event is not None:
             fn, unpack = self.event, self.packing.unpack
-            tol = float(torch.as_tensor(self.plan.atol).min())
             start = self.plan.times[0]
             now = Interval(self.plan, start, start + self.plan.direction).at_event(0.0)
-            event = Event(lambda t, y: fn(t, unpack(y)), tol, now, y0)
+            event = Event(lambda t, y: fn(t, unpack(y)), smallest(self.plan.atol), now, y0)
         if rate is None:
             rate, own = self.rate, self.best_derivative
             if own is not None and not (torch.is_grad_enabled() or self.is_followed):
