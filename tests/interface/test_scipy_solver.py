@@ -28,6 +28,19 @@ def test_scipy_solves_what_anode_solves(solver, t):
     assert found.dtype == y0.dtype
 
 
+@pytest.mark.parametrize("library", [torchdiffeq, anode])
+def test_callbacks_which_scipy_does_not_call_are_a_warning(library):
+    class WithCallback(torch.nn.Module):
+        def forward(self, t, y):
+            return decay(t, y)
+
+        def callback_step(self, t, y, dt):
+            raise AssertionError("SciPy calls no callbacks")
+
+    with pytest.warns(UserWarning, match="'scipy_solver' does not support .*callback_step"):
+        library.odeint(WithCallback(), start(), TIMES, method="scipy_solver", options={"solver": "LSODA"})
+
+
 def test_the_adjoint_is_integrated_by_scipy_too():
     found = []
     for library in (torchdiffeq, anode):

@@ -1,30 +1,30 @@
-"""Translate torchdiffeq's methods, options, callbacks and norms into settings of :class:`anode.Solver`."""
+"""Translate torchdiffeq's methods, options and norms into settings of :class:`anode.Solver`."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
-from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from anode.checks import check_function, describe, lookup, require, whole_number
 from anode.engine.timeless import as_function
-from anode.engine.watch.bytecode import reads
 from anode.interface import scipy_solver
+from anode.interface.callbacks import CALLBACKS, watch_of
+from anode.interface.packing import FlatPacking
 from anode.ode import inputs
 from anode.ode.adams import CARRIER, MOST_SLOPES, Adams
 from anode.ode.adjoint import largest_norm
 from anode.ode.control import PID
-from anode.ode.integrate import Watch
-from anode.ode.packing import FlatPacking, Packing, views
-from anode.ode.plan import Interval, Plan
+from anode.ode.packing import Packing
+from anode.ode.plan import Plan
 from anode.ode.problem import Problem
 from anode.ode.solution import State
 from anode.ode.solver import DEFAULT, planned
@@ -46,20 +46,6 @@ UNSUPPORTED = (
     "yoshida4th",
 )
 """Methods of other versions of torchdiffeq that are not supported."""
-
-ADAMS = {"explicit_adams": Adams(False), "implicit_adams": Adams(True), "fixed_adams": Adams(True)}
-"""The Adams methods by name. The last is an older name of the second."""
-
-METHODS: dict[str, Tableau] = {
-    **TABLEAUS,
-    "adaptive_heun": ADAPTIVE_HEUN.reusing_last_stage((1 / 2, 0.0)),
-    "fehlberg2": FEHLBERG2.reusing_last_stage((0.0, 1 / 2, 0.0)),
-    **{name: replace(CARRIER, name=name) for name in ADAMS},
-    scipy_solver.NAME: DOPRI5,  # which is not used
-}
-"""The supported methods by name, with the coefficients that torchdiffeq uses."""
-
-CALLBACKS = {"try": "callback_step", "accept": "callback_accept_step", "reject": "callback_reject_step"}
 
 ADAPTIVE_OPTIONS = {
     "norm",
@@ -83,6 +69,47 @@ STIFF_STEPS = 1_000_000  # the step budget once a problem turns out to be stiff,
 MAX_FIXED_STEPS = 20_000  # the step budget of fixed steps towards an event, which may never occur
 
 
+Settings = dict[str, Any]
+
+
+class Call(NamedTuple):
+    """The arguments of one call that the meaning of its options depends on.
+
+    Attributes:
+        tableau: The method's coefficients.
+        options: torchdiffeq's options.
+        func: The right-hand side.
+        y0: The initial state; ``packing`` packs it.
+        t: The times as they were given.
+        times: The times from the start to the end, which is infinite if there is an event.
+    """
+
+    tableau: Tableau
+    options: Settings
+    func: Callable[[Tensor, Any], Any]
+    y0: State
+    packing: Packing
+    t: Tensor
+    times: list[float]
+
+
+class Method(NamedTuple):
+    """A method of torchdiffeq.
+
+    Attributes:
+        tableau: Its coefficients.
+        options: The names of its options.
+        callbacks: The events of a step for which it calls callbacks.
+        translate: Returns the solver settings that the options of a call stand for, and the plan attributes that have
+            no setting.
+    """
+
+    tableau: Tableau
+    options: Set[str]
+    callbacks: Set[str]
+    translate: Callable[[Call], tuple[Settings, Settings]]
+
+
 def problem_from(
     func: Callable[[Tensor, Any], Any],
     y0: State,
@@ -90,48 +117,31 @@ def problem_from(
     rtol: Any,
     atol: Any,
     method: str | None,
-    options: dict[str, Any] | None,
+    options: Settings | None,
     event_fn: Callable[[Tensor, Any], Tensor] | None,
     dense: bool = False,
 ) -> Problem:
     """Build a :class:`Problem` from torchdiffeq's arguments."""
     check_function("func", func, "func(t, y)")
     y0 = inputs.tensors(y0, mixed=True)
-    tableau, by_scipy = _checked_method(method), method == scipy_solver.NAME
-    times = _checked_times(t)
+    kind, times, options = _checked_method(method), _checked_times(t), _checked_options(options)
+    by_scipy = method == scipy_solver.NAME
     if by_scipy:
-        require(event_fn is None and not dense, "method", method, "a method of anode, with events or dense output")
+        scipy_solver.check(options, only_at_times=event_fn is None and not dense)
     if event_fn is not None:
         require(len(times) == 2, "t", t, "two times with event_fn: the start, and a second one for the direction")
         times = [times[0], math.copysign(math.inf, times[1] - times[0])]
         check_function("event_fn", event_fn, "event_fn(t, y)")
         event_fn = signed(event_fn)
-    if not isinstance(options, Mapping | None):
-        raise TypeError(f"options: takes a dictionary of torchdiffeq's options, got {describe(options)}")
-    options = dict(options or {})
-    if options.get("norm") is not None:
-        check_function('options["norm"]', options["norm"], "of the state that returns one number")
-    unknown = options.keys() - _known_options(method, tableau)
+    unknown = options.keys() - kind.options
     if unknown:
-        warnings.warn(f"options: method {method or tableau.name!r} ignores {sorted(unknown)}", stacklevel=5)
-    if by_scipy:
-        lookup('options["solver"]', options.get("solver", "LSODA"), dict.fromkeys(scipy_solver.SOLVERS))
+        warnings.warn(f"options: method {method or kind.tableau.name!r} ignores {sorted(unknown)}", stacklevel=5)
 
     def plan() -> tuple[Plan, Packing]:
-        packing = FlatPacking(y0, broadcasts=not tableau.adaptive)
-        settings: Settings = {}
-        special: Settings = {}
-        if by_scipy:
-            pass
-        elif tableau.adaptive:
-            settings, special = _adaptive(options, tableau, times)
-        else:
-            settings, special = _fixed(options, tableau, times, func, packing, y0, t)
-        special["rtol"] = _checked_tolerance("rtol", rtol, packing)
-        special["atol"] = _checked_tolerance("atol", atol, packing)
+        packing = FlatPacking(y0, broadcasts=not kind.tableau.adaptive)
+        settings, special = kind.translate(Call(kind.tableau, options, func, y0, packing, t, times))
+        special |= {name: _checked_tolerance(name, each, packing) for name, each in (("rtol", rtol), ("atol", atol))}
         special["times_move"] = t.requires_grad
-        if method in ADAMS:
-            special["adams"] = _adams(options, ADAMS[method])
         solver = DEFAULT.but(control="joint", **settings)
         wanted = list(range(len(times)))
         return solver.plan(packing.pack(y0), packing, times, wanted, norm=options.get("norm"), **special), packing
@@ -140,7 +150,7 @@ def problem_from(
     made, packing = planned(plan, y0, tuple(times), given)
     y = packing.pack(y0)
     moving = t[: len(times)].to(y.device, torch.float64) if t.requires_grad else None
-    watch, writes = (None, False) if by_scipy else _watch(func, packing, tableau, t)
+    watch, writes = watch_of(func, packing, method or kind.tableau.name, kind.callbacks, kind.tableau.adaptive, t)
     problem = Problem(
         as_function(func), y, moving, made, packing, made.wanted, event_fn, watch, writes, engine="auto", dense=dense
     )
@@ -160,10 +170,13 @@ def signed(event_fn: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Any],
     return numbers
 
 
-def _known_options(method: str | None, tableau: Tableau) -> set[str]:
-    if method == scipy_solver.NAME:
-        return scipy_solver.OPTIONS
-    return ADAPTIVE_OPTIONS if tableau.adaptive else ADAMS_OPTIONS if method in ADAMS else FIXED_OPTIONS
+def _checked_options(options: Any) -> Settings:
+    if not isinstance(options, Mapping | None):
+        raise TypeError(f"options: takes a dictionary of torchdiffeq's options, got {describe(options)}")
+    found = dict(options or {})
+    if found.get("norm") is not None:
+        check_function('options["norm"]', found["norm"], "of the state that returns one number")
+    return found
 
 
 class TimesError(ValueError, AssertionError):
@@ -182,7 +195,7 @@ def _checked_times(t: Tensor) -> list[float]:
     return times
 
 
-def _checked_method(method: str | None) -> Tableau:
+def _checked_method(method: str | None) -> Method:
     if method in UNSUPPORTED:
         raise ValueError(
             f"method: {method!r} is not supported here and not in torchdiffeq 0.2.5; takes one of {', '.join(METHODS)}"
@@ -205,9 +218,6 @@ def _checked_tolerance(name: str, tolerance: Any, packing: Packing) -> float | T
     return packed.detach() if isinstance(packed, Tensor) else packed
 
 
-Settings = dict[str, Any]
-
-
 def _number(options: Settings, name: str, usual: float | None = None) -> float:
     """Return an option as a float; tensors and arrays with one element are accepted."""
     value: Any = options.get(name, usual)
@@ -217,8 +227,9 @@ def _number(options: Settings, name: str, usual: float | None = None) -> float:
         raise TypeError(f"options[{name!r}]: takes a number, got {value!r}") from None
 
 
-def _adaptive(options: Settings, tableau: Tableau, times: list[float]) -> tuple[Settings, Settings]:
-    """Return the solver settings for an adaptive method, and the plan attributes that have no setting."""
+def _adaptive(call: Call) -> tuple[Settings, Settings]:
+    """Translate the options of a method that adapts its steps, see :class:`Method`."""
+    options, times = call.options, call.times
 
     def numbers(name: str) -> list[float]:
         values = options.get(name)
@@ -233,7 +244,7 @@ def _adaptive(options: Settings, tableau: Tableau, times: list[float]) -> tuple[
     takes = "0 < dfactor < 1 <= ifactor and 0 < safety <= 1"
     require(0 < dfactor < 1 <= ifactor and 0 < safety <= 1, "options", options, takes)
     settings = {
-        "method": tableau,
+        "method": call.tableau,
         "controller": PID(safety=safety, min_factor=dfactor, max_factor=ifactor),
         # torchdiffeq's budget is per interval between outputs; the sum over all intervals is never stricter.
         "max_steps": int(budget) * max(1, len(times) - 1),
@@ -250,10 +261,9 @@ def _adaptive(options: Settings, tableau: Tableau, times: list[float]) -> tuple[
     return settings, special
 
 
-def _fixed(
-    options: Settings, tableau: Tableau, times: list[float], func: Any, packing: Packing, y0: State, t: Tensor
-) -> tuple[Settings, Settings]:
-    """Return the same as :func:`_adaptive` for a method with fixed steps."""
+def _fixed(call: Call) -> tuple[Settings, Settings]:
+    """Translate the options of a method with fixed steps."""
+    options, tableau, times = call.options, call.tableau, call.times
     step_size, constructor = options.get("step_size"), options.get("grid_constructor")
     moves_with = {times[-1]: len(times) - 1}  # the gradient of every other knot goes to the start time
     require(step_size is None or constructor is None, "options", options, "only one of step_size and grid_constructor")
@@ -269,7 +279,8 @@ def _fixed(
     else:
         grid = times
         if constructor is not None:
-            grid = constructor(packing.rate(as_function(func)), packing.pack(y0), t.detach()).tolist()
+            rate, y0 = call.packing.rate(as_function(call.func)), call.packing.pack(call.y0)
+            grid = constructor(rate, y0, call.t.detach()).tolist()
         moves_with |= {time: i for i, time in enumerate(times)}
     ends = (grid[0], grid[-1]) == (times[0], times[-1]) or math.isinf(times[-1])
     require(ends, "grid_constructor", grid, f"times from {times[0]} to {times[-1]}")
@@ -287,8 +298,9 @@ def _fixed(
     return settings, special
 
 
-def _adams(options: Settings, usual: Adams) -> Adams:
-    """Return an Adams method with the options that only these methods have."""
+def _adams(usual: Adams, call: Call) -> tuple[Settings, Settings]:
+    """Translate the options of an Adams method: those of fixed steps, and its own."""
+    options = call.options
 
     def limit(name: str, largest: float) -> int:
         value = options.get(name, getattr(usual, name))
@@ -298,42 +310,34 @@ def _adams(options: Settings, usual: Adams) -> Adams:
         assert found is not None
         return found
 
-    return Adams(
+    settings, special = _fixed(call)
+    adams = Adams(
         implicit=bool(options.get("implicit", usual.implicit)),
         max_order=limit("max_order", MOST_SLOPES),
         max_iters=limit("max_iters", math.inf),
     )
+    return settings, {**special, "adams": adams}
 
 
-def _watch(func: Any, packing: Packing, tableau: Tableau, times: Tensor) -> tuple[Watch | None, bool]:
-    """Return a function that calls the callbacks of ``func``, ``None`` if it has none, and whether any may write."""
-    if isinstance(func, nn.Module) and type(func).__getattr__ is nn.Module.__getattr__:
-        # Checked here because a missing attribute of a module is slow to look up.
-        kind, own, parts = type(func), vars(func), func._modules
-        if not any(hasattr(kind, name) or name in own or name in parts for name in CALLBACKS.values()):
-            return None, False
-    callbacks = {event: callback for event, name in CALLBACKS.items() if (callback := getattr(func, name, None))}
-    missing = {CALLBACKS[event] for event in callbacks.keys() - {"try"}} if not tableau.adaptive else set()
-    if missing:
-        warnings.warn(f"method {tableau.name!r} does not support the callbacks {sorted(missing)}", stacklevel=6)
-    if not callbacks:
-        return None, False
-
-    dtype = torch.float64 if tableau.adaptive else times.dtype
-
-    def watch(event: str, step: Interval, y: Tensor) -> None:
-        if event in callbacks and (event == "try" or tableau.adaptive):
-            t, dt = (torch.as_tensor(value, dtype=dtype, device=y.device) for value in (step.t, step.h))
-            callbacks[event](t, packing.unpack(y, views), dt.abs())
-
-    return watch, any(map(_reads_state, callbacks.values()))
+def _methods(tableaus: Iterable[Tableau]) -> dict[str, Method]:
+    adaptive, fixed = (ADAPTIVE_OPTIONS, set(CALLBACKS), _adaptive), (FIXED_OPTIONS, {"try"}, _fixed)
+    return {tableau.name: Method(tableau, *(adaptive if tableau.adaptive else fixed)) for tableau in tableaus}
 
 
-def _reads_state(callback: Any) -> bool:
-    """Whether a callback may read the state that it is given. Otherwise it cannot change it either."""
-    function = getattr(callback, "__func__", callback)
-    code = getattr(function, "__code__", None)
-    return not isinstance(code, CodeType) or reads(code, 1 if function is callback else 2)
+METHODS: dict[str, Method] = {
+    **_methods(TABLEAUS.values()),
+    **_methods([ADAPTIVE_HEUN.reusing_last_stage((1 / 2, 0.0)), FEHLBERG2.reusing_last_stage((0.0, 1 / 2, 0.0))]),
+    **{
+        name: Method(replace(CARRIER, name=name), ADAMS_OPTIONS, {"try"}, partial(_adams, usual))
+        for name, usual in (
+            ("explicit_adams", Adams(False)),
+            ("implicit_adams", Adams(True)),
+            ("fixed_adams", Adams(True)),  # an older name
+        )
+    },
+    scipy_solver.NAME: Method(DOPRI5, scipy_solver.OPTIONS, set(), lambda call: ({}, {})),  # its tableau is not used
+}
+"""The supported methods by name, with the coefficients that torchdiffeq uses."""
 
 
 def adjoint_norm(norm: Any, problem: Problem) -> Callable[[tuple[Tensor, ...]], Tensor]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anode.checks import is_finite
+from anode.checks import is_finite, lookup, require
 from anode.extras import needs
 from anode.ode.integrate import Trace
 from anode.ode.problem import Problem
@@ -25,6 +25,17 @@ OPTIONS = {"solver", "min_step", "max_step", "norm", "grid_points", "eps"}
 
 class _StoppedError(Exception):
     """A solve stops. The arguments are its status and the time."""
+
+
+def check(options: dict[str, Any], only_at_times: bool) -> None:
+    """Raise ``ValueError`` unless SciPy can do what is asked for.
+
+    Args:
+        options: torchdiffeq's options.
+        only_at_times: Whether only the states at given times are wanted, and no event or dense output.
+    """
+    require(only_at_times, "method", NAME, "a method of anode, with events or dense output")
+    lookup('options["solver"]', options.get("solver", "LSODA"), dict.fromkeys(SOLVERS))
 
 
 def integrate(problem: Problem, options: dict[str, Any], y0: Tensor) -> Trace:

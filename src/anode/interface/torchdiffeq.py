@@ -17,11 +17,13 @@ from anode.checks import check_function, describe, names_arguments, tensors_in
 from anode.engine.dispatch import compiled_again
 from anode.engine.dispatch import run as engine_run
 from anode.engine.timeless import as_function
-from anode.interface.options import CALLBACKS, adjoint_norm, problem_from, signed
+from anode.interface.callbacks import CALLBACKS
+from anode.interface.options import adjoint_norm, problem_from, signed
+from anode.interface.packing import FlatPacking
 from anode.ode.adjoint import AdjointRate, ContinuousSolve, solve_backward
 from anode.ode.field import AutogradDerivative, Derivative, parameters_of
 from anode.ode.gradient import dot
-from anode.ode.packing import FlatPacking, views
+from anode.ode.packing import views
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution, SolveError, State, Stats, Status
 from anode.ode.stored import Stored

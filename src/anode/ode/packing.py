@@ -138,54 +138,6 @@ class OwnMemory:
         return slope
 
 
-class FlatPacking(Packing):
-    """The packing of torchdiffeq, which converts states and slopes that :class:`Packing` rejects.
-
-    The components of a tuple may differ in dtype; torch's type promotion applies. Slopes are converted to the dtype of
-    the state. In a tuple, slopes need the right number of elements but not the right shape. f may return the same
-    tensor each time and overwrite it.
-
-    Args:
-        y0: A state.
-        broadcasts: Whether slopes are broadcast to the shape of the state.
-    """
-
-    def __init__(self, y0: State, broadcasts: bool = False) -> None:
-        super().__init__(y0, 0)
-        self.broadcasts = broadcasts
-
-    def slope_of(self) -> Callable[[Any, Tensor], Tensor]:
-        return self._flattened if self.is_tuple else self._fitted
-
-    def _flattened(self, slopes: Any, y: Tensor) -> Tensor:
-        parts = [part.reshape(-1) for part in slopes]
-        sizes = [part.numel() for part in parts]
-        if sum(sizes) != y.numel() or (len(sizes) == len(self.sizes) and sizes != self.sizes):
-            raise ValueError(f"f must return slopes of {self.sizes} elements, like the state, but they have {sizes}")
-        return _converted(torch.cat(parts), y)
-
-    def _fitted(self, slope: Any, y: Tensor) -> Tensor:
-        if not isinstance(slope, Tensor):
-            if not self.broadcasts or not isinstance(slope, int | float):
-                raise bad_slope(slope, y)
-            slope = y.new_tensor(slope)
-        if slope.shape != y.shape:
-            slope = self._reshaped(slope, y)
-        if slope.dtype != y.dtype:
-            slope = _converted(slope, y)
-        # A tensor that was written to in place may be a buffer that f will write to again.
-        return slope.clone() if slope.is_inference() or slope._version else slope
-
-    def _reshaped(self, slope: Tensor, y: Tensor) -> Tensor:
-        """Return a slope without leading dimensions of size 1, broadcast to the shape of y if allowed or harmless."""
-        front = max(slope.ndim - y.ndim, 0)
-        shape = slope.shape[front:]
-        fits = (self.broadcasts or slope.numel() == y.numel()) and broadcasts_to(shape, y.shape)
-        if not fits or any(n != 1 for n in slope.shape[:front]):
-            raise bad_slope(slope, y)
-        return slope.reshape(shape).expand(y.shape)
-
-
 def views(packed: Tensor, sizes: Sequence[int], dim: int) -> list[Tensor]:
     """Split a tensor into views that may be changed in place."""
     return [packed.narrow(dim, end - size, size) for size, end in zip(sizes, accumulate(sizes), strict=True)]
@@ -194,12 +146,6 @@ def views(packed: Tensor, sizes: Sequence[int], dim: int) -> list[Tensor]:
 def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
     """Whether a tensor of one shape broadcasts to another."""
     return len(shape) <= len(target) and all(n in (1, m) for n, m in zip(shape[::-1], target[::-1], strict=False))
-
-
-def _converted(slope: Tensor, y: Tensor) -> Tensor:
-    if slope.is_complex() and not y.is_complex():
-        raise bad_slope(slope, y)
-    return slope.to(y.dtype)
 
 
 def _checked(slope: Any, y: Tensor) -> Tensor:
