@@ -83,6 +83,8 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
 
     _y: ClassVar[dict[str, Any]] = {}
     """Arguments of scikit-learn's ``validate_data`` about the targets."""
+    _one_per_output: ClassVar[tuple[str, ...]]
+    """The learned attributes with one value per predicted value."""
 
     def fit(
         self,
@@ -211,8 +213,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
     def _check_learned(self) -> None:
         model, columns = self.model_, self.n_features_in_
         sizes = {"offset_": columns, "scale_": columns}
-        of_kind = ("classes_",) if hasattr(type(self), "predict_proba") else ("target_offset_", "target_scale_")
-        saving.check_sizes(self, sizes | dict.fromkeys(of_kind, model.head.out_features))
+        saving.check_sizes(self, sizes | dict.fromkeys(self._one_per_output, model.head.out_features))
         features, *others = self._state
         if math.prod((model.flow.augment.shown(features, self._shape[0]), *others)) != model.head.in_features:
             raise ValueError(f"its n_features_in_ is {columns!r}, which its model does not take")

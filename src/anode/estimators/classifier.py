@@ -47,6 +47,7 @@ class ANODEClassifier(ClassifierMixin, NeuralODEEstimator):  # type: ignore[misc
     class_weight: dict[Any, float] | str | None = None
 
     _loss = "cross_entropy"
+    _one_per_output = ("classes_",)
 
     def predict(self, X: ArrayLike) -> Array:
         """Return the most probable class of each row."""

@@ -25,7 +25,7 @@ FOR_FIT = ("epochs", "lr", "weight_decay", "optimizer", "scheduler", "clip")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Training(BaseEstimator):  # type: ignore[misc]
+class TrainingParameters(BaseEstimator):  # type: ignore[misc]
     """The parameters of training, which all estimators share.
 
     Args:

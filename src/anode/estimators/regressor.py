@@ -49,6 +49,7 @@ class ANODERegressor(RegressorMixin, NeuralODEEstimator):  # type: ignore[misc]
     loss: str = "mse"
 
     _y: ClassVar[dict[str, Any]] = {"multi_output": True, "y_numeric": True}
+    _one_per_output = ("target_offset_", "target_scale_")
 
     def predict(self, X: ArrayLike) -> Array:
         """Return the predictions, [rows] or [rows, targets], like ``y`` in ``fit``."""

@@ -22,7 +22,7 @@ from torch import Tensor
 from anode.checks import require, usable_device
 from anode.estimators import saving
 from anode.estimators.building import check_alike, check_field
-from anode.estimators.parameters import Training, documented
+from anode.estimators.parameters import TrainingParameters, documented
 from anode.estimators.rows import Array, dense, precision, scale_of, split
 from anode.models.ensemble import from_seed
 from anode.models.randomness import with_seed
@@ -32,9 +32,9 @@ ROWS_AT_ONCE = 4096
 """Number of rows to compute together: enough to keep a CPU busy, few enough for its memory."""
 
 
-@documented(Training)
+@documented(TrainingParameters)
 @dataclass(kw_only=True, eq=False, repr=False)
-class Trained(Training, ABC):
+class Trained(TrainingParameters, ABC):
     """The base class of all estimators.
 
     Computations use the precision of the input; 8-bit and 16-bit numbers, such as ``uint8`` images, are computed in
