@@ -308,13 +308,13 @@ def rates_of(training: Training) -> list[float]:
 def signature(training: Training, parts: Parts) -> tuple[Any, ...]:
     """Return everything that must not change: addresses, trained parameters, optimizer settings, solver and points."""
     model, state = training.network, training.optimizer.state
+    assert isinstance(model, NeuralODE)
     moved: tuple[Any, ...] = ()
     if moves_by_adam(training):
         group = training.optimizer.param_groups[0]
         moments = (each.data_ptr() for p in training.parameters for each in state[p].values())
         moved = (*rates_of(training), group["weight_decay"], *group["betas"], group["eps"], *moments)
-    flow = getattr(model, "flow", None)
-    solved = () if flow is None else (flow.t1, flow.solver)
+    solved = model.flow.t1, model.flow.solver
     places = ((p.data_ptr(), p.shape, p.requires_grad) for p in model.parameters())
     activations = (getattr(part, "activation", None) for part in model.modules())
     programs = (compiled.program for compiled in parts.compiled)

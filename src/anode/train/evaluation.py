@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -144,13 +143,6 @@ class Evaluation:
         with evaluating(self.model):
             found = flow.check(self.to_check).overall
         self.checks.add(check=self.members.unless_frozen(found), check_at=iterations)
-
-    @property
-    def last_check(self) -> float | None:
-        """The error of the last check, for a stack the largest; ``None`` if nothing is checked."""
-        found = self.checks.arrays()["check"][-1:]
-        present = found[~np.isnan(found)]
-        return float(present.max()) if present.size else None
 
     @cached_property
     def to_check(self) -> Tensor:

@@ -14,7 +14,7 @@ from anode.files import DamagedFileError, write_text
 from anode.models.certify import BOUND
 from anode.storage import read_json, write_sealed
 from anode.train.formats import from_csv, from_json, to_columns, to_csv, to_evaluated_columns, to_json
-from anode.train.record import CHECKED, EVALUATED, MOMENTS, OPTIONAL, Array, Failure, Snapshot
+from anode.train.record import CHECKED, EVALUATED, MOMENTS, OPTIONAL, Array, Failure, Snapshot, latest_check
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,8 +129,7 @@ class History:
     @property
     def last_check(self) -> float | None:
         """The reconstruction error in the last check, for a stack the largest; ``None`` if there is none."""
-        present = self.check[-1:][~np.isnan(self.check[-1:])]
-        return float(present.max()) if present.size else None
+        return latest_check(self.check)
 
     @property
     def members(self) -> int | None:

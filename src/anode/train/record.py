@@ -66,6 +66,12 @@ def as_array(values: torch.Tensor) -> Array:
     return (values.float() if small else values).numpy(force=True)
 
 
+def latest_check(checks: Array) -> float | None:
+    """Return the last reconstruction error, for a stack the largest; ``None`` if there is none."""
+    present = checks[-1:][~np.isnan(checks[-1:])]
+    return float(present.max()) if present.size else None
+
+
 class Table:
     """A table to which rows are appended.
 

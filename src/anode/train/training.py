@@ -26,7 +26,7 @@ from anode.train.members import LOSS, Members, error_for, explain, name_of
 from anode.train.optimizers import Schedule, clip_gradients, optimizer_of
 from anode.train.protocol import Protocol
 from anode.train.ranks import Ranks, Share
-from anode.train.record import OPTIONAL, SERIES, SHARED, Failure, Table
+from anode.train.record import OPTIONAL, SERIES, SHARED, Failure, Table, latest_check
 from anode.train.regularisers import Regularised
 from anode.train.streams import Batch, Stream
 
@@ -289,7 +289,7 @@ class Training:
             validation_accuracy=float(seen["validation_accuracy"].mean())
             if seen and self.protocol.classifies
             else None,
-            check=self.evaluation.last_check,
+            check=latest_check(self.evaluation.checks.arrays()["check"]),
         )
 
     @property
