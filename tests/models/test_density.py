@@ -312,7 +312,7 @@ def test_its_defaults_are_those_of_the_paper():
         ({"trace": "stochastic"}, ValueError, "trace: takes one of exact, hutchinson, got 'stochastic'"),
         ({"field": anode.MLPField(3)}, ValueError, "field: takes states of 2 numbers, .* takes 3 features"),
         ({"field": 3}, ValueError, r"field: takes a torch.nn.Module f\(t, z\), got 3"),
-        ({"field": Rotor(), "hidden": 3}, ValueError, "hidden: takes nothing beside field"),
+        ({"field": Rotor(), "hidden": 3}, ValueError, "hidden: takes None with field="),
         ({"rtoll": 1e-3}, TypeError, "rtoll: is not an argument of DensityFlow"),
     ],
     ids=str,

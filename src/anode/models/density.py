@@ -14,7 +14,7 @@ from anode.interface.solve import solve
 from anode.models.augment import Augment
 from anode.models.description import described
 from anode.models.divergence import TRACES, Divergence, parts
-from anode.models.fields import MLPField
+from anode.models.fields import MLPField, field_or_perceptron
 from anode.models.flow import Flow
 from anode.models.layers import Stackable, check_state
 from anode.models.model import Model, Outcome, as_input, check_input
@@ -147,8 +147,7 @@ class DensityFlow(Model):
     ) -> None:
         super().__init__()
         check_settings(settings, type(self))
-        described = {"hidden": hidden, "layers": layers, "time": time, "activation": activation}
-        given = {name: value for name, value in described.items() if value is not None}
+        network = {"hidden": hidden, "layers": layers, "time": time, "activation": activation}
         self.dim = number("dim", dim, whole=True)
         if isinstance(augment, Augment):
             takes = "a whole number from 0: a density integrates over added coordinates, which have to be normal"
@@ -156,12 +155,8 @@ class DensityFlow(Model):
                 f"augment: takes {takes}, got {type(augment).__name__}; pass augment={self.dim}, for example"
             )
         size = self.dim + number("augment", augment, whole=True, zero=True)
-        if field is None:
-            field = MLPField(size, **{**NETWORK, **given})
-        else:
-            takes = "nothing beside field, which takes the place of the perceptron it describes"
-            require(not given, next(iter(given), ""), next(iter(given.values()), None), takes)
-            _check_size(field, size)
+        field = field_or_perceptron(field, size, network, NETWORK)
+        _check_size(field, size)
         check_trace(trace, size)
         start = DensityStart(augment, trace)
         self.flow = Flow(Divergence(field, trace), augment=start, t1=t1, solver=as_solver(solver, FFJORD, settings))
@@ -226,8 +221,8 @@ class DensityFlow(Model):
         takes = "None for a density, which follows from an ODE that can be solved back; pass noise=None"
         require(noise is None, "noise", noise, takes)
 
-    def check(self, x: Tensor) -> None:
-        """Raise ``ValueError`` or ``TypeError`` unless x holds points for this model."""
+    def _check_input(self, x: Tensor) -> None:
+        """Raise ``ValueError`` or ``TypeError`` if x does not hold points of this model's size."""
         check_input(x, self._like_or(x))
         check_state(x, self.dim, self.members, "x")
         require(x.ndim > 1, "x", tuple(x.shape), f"points of shape [batch, {self.dim}]")
@@ -244,7 +239,7 @@ class DensityFlow(Model):
         Returns:
             ``prediction`` has the log-probabilities, [batch], and ``features`` the points, [batch, dim + augment].
         """
-        self.check(x)
+        self._check_input(x)
         self._refuse_noise(options)
         if torch.is_inference_mode_enabled():  # in which autograd, and so the divergence, cannot be computed
             with torch.inference_mode(False), torch.no_grad():
@@ -276,7 +271,7 @@ class DensityFlow(Model):
             FloatingPointError: If a log-probability is not finite.
         """
         samples = number("samples", samples, whole=True)
-        self.check(x)
+        self._check_input(x)
         often = x if samples == 1 else x.repeat(*[1] * (x.ndim - 2), samples, 1)
         found = self.run(often, **options).check().prediction.unflatten(-1, (samples, -1))
         # The exponential of an estimate is too large in the mean, and what came of it would be no bound.

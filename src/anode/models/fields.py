@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from anode.checks import flag, lookup, number
+from anode.checks import flag, lookup, number, require
 from anode.engine.compiled import Compiled
 from anode.engine.program.program import Program
 from anode.engine.transparent import Transparent, perceptron_program
@@ -33,6 +33,20 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 class Network(Field):
     """Base class of the fields below, with an activation that can be changed at any time."""
+
+    _described: ClassVar[tuple[str, ...]]
+    """The arguments that describe the field, the size of the state first; ``inputs`` only if it differs from that."""
+    inputs: int
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that build a field with the same architecture."""
+        usual = {name: getattr(self, name) for name in self._described}
+        return usual if self.inputs == usual[self._described[0]] else {**usual, "inputs": self.inputs}
+
+    def extra_repr(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        return shown.removeprefix(f"{self._described[0]}=")
 
     @property
     def activation(self) -> str:
@@ -68,6 +82,8 @@ class MLPField(Network, Transparent, Stackable):
         >>> field(torch.tensor(0.5), torch.zeros(64, 2)).shape
         torch.Size([64, 2])
     """
+
+    _described = ("dim", "hidden", "layers", "time", "activation")
 
     def __init__(
         self,
@@ -106,17 +122,8 @@ class MLPField(Network, Transparent, Stackable):
 
     @property
     def _sizes(self) -> list[int]:
-        """Of the input, the hidden layers, and the output."""
+        """The sizes of the input, the hidden layers and the output."""
         return [self.inputs, *[self.hidden] * self.layers, self.dim]
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The arguments that build a field with the same architecture."""
-        usual = {name: getattr(self, name) for name in ("dim", "hidden", "layers", "time", "activation")}
-        return usual if self.inputs == self.dim else {**usual, "inputs": self.inputs}
-
-    def extra_repr(self) -> str:
-        return ", ".join(f"{name}={value!r}" for name, value in self.settings.items()).removeprefix("dim=")
 
     @property
     def members(self) -> int | None:
@@ -185,6 +192,7 @@ class ConvField(Network):
     """
 
     features_dim = -3
+    _described = ("channels", "filters", "time", "activation")
 
     def __init__(
         self,
@@ -219,15 +227,6 @@ class ConvField(Network):
             for parameter in (weight, bias, *self.time_weights[i : i + 1]):
                 nn.init.uniform_(parameter, -bound, bound)
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The arguments that build a field with the same architecture."""
-        usual = {name: getattr(self, name) for name in ("channels", "filters", "time", "activation")}
-        return usual if self.inputs == self.channels else {**usual, "inputs": self.inputs}
-
-    def extra_repr(self) -> str:
-        return ", ".join(f"{name}={value!r}" for name, value in self.settings.items()).removeprefix("channels=")
-
     def forward(self, t: Tensor, h: Tensor) -> Tensor:
         """Return the derivative of h at time t, which is a scalar or broadcasts against h."""
         self.check(h)
@@ -254,6 +253,26 @@ class ConvField(Network):
             return None
         act = ACTIVATIONS[self.activation]
         return ConvDerivative(self.weights, self.biases, self.time_weights, act, self.activation)
+
+
+def field_or_perceptron(
+    field: nn.Module | None, size: int | None, network: dict[str, Any], usual: dict[str, Any] | None = None
+) -> nn.Module:
+    """Return the field that the user passed to a model or, if there is none, an :class:`MLPField`.
+
+    Args:
+        field: The argument ``field`` of the model.
+        size: Size of the state; may be ``None`` only with a field.
+        network: Settings of the perceptron, ``None`` for those that were not given. A field excludes all of them.
+        usual: The model's own defaults for these settings.
+    """
+    given = {name: value for name, value in network.items() if value is not None}
+    if field is None:
+        assert size is not None
+        return MLPField(size, **{**(usual or {}), **given})
+    takes = "None with field=, which replaces the MLPField that it configures"
+    require(not given, next(iter(given), ""), next(iter(given.values()), None), takes)
+    return field
 
 
 @cache

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from anode.checks import describe, number, require, whole_number
 from anode.models.augment import Augment, as_augment, augmented_size
 from anode.models.description import described
-from anode.models.fields import ConvField, MLPField
+from anode.models.fields import ConvField, MLPField, field_or_perceptron
 from anode.models.flow import PAPER, Flow, features_dim
 from anode.models.layers import ImageHead, LinearHead, check_state
 from anode.models.misfit import tried
@@ -79,16 +79,10 @@ class NeuralODE(Model):
         super().__init__()
         check_settings(settings, type(self))
         network = {"hidden": hidden, "layers": layers, "time": time, "activation": activation}
-        given: dict[str, Any] = {name: value for name, value in network.items() if value is not None}
         augmentation = as_augment(augment, features_dim(field))
         self.in_features = number("in_features", in_features, whole=True, optional=field is not None)
         state = None if self.in_features is None else augmented_size(augmentation, (self.in_features,))
-        if field is None:
-            assert state is not None
-            field = MLPField(state, **given)
-        else:
-            takes = "None with field=, which replaces the MLPField that it configures"
-            require(not given, next(iter(given), ""), next(iter(given.values()), None), takes)
+        field = field_or_perceptron(field, state, network)
         self.flow = Flow(field, augment=augmentation, t1=t1, solver=solver, **settings)
         if head is None:
             require(state is not None, "in_features", None, "the size of each input, unless head= is given")
@@ -122,7 +116,7 @@ class NeuralODE(Model):
     def members(self) -> int | None:
         return self.flow.members
 
-    def check(self, x: Tensor) -> None:
+    def _check_input(self, x: Tensor) -> None:
         """Raise ``ValueError`` or ``TypeError`` if x is not a valid input of this model."""
         if self.in_features is not None:
             check_input(x, first_parameter(self))
@@ -137,7 +131,7 @@ class NeuralODE(Model):
                 ``paths`` of :class:`anode.Noise`. Without noise there is one solve.
             **options: Options of :meth:`anode.Flow.run` for this call.
         """
-        self.check(x)
+        self._check_input(x)
         if x.dtype == torch.uint8:
             x = as_input(x, first_parameter(self))
         paths = number("paths", self.flow.paths(options) if paths is None else paths, whole=True)
@@ -226,7 +220,8 @@ class ImageNeuralODE(NeuralODE):
         classes = self.head.out_features
         return {"image": list(self.image), "classes": classes, **own, "head_channels": head_channels, **made}
 
-    def check(self, x: Tensor) -> None:
+    def _check_input(self, x: Tensor) -> None:
+        """Raise ``ValueError`` or ``TypeError`` if x does not hold images of this model's shape."""
         check_input(x, first_parameter(self))
         front = 1 if self.members is None else 2
         if x.shape[front:] != self.image or (self.members is not None and x.shape[0] != self.members):
