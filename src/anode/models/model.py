@@ -111,8 +111,8 @@ def _worst(solutions: Sequence[Solution]) -> Solution:
     return replace(last, status=of("status", solutions), t1=of("t1", solutions), stats=cost)
 
 
-class Predictor(Model):
-    """A :class:`Model` that wraps any module that maps a batch to predictions.
+class AnyModule(Model):
+    """Any module that maps a batch to predictions, as a :class:`Model`.
 
     Args:
         module: The module. Its parameters are not copied.
@@ -128,12 +128,12 @@ class Predictor(Model):
 
 
 def as_model(module: Any) -> Model:
-    """Return a module as a :class:`Model`, wrapped in a :class:`Predictor` if necessary."""
+    """Return a module as a :class:`Model`, as an :class:`AnyModule` if it is none."""
     if isinstance(module, Model):
         return module
     if not isinstance(module, nn.Module):
         raise TypeError(f"model: takes a torch.nn.Module, such as an anode.NeuralODE, got {type(module).__name__}")
-    return Predictor(module)
+    return AnyModule(module)
 
 
 def members_in(module: nn.Module) -> int | None:

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from anode.checks import as_seed, check_call, describe, lookup, number, require
-from anode.models.model import Model, Outcome, Predictor
+from anode.models.model import AnyModule, Model, Outcome
 from anode.models.nets import NeuralODE
 from anode.train.evaluation import Snapshots, flow_of
 from anode.train.losses import LOSSES, Loss, check_targets, default_loss, losses_by, takes_outcome
@@ -68,7 +68,7 @@ class Protocol:
     ) -> None:
         like = next((p for p in model.parameters() if p.requires_grad), None)
         if like is None:
-            kind = type(model.module if isinstance(model, Predictor) else model).__name__
+            kind = type(model.module if isinstance(model, AnyModule) else model).__name__
             raise ValueError(f"model: takes a model with parameters to train, got {kind!r}")
         self.members, self.snapshots, self.transform = model.members, snapshots, transform
         self.seeds = [as_seed(each, bits=40) for each in per_member("seed", seed, self.members, following=True)]

@@ -11,7 +11,7 @@ from anode.checks import describe, finite_rows, require, whole_number
 from anode.models.augment import Zeros
 from anode.models.flow import Flow
 from anode.models.misfit import MISTAKES, MisfitError
-from anode.models.model import Model, Outcome, Predictor, as_input, check_input
+from anode.models.model import AnyModule, Model, Outcome, as_input, check_input
 from anode.models.nets import NeuralODE
 from anode.models.randomness import evaluating
 from anode.ode.field import Field
@@ -87,12 +87,12 @@ def _outcome(name: str, model: Model, x: Tensor, like: Tensor, protocol: Protoco
 def _may_embed(model: Model) -> bool:
     """Whether a model may take whole numbers, as an embedding does: any module, or an augmentation of the user."""
     flow = flow_of(model)
-    return isinstance(model, Predictor) or not (flow is None or isinstance(flow.augment, Zeros))
+    return isinstance(model, AnyModule) or not (flow is None or isinstance(flow.augment, Zeros))
 
 
 def _why(model: Model, x: Tensor, error: Exception) -> str:
     """Return why a model cannot be called with x, and what to do about it."""
-    if isinstance(model, Predictor):
+    if isinstance(model, AnyModule):
         hint = "" if x.is_floating_point() else "; convert whole numbers with x.float()"
         if isinstance(model.module, Field):
             hint = "; train a field f(t, h) as anode.Flow(field), or as anode.NeuralODE(field=field, head=head)"
