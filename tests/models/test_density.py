@@ -10,7 +10,7 @@ from torch import nn
 import anode
 from anode.engine import native
 from anode.models.augment import Zeros
-from anode.models.density import DensityStart
+from anode.models.divergence import DensityStart
 
 TIGHT = {"rtol": 1e-8, "atol": 1e-8}
 MATRIX = torch.tensor([[0.3, -0.8], [0.5, 0.2]], dtype=torch.float64)

@@ -21,7 +21,8 @@ from anode.estimators.parameters import documented
 from anode.estimators.rows import Array, dense, precision
 from anode.estimators.saving import check_sizes
 from anode.estimators.trained import Trained
-from anode.models.density import MOST_EXACT, DensityFlow, log_normal, signs
+from anode.models.density import MOST_EXACT, DensityFlow, log_normal
+from anode.models.divergence import signs
 from anode.ode.solver import Solver
 from anode.train.points import no_targets
 

@@ -13,10 +13,10 @@ from anode.checks import lookup, number, require
 from anode.interface.solve import solve
 from anode.models.augment import Augment
 from anode.models.description import described
-from anode.models.divergence import TRACES, Divergence, parts
+from anode.models.divergence import TRACES, DensityStart, Divergence, parts
 from anode.models.fields import MLPField, field_or_perceptron
 from anode.models.flow import Flow
-from anode.models.layers import Stackable, check_state
+from anode.models.layers import check_state
 from anode.models.model import Model, Outcome, as_input, check_input
 from anode.ode.field import Field
 from anode.ode.solver import Solver, as_solver, check_settings
@@ -30,46 +30,6 @@ NETWORK: dict[str, Any] = {"hidden": 64, "layers": 3, "activation": "tanh"}
 """Their network for points in the plane."""
 MOST_EXACT = 64
 """The largest state whose trace is computed exactly: that takes a derivative for each of its numbers."""
-
-
-@described
-class DensityStart(Augment, Stackable):
-    """Appends the rest of the state of a density flow: normal coordinates, a zero, and Hutchinson's noise.
-
-    Args:
-        extra: Number of normal coordinates.
-        trace: As for :class:`anode.DensityFlow`. The noise of ``"hutchinson"`` is -1 or 1 (Rademacher). It has the
-            smallest variance of all independent noise, because the diagonal of the Jacobian does not contribute.
-
-    Attributes:
-        noise: The noise of ``"hutchinson"`` in the shape of the points; ``None`` to draw it in every call.
-    """
-
-    noise: Tensor | None = None
-
-    def __init__(self, extra: int, trace: str) -> None:
-        super().__init__()
-        self.extra, self.trace = number("extra", extra, whole=True, zero=True), trace
-        lookup("trace", trace, TRACES)
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The arguments that build an augmentation like this one."""
-        return {"extra": self.extra, "trace": self.trace}
-
-    def forward(self, x: Tensor) -> Tensor:
-        z = torch.cat([x, x.new_empty(*x.shape[:-1], self.extra).normal_()], dim=-1) if self.extra else x
-        noise = [] if self.trace == "exact" else [signs(z) if self.noise is None else self.noise]
-        return torch.cat([z, torch.zeros_like(x[..., :1]), *noise], dim=-1)
-
-    def remove(self, h: Any) -> Tensor:
-        z = parts(h, self.trace)[0]
-        return z[..., : z.shape[-1] - self.extra]
-
-
-def signs(like: Tensor) -> Tensor:
-    """Return random numbers that are -1 or 1."""
-    return torch.empty_like(like).bernoulli_().mul_(2).sub_(1)
 
 
 def negative_log_likelihood(outcome: Outcome, targets: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The divergence of a field, which is the rate at which a flow changes volumes."""
+"""The divergence of a field, which is the rate at which a flow changes volumes, and the state to solve it with."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.checks import lookup
+from anode.checks import lookup, number
 from anode.engine.mapped import Mapped, Member, first_of, is_mapped
 from anode.engine.timeless import rate_at
+from anode.models.augment import Augment
 from anode.models.description import described
+from anode.models.layers import Stackable
 from anode.ode.field import Field, Rate
 
 TRACES = {
@@ -114,3 +116,43 @@ def parts(h: Tensor, trace: str) -> tuple[Tensor, Tensor, Tensor]:
     size = h.shape[-1] - 1
     size = size if trace == "exact" else size // 2
     return h[..., :size], h[..., size : size + 1], h[..., size + 1 :]
+
+
+@described
+class DensityStart(Augment, Stackable):
+    """Appends the rest of the state of a density flow: normal coordinates, a zero, and Hutchinson's noise.
+
+    Args:
+        extra: Number of normal coordinates.
+        trace: As for :class:`anode.DensityFlow`. The noise of ``"hutchinson"`` is -1 or 1 (Rademacher). It has the
+            smallest variance of all independent noise, because the diagonal of the Jacobian does not contribute.
+
+    Attributes:
+        noise: The noise of ``"hutchinson"`` in the shape of the points; ``None`` to draw it in every call.
+    """
+
+    noise: Tensor | None = None
+
+    def __init__(self, extra: int, trace: str) -> None:
+        super().__init__()
+        self.extra, self.trace = number("extra", extra, whole=True, zero=True), trace
+        lookup("trace", trace, TRACES)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that build an augmentation like this one."""
+        return {"extra": self.extra, "trace": self.trace}
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = torch.cat([x, x.new_empty(*x.shape[:-1], self.extra).normal_()], dim=-1) if self.extra else x
+        noise = [] if self.trace == "exact" else [signs(z) if self.noise is None else self.noise]
+        return torch.cat([z, torch.zeros_like(x[..., :1]), *noise], dim=-1)
+
+    def remove(self, h: Any) -> Tensor:
+        z = parts(h, self.trace)[0]
+        return z[..., : z.shape[-1] - self.extra]
+
+
+def signs(like: Tensor) -> Tensor:
+    """Return random numbers that are -1 or 1."""
+    return torch.empty_like(like).bernoulli_().mul_(2).sub_(1)
