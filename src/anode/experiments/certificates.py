@@ -16,7 +16,7 @@ from anode.ode.solution import Status
 from anode.train.formats import as_list
 from anode.train.record import Array
 
-PAPER = 1e-3
+PAPER_TOLERANCE = 1e-3
 """The paper's tolerance, for ``rtol`` and ``atol``."""
 
 

@@ -12,9 +12,11 @@ from numpy.typing import ArrayLike
 
 from anode.checks import number
 from anode.plots.inputs import Array, as_values
-from anode.plots.style import INK, PAPER, RASTERIZED_FROM, bare, styled
+from anode.plots.style import BACKGROUND, INK, RASTERIZED_FROM, bare, styled
 
-SEQUENTIAL = LinearSegmentedColormap.from_list("anode density", [PAPER, "#b9dcd6", "#3aa99c", "#14606a", "#16243f"])
+SEQUENTIAL = LinearSegmentedColormap.from_list(
+    "anode density", [BACKGROUND, "#b9dcd6", "#3aa99c", "#14606a", "#16243f"]
+)
 """From nothing, the ground, to the largest density: the darker, the more."""
 SHARE = 0.999
 """The part of the values that the colours tell apart; a few that are larger would leave the others pale."""

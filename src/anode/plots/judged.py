@@ -10,7 +10,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from numpy.typing import ArrayLike
 
 from anode.plots.inputs import as_values
-from anode.plots.style import INK, MODEL_COLORS, MUTED, PAPER, grid, styled
+from anode.plots.style import BACKGROUND, INK, MODEL_COLORS, MUTED, grid, styled
 
 LABELLED = 20
 """Maximum number of classes with names and counts; more would not be legible."""
@@ -31,7 +31,7 @@ def confusion(ax: Axes, counts: ArrayLike, names: Sequence[str]) -> None:
     """
     found = as_values("counts", counts, (len(names), len(names)))
     shares = found / np.maximum(found.sum(1, keepdims=True), 1)
-    shades = LinearSegmentedColormap.from_list("shares", [PAPER, MODEL_COLORS["ANODE"]])
+    shades = LinearSegmentedColormap.from_list("shares", [BACKGROUND, MODEL_COLORS["ANODE"]])
     ax.imshow(shares, cmap=shades, vmin=0, vmax=1)
     if len(names) <= LABELLED:
         short = [name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…" for name in names]
@@ -41,7 +41,7 @@ def confusion(ax: Axes, counts: ArrayLike, names: Sequence[str]) -> None:
         few = len(names) <= FEW
         size = 11 if few else 7
         for row, column in np.argwhere((found > 0) | few):
-            color = PAPER if shares[row, column] > 0.55 else INK if found[row, column] else MUTED
+            color = BACKGROUND if shares[row, column] > 0.55 else INK if found[row, column] else MUTED
             ax.text(column, row, f"{found[row, column]:.0f}", ha="center", va="center", color=color, size=size)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)

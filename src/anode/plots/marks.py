@@ -13,7 +13,7 @@ from mpl_toolkits.mplot3d import proj3d  # type: ignore[import-untyped]
 from mpl_toolkits.mplot3d.art3d import Line3DCollection  # type: ignore[import-untyped]
 
 from anode.plots.inputs import Array
-from anode.plots.style import PAPER, RASTERIZED_FROM
+from anode.plots.style import BACKGROUND, RASTERIZED_FROM
 
 CAMERA = (18.0, -62.0)
 """Elevation and azimuth of three-dimensional plots in degrees."""
@@ -36,7 +36,7 @@ def dots(ax: Any, points: Array, colors: Sequence[str], size: float = 11.0, *, h
     if points.shape[1] == 3:
         look["depthshade"] = False  # shading would change the colours, which show the classes
     if hollow:
-        ax.scatter(*points.T, facecolors=PAPER, edgecolors=colors, linewidths=0.9, **look)
+        ax.scatter(*points.T, facecolors=BACKGROUND, edgecolors=colors, linewidths=0.9, **look)
     else:
         ax.scatter(*points.T, c=colors, linewidths=0, **look)
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from anode.checks import require
 from anode.plots.classes import Labels, as_labels, colors_of
 from anode.plots.inputs import Array, as_array, as_values
-from anode.plots.style import DIVERGING, INK, MUTED, NORMAL, PAPER, RASTERIZED_FROM, SMALL, styled
+from anode.plots.style import BACKGROUND, DIVERGING, INK, MUTED, NORMAL, RASTERIZED_FROM, SMALL, styled
 
 REACH = 1.2
 """Values are clipped to this distance from 0, because the targets are -1 and 1."""
@@ -115,7 +115,7 @@ def _checked_points(points: ArrayLike | None, labels: ArrayLike | None) -> tuple
 def _put_on_top(ax: Axes, points: Array, colors: Sequence[str]) -> None:
     if len(points):
         (x, y), raster = points.T, len(points) > RASTERIZED_FROM
-        ax.scatter(x, y, s=15, c=colors, edgecolors=PAPER, linewidths=0.5, zorder=3, rasterized=raster)
+        ax.scatter(x, y, s=15, c=colors, edgecolors=BACKGROUND, linewidths=0.5, zorder=3, rasterized=raster)
 
 
 def _fill(ax: Axes, xs: Array, ys: Array) -> None:

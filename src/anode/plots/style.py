@@ -29,7 +29,7 @@ from PIL import Image
 from anode.checks import lookup, require
 from anode.files import write, write_text
 
-INK, MUTED, FAINT, PAPER = "#22262e", "#6a7180", "#dcdfe5", "#ffffff"
+INK, MUTED, FAINT, BACKGROUND = "#22262e", "#6a7180", "#dcdfe5", "#ffffff"
 """The colours of text, secondary text, grid lines and the background."""
 
 CLASS_COLORS = (
@@ -115,7 +115,7 @@ def figure(
         '3d'
     """
     layout = ConstrainedLayoutEngine(w_pad=0.07, h_pad=0.07)
-    made = Figure(figsize=(width, height), dpi=100, layout=layout, facecolor=PAPER)
+    made = Figure(figsize=(width, height), dpi=100, layout=layout, facecolor=BACKGROUND)
     if rows * columns == 0:
         return made
     grid = made.add_gridspec(rows, columns, width_ratios=width_ratios, height_ratios=height_ratios)

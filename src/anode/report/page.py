@@ -31,7 +31,7 @@ from anode.report.reading import (
 
 FORMAT = "anode results 1"
 MARKER = "anode-results.json"
-PAPER = "https://arxiv.org/abs/1904.01681"
+PAPER_URL = "https://arxiv.org/abs/1904.01681"
 
 
 def write_report(folder: Path, marker: str = MARKER) -> Path:
@@ -289,5 +289,5 @@ def bar(share: float) -> Markup:
 
 def footer() -> Markup:
     """Return the footer, which cites the paper."""
-    paper = element("a", "Augmented Neural ODEs", href=PAPER)
+    paper = element("a", "Augmented Neural ODEs", href=PAPER_URL)
     return element("footer", "The paper: Dupont, Doucet and Teh, ", paper, ", NeurIPS 2019.")

@@ -14,7 +14,7 @@ from torch import Tensor
 from anode.data import densities
 from anode.experiments.beyond.points import APART
 from anode.experiments.beyond.runs import CERTIFIED_POINTS, TIGHTEST, condense
-from anode.experiments.certificates import PAPER, Certificates, certificates
+from anode.experiments.certificates import PAPER_TOLERANCE, Certificates, certificates
 from anode.experiments.runs import HERE, Place, Result
 from anode.experiments.stacked import StackedRun
 from anode.models.density import DensityFlow
@@ -78,7 +78,7 @@ class DensityRun(StackedRun):
         }
 
     def build(self) -> DensityFlow:
-        accuracy: dict[str, Any] = {"rtol": PAPER, "atol": PAPER}
+        accuracy: dict[str, Any] = {"rtol": PAPER_TOLERANCE, "atol": PAPER_TOLERANCE}
         return DensityFlow(self.dim, self.hidden, layers=2, augment=self.augment, trace=self.trace, **accuracy)
 
     def datasets(self) -> tuple[list[Tensor], None]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from anode.experiments.beyond.measures import measures
 from anode.experiments.beyond.points import APART, MAPS, POINTS, Points
-from anode.experiments.certificates import PAPER, Certificates, certificates, shared
+from anode.experiments.certificates import PAPER_TOLERANCE, Certificates, certificates, shared
 from anode.experiments.runs import HERE, Place, Result
 from anode.experiments.stacked import StackedRun
 from anode.models import family
@@ -160,7 +160,7 @@ def by_epoch(history: History) -> History:
 
 def cost_of(result: Result) -> Array:
     """Return the NFE of the trained models at the paper's tolerance, [repeats]."""
-    return result.certificates["last"].at(np.full(result.run.repeats, PAPER))
+    return result.certificates["last"].at(np.full(result.run.repeats, PAPER_TOLERANCE))
 
 
 def at_shared(compared: Sequence[Result]) -> list[Array]:

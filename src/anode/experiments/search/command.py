@@ -12,7 +12,7 @@ from anode.data import toy
 from anode.experiments.search.figures import grid_figure
 from anode.experiments.search.grid import Judged, best, ranked, search, write
 from anode.experiments.search.runs import Cross
-from anode.experiments.search.spaces import PAPER, Space, read
+from anode.experiments.search.spaces import PAPER_GRIDS, Space, read
 from anode.experiments.search.tpe import found_in, optimise
 from anode.files import holds_files, make_folder
 from anode.plots import style
@@ -51,7 +51,7 @@ class Search:
 
     def spaces(self) -> Mapping[str, Space]:
         """Return the search spaces of the requested models."""
-        spaces = PAPER if self.grid is None else read(self.grid)
+        spaces = PAPER_GRIDS if self.grid is None else read(self.grid)
         names = {name.lower(): name for name in spaces}
         takes = f"{', '.join(spaces)}" + (", the models in the grid" if self.grid is not None else "")
         for each in self.models or ():

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from anode.experiments.search.grid import Judged
-from anode.experiments.search.spaces import PAPER, PAPERS_BEST
+from anode.experiments.search.spaces import PAPER_GRIDS, PAPERS_BEST
 from anode.plots import style
 from anode.plots.series import make_logarithmic
 
@@ -32,15 +32,15 @@ def grid_figure(found: Sequence[Judged], dim: int) -> Figure:
     Dots are settings, and a line joins their medians. The best setting is black; the paper's choice has a ring.
     """
     models = list(dict.fromkeys(each.setting.model for each in found))
-    columns = max(len(PAPER[model]) for model in models)
+    columns = max(len(PAPER_GRIDS[model]) for model in models)
     made = style.figure(3.2 * columns, 3.0 * len(models), len(models), columns)
     for row, model in enumerate(models):
         alike = [each for each in found if (each.setting.model, each.dim) == (model, dim) and np.isfinite(each.mean)]
         axes = made.axes[row * columns : (row + 1) * columns]
-        for ax, name in zip(axes, PAPER[model], strict=False):
+        for ax, name in zip(axes, PAPER_GRIDS[model], strict=False):
             draw_parameter(ax, alike, name)
             ax.set(xlabel=NAMES[name], ylabel="loss" if ax is axes[0] else "", title=model if ax is axes[0] else "")
-        for ax in axes[len(PAPER[model]) :]:
+        for ax in axes[len(PAPER_GRIDS[model]) :]:
             ax.set_visible(False)
     return made
 

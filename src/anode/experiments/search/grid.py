@@ -15,7 +15,7 @@ from anode.experiments.cluster import at_work
 from anode.experiments.environment import environment
 from anode.experiments.runs import HERE, load, paths
 from anode.experiments.search.runs import Cross, SearchRun, groups, losses
-from anode.experiments.search.spaces import PAPER, PAPERS_BEST, Setting, Space, settings
+from anode.experiments.search.spaces import PAPER_GRIDS, PAPERS_BEST, Setting, Space, settings
 from anode.files import DamagedFileError, locked, make_folder, remove_unfinished, write_text
 from anode.storage import read_json, write_json
 from anode.train.progress import Bars
@@ -99,7 +99,7 @@ def _refuse_to_lose(path: Path, every: Sequence[Setting], crosses: Sequence[Cros
     asked = {(cross.dim, setting.model, *setting.searched.values()) for cross in crosses for setting in every}
     try:
         listed = content["settings"]
-        known = {(one["dim"], one["model"], *(one[name] for name in PAPER[one["model"]])) for one in listed}
+        known = {(one["dim"], one["model"], *(one[name] for name in PAPER_GRIDS[one["model"]])) for one in listed}
         judged_alike = {cross["dim"]: cross for cross in content["crosses"]}
     except (KeyError, TypeError):
         raise DamagedFileError(f"{path}: is damaged; remove it or restore it") from None

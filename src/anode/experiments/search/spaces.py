@@ -15,7 +15,7 @@ Space = Mapping[str, Sequence[float]]
 """The values of each hyperparameter."""
 
 COMMON: dict[str, tuple[float, ...]] = {"batch_size": (64, 128), "lr": (1e-3, 5e-4, 1e-4), "hidden": (16, 32)}
-PAPER: dict[str, Space] = {
+PAPER_GRIDS: dict[str, Space] = {
     "ResNet": {**COMMON, "layers": (2, 5, 10)},
     "NODE": COMMON,
     "ANODE": {**COMMON, "augment": (1, 2, 5)},
@@ -46,7 +46,7 @@ class Setting:
     @property
     def searched(self) -> dict[str, float]:
         """The hyperparameters that this model has."""
-        return {name: value for name, value in asdict(self).items() if name in PAPER[self.model]}
+        return {name: value for name, value in asdict(self).items() if name in PAPER_GRIDS[self.model]}
 
 
 PAPERS_BEST = {
@@ -68,7 +68,7 @@ def complete_spaces(spaces: Any) -> dict[str, Space]:
     if not isinstance(spaces, Mapping) or not spaces:
         raise ValueError(f"grid: takes a table of models, such as {{'NODE': {{'lr': [0.001], ...}}}}, got {spaces!r}")
     for model, space in spaces.items():
-        known = lookup("grid", model, PAPER)
+        known = lookup("grid", model, PAPER_GRIDS)
         require(isinstance(space, Mapping), f"grid, {model}", space, "a table of hyperparameters")
         for name, values in space.items():
             lookup(f"grid, {model}", name, dict(known))
@@ -79,7 +79,7 @@ def complete_spaces(spaces: Any) -> dict[str, Space]:
                 number(of, value, whole=name != "lr", finite=True)
             require(len(set(values)) == len(values), of, list(values), "different numbers")
     return {
-        model: {name: tuple(space.get(name, known)) for name, known in PAPER[model].items()}
+        model: {name: tuple(space.get(name, known)) for name, known in PAPER_GRIDS[model].items()}
         for model, space in spaces.items()
     }
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from anode.experiments.certificates import PAPER
+from anode.experiments.certificates import PAPER_TOLERANCE
 from anode.experiments.findings import Certified, Claim, Finding
 from anode.experiments.runs import Result
 from anode.experiments.study import Results, mean_std, median_mean
@@ -164,7 +164,10 @@ def solving_backwards_returns(results: Results) -> Finding:
     parts, numbers = {}, []
     for result in (results[name] for name in PAIR):
         flows = [model.flow for model in unstack(deepcopy(result.model).double())]
-        checks = [flow.check(x, BOUND, rtol=PAPER, atol=PAPER) for flow, x in zip(flows, inputs(result), strict=True)]
+        checks = [
+            flow.check(x, BOUND, rtol=PAPER_TOLERANCE, atol=PAPER_TOLERANCE)
+            for flow, x in zip(flows, inputs(result), strict=True)
+        ]
         errors = np.array([float(check.overall) for check in checks])
         parts[f"{result.run.label}: returns"] = errors <= BOUND
         numbers.append((f"{result.run.label}: relative error of the states, %", median_mean(100 * errors)))
