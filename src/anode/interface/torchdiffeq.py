@@ -127,6 +127,15 @@ def odeint_adjoint(
         SolveError: If the solve fails, or the backward solve does.
         TypeError: If an argument has the wrong type.
         ValueError: If an argument has an invalid value, or ``adjoint_params`` or ``adjoint_options`` is required.
+
+    Example:
+        >>> import torch
+        >>> from anode import odeint_adjoint
+        >>> rate = torch.tensor(0.5, requires_grad=True)
+        >>> y = odeint_adjoint(lambda t, y: -rate * y, torch.ones(1), torch.tensor([0.0, 1.0]), adjoint_params=(rate,))
+        >>> y[-1].sum().backward()
+        >>> round(rate.grad.item(), 4)  # -exp(-1/2)
+        -0.6065
     """
     params = _adjoint_params(func, adjoint_params, adjoint_options or {})
     if adjoint_options is None:
@@ -230,6 +239,16 @@ def odeint_event(
     Raises:
         SolveError: If the solve fails before the event.
         TypeError: If an argument has the wrong type.
+
+    Example:
+        >>> import torch
+        >>> from anode import odeint_event
+        >>> height, speed = torch.tensor([5.0]), torch.tensor([0.0])
+        >>> def fall(t, state):
+        ...     return state[1], torch.full_like(state[1], -10.0)
+        >>> hit, states = odeint_event(fall, (height, speed), torch.tensor(0.0), event_fn=lambda t, state: state[0])
+        >>> round(hit.item(), 4), round(states[1][-1].item(), 4)
+        (1.0, -10.0)
     """
     if not isinstance(t0, Tensor) or t0.numel() != 1:
         raise TypeError(f"t0: takes a floating point tensor of one time, such as torch.tensor(0.0), got {describe(t0)}")
@@ -288,6 +307,13 @@ def odeint_dense(
 
     Raises:
         SolveError: If the solve fails.
+
+    Example:
+        >>> import torch
+        >>> from anode import odeint_dense
+        >>> y = odeint_dense(lambda t, y: -y, torch.ones(1), torch.tensor(0.0), torch.tensor(1.0))
+        >>> round(y(0.5).item(), 4)
+        0.6065
     """
     t = torch.stack([torch.as_tensor(t0).reshape(()), torch.as_tensor(t1).reshape(())])
     return _solved(problem_from(func, y0, t, rtol, atol, method, options, None, dense=True))

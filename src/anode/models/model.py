@@ -48,6 +48,20 @@ class Model(nn.Module, ABC):
 
     Attributes:
         default_loss: The loss that :func:`anode.fit` uses if none is given; ``None`` if it depends on the targets.
+
+    Example:
+        >>> import torch, anode
+        >>> class Scaled(anode.Model):
+        ...     def __init__(self, model):
+        ...         super().__init__()
+        ...         self.model, self.scale = model, torch.nn.Parameter(torch.ones(()))
+        ...     def run(self, x, **options):
+        ...         outcome = self.model.run(x, **options)
+        ...         return anode.Outcome(self.scale * outcome.prediction, outcome.features, outcome.solution)
+        >>> model = Scaled(anode.NeuralODE(2, 1))
+        >>> history = anode.fit(model, anode.datasets.load("moons"), epochs=1)
+        >>> bool(history.nfe[-1] > 0)  # the cost of the solve is known
+        True
     """
 
     default_loss: ClassVar[Callable[..., Tensor] | None] = None

@@ -47,6 +47,15 @@ class Continuous(Gradient):
             solve.
         seminorm: Whether to leave the parameters' gradients out of the error estimate. The solve does not depend on
             them, so this saves steps without a loss of stability.
+
+    Example:
+        >>> import torch, anode
+        >>> field = anode.MLPField(2)
+        >>> adjoint = anode.Continuous(rtol=1e-6, atol=1e-6, seminorm=True)
+        >>> solution = anode.solve(field, torch.rand(8, 2), (0.0, 1.0), gradient=adjoint)
+        >>> solution.y1.sum().backward()
+        >>> solution.stats.nfe_backward > 0
+        True
     """
 
     rtol: float | None = None

@@ -81,6 +81,12 @@ class PID(Controller):
 
     References:
         Soderlind, *Digital filters in adaptive time-stepping*, ACM TOMS 29 (2003); Hairer and Wanner, section IV.2.
+
+    Example:
+        >>> import torch, anode
+        >>> careful = anode.PID(p=0.2, i=0.4, safety=0.8)
+        >>> anode.solve(lambda t, y: -y, torch.ones(2), (0.0, 1.0), controller=careful).success
+        True
     """
 
     p: float = 0.0

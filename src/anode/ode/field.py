@@ -192,6 +192,17 @@ class Field(nn.Module):
 
     Subclasses define ``forward(t, y)``. Apart from their own parameters, they must not use tensors that require a
     gradient. They may override :meth:`derivative` with one that is faster than autograd.
+
+    Example:
+        >>> import torch, anode
+        >>> class Spiral(anode.Field):
+        ...     def check(self, y):
+        ...         if y.shape[-1] != 2:
+        ...             raise ValueError(f"y: takes points in the plane, got shape {tuple(y.shape)}")
+        ...     def forward(self, t, y):
+        ...         return torch.stack([y[..., 1], -y[..., 0]], dim=-1)
+        >>> anode.solve(Spiral(), torch.rand(8, 2), (0.0, 1.0)).success
+        True
     """
 
     features_dim = -1

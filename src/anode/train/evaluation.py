@@ -39,6 +39,14 @@ class Snapshots:
     Attributes:
         x: The points whose features are recorded, [points, ...]. All members of a stack get the same points.
         at: The iterations after which they are recorded; 0 is before the first.
+
+    Example:
+        >>> import anode
+        >>> data = anode.datasets.load("moons")
+        >>> watched = anode.Snapshots(data.x[:10], at=[0, 5])
+        >>> history = anode.fit(anode.NeuralODE(2, 1, augment=1), data, epochs=1, snapshots=watched)
+        >>> [(snapshot.iteration, snapshot.features.shape) for snapshot in history.snapshots]
+        [(0, (10, 3)), (5, (10, 3))]
     """
 
     x: Tensor
