@@ -45,7 +45,7 @@ def test_the_command_finds_all_of_it_and_single_studies():
     assert list(STUDIES) == list(PANELS)
     whole = planned(Settings(["beyond"]))
     assert (whole.repeats, len(whole.studies), len(whole.claims)) == (20, len(STUDIES), 17)
-    assert "no images" in whole.note
+    assert "no images" in whole.protocols.note
     part = planned(Settings(["how-many"], repeats=2, seed=3))
     assert {run.name for run in part.runs} == set(STUDIES["how-many"].runs)
     assert {claim.number for claim in part.claims} == {25, 26, 27}

@@ -278,7 +278,7 @@ def test_other_epochs_are_another_experiment(made, tmp_path):
     work = planned(Settings(("table1",), tmp_path, scale="smoke", epochs=3))
     assert {run.epochs for run in work.runs} == {3}
     assert work.identity["epochs"] == 3
-    assert work.note.endswith("With --epochs 3, models train for 3 epochs, except those that overfit.")
+    assert work.protocols.note.endswith("With --epochs 3, models train for 3 epochs, except those that overfit.")
 
 
 @pytest.mark.parametrize(
@@ -331,6 +331,14 @@ def test_where_a_file_has_fewer_images_those_are_used_and_the_results_say_so(tmp
     assert {run["data"] for run in study["protocol"]} == {"digits, 4x4, 100 of 1442 images, 16 of 355 to test"}
     protocol = json.loads((tmp_path / "out" / "runs" / "overfit-node.json").read_text())["protocol"]
     assert protocol["train_size"] == 100
+
+
+@pytest.mark.usefixtures("small", "fewer")
+def test_what_an_earlier_command_lacked_is_still_said_after_a_command_that_lacks_nothing(tmp_path, monkeypatch):
+    first = again(tmp_path / "out", "fig13", repeats=1)
+    real = ImageRun.with_data
+    monkeypatch.setattr(ImageRun, "with_data", lambda run, root: (real(run, root)[0], ""))
+    assert again(tmp_path / "out", "fig12", repeats=1)["note"] == first["note"]
 
 
 @pytest.mark.usefixtures("small")

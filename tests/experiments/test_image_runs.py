@@ -302,7 +302,9 @@ def test_a_result_without_models_is_read_as_it_was_written(done, tmp_path):
     assert not any(name.startswith("model.") for name in read_tensors(paths(TINY, tmp_path)[1]))
 
 
-@pytest.mark.parametrize("change", [{"lr": 2e-3}, {"side": 8}, {"head_channels": 1}, {"time": False}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"lr": 2e-3}, {"side": 8}, {"head_channels": 1}, {"time": False}, {"train_pool": 100}], ids=str
+)
 def test_a_result_of_another_protocol_is_not_taken_for_this_one(done, tmp_path, change):
     save(done[0], tmp_path)
     assert load(replace(TINY, **change), tmp_path) is None
@@ -519,12 +521,12 @@ def test_a_run_that_asks_for_more_images_than_there_are_uses_those_and_says_so(t
     run = runs(SCALES["medium"])["tiny_imagenet-p5"]
     there = {"train": run.train_size, "test": run.test_size}
     monkeypatch.setattr(images, "count", lambda name, split, root: there[split])
-    assert run.with_data(tmp_path)[0] == run
+    assert run.with_data(tmp_path)[0] == replace(run, train_pool=10_000, test_pool=2_000)
     drawn = "has 10,000 of the official 100,000 images, from which 10,000 are drawn."
     assert run.with_data(tmp_path)[1].startswith(f"The train split of tiny_imagenet used here {drawn}")
     there["train"] = 5_000
     found, lacks = run.with_data(tmp_path)
-    assert found == replace(run, train_size=5_000)
+    assert found == replace(run, train_size=5_000, test_pool=2_000)
     assert lacks.startswith(
         "The train split of tiny_imagenet used here has 5,000 images, not the 10,000 of this scale."
     )

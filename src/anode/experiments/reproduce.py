@@ -105,10 +105,9 @@ class Work:
         return [run for run, _ in self._runs]
 
     @property
-    def note(self) -> str:
-        """How the results differ from the paper, in words."""
-        lacks = dict.fromkeys(lack for _, lack in self._runs if lack)
-        return " ".join([*([self.protocols.note] if self.protocols.note else []), *lacks])
+    def lacks(self) -> dict[str, str]:
+        """What data is missing, in words, for each run that lacks any."""
+        return {run.name: lack for run, lack in self._runs if lack}
 
     def in_order(self, runs: Sequence[Run]) -> list[Run]:
         """Return the runs in training order: those that the scale puts first, then the longest."""
@@ -316,14 +315,15 @@ def summary(work: Work, before: dict[str, Any], results: Results) -> dict[str, A
     found = {**{claim["number"]: claim for claim in before.get("claims", [])}, **found}
     drawn = {*before.get("studies", []), *(study.id for study in work.studies)}
     timings = {entry["name"]: entry for entry in before.get("timings", [])}
-    timings |= {
-        name: {"name": name, "seconds": round(result.seconds, 1), "environment": result.environment}
-        for name, result in results.items()
-    }
+    for name, result in results.items():
+        timings[name] = {"name": name, "seconds": round(result.seconds, 1), "environment": result.environment}
+        if name in work.lacks:
+            timings[name]["lacks"] = work.lacks[name]
+    lacks = dict.fromkeys(entry["lacks"] for entry in timings.values() if "lacks" in entry)
     return {
         "format": FORMAT,
         "title": work.half.title,
-        "note": work.note,
+        "note": " ".join(filter(None, [work.protocols.note, *lacks])),
         **work.identity,
         "studies": [name for name in work.half.studies if name in drawn],
         "claims": [found[number] for number in sorted(found)],

@@ -172,13 +172,14 @@ def started(folder: Path, begun: dict[str, Any]) -> set[str]:
 
 
 def as_trained(run: Any, folder: Path) -> Any:
-    """Return a run; if it is finished, with the data sizes it was trained on."""
+    """Return a run; if it is finished, with the sizes and pools of the data it was trained on."""
     described = paths(run, folder)[0]
     if not described.exists():
         return run
     try:
         protocol = read_json(described)["protocol"]
-        return replace(run, train_size=protocol["train_size"], test_size=protocol["test_size"])
+        pools = {name: protocol.get(name) for name in ("train_pool", "test_pool")}
+        return replace(run, train_size=protocol["train_size"], test_size=protocol["test_size"], **pools)
     except (KeyError, TypeError):
         raise DamagedFileError(f"{described}: is damaged; remove it to train the run again") from None
 

@@ -59,6 +59,7 @@ class ImageRun(Run):
         data: One of the image datasets.
         side: Height and width that the images are resized to.
         train_size, test_size: Number of images used from each split; each repeat trains on its own subset.
+        train_pool, test_pool: Number of images that these are drawn from; ``None`` for the official number.
         filters: Number of channels of the field's hidden layers.
         head_channels: Number of feature channels that the linear layer reads; ``None`` for all.
         evaluate_every: Iterations between evaluations on the test images; ``None`` for one per epoch.
@@ -81,6 +82,8 @@ class ImageRun(Run):
     evaluate_every: int | None = None
     repeats: int = 5
     seed: int = 0
+    train_pool: int | None = None
+    test_pool: int | None = None
 
     skips_failures = True
     may_lack_models = True
@@ -88,6 +91,11 @@ class ImageRun(Run):
     def check(self, root: Path | None) -> None:
         for split in SPLITS:
             images.require_files(self.data, split, root)
+
+    def protocol(self) -> dict[str, Any]:
+        """Return the protocol as JSON, without pools of the official size, which earlier versions do not have."""
+        pools = ("train_pool", "test_pool")
+        return {name: value for name, value in super().protocol().items() if value is not None or name not in pools}
 
     @property
     def label(self) -> str:
@@ -140,18 +148,19 @@ class ImageRun(Run):
         return {"train": self.train_size, "test": self.test_size}
 
     def with_data(self, root: Path | None) -> tuple[ImageRun, str]:
-        there, lacks = self.sizes, []
+        changes: dict[str, Any] = {}
+        lacks = []
         for split, wanted in self.sizes.items():
-            found = images.count(self.data, split, root)
-            there[split] = min(wanted, found)
-            official = images.IMAGES[self.data].counts[split]
-            if there[split] < wanted:
+            found, official = images.count(self.data, split, root), images.IMAGES[self.data].counts[split]
+            if found < wanted:
+                changes[f"{split}_size"] = found
                 meant = f"the official {wanted:,}" if wanted == official else f"the {wanted:,} of this scale"
-                lacks.append(f"The {split} split of {self.data} used here has {there[split]:,} images, not {meant}.")
+                lacks.append(f"The {split} split of {self.data} used here has {found:,} images, not {meant}.")
             elif found < official:
+                changes[f"{split}_pool"] = found
                 drawn = f"{found:,} of the official {official:,} images, from which {wanted:,} are drawn"
                 lacks.append(f"The {split} split of {self.data} used here has {drawn}.")
-        return replace(self, train_size=there["train"], test_size=there["test"]), " ".join(lacks)
+        return replace(self, **changes), " ".join(lacks)
 
     def build(self) -> ImageNeuralODE:
         """Return a new model."""
