@@ -1,4 +1,5 @@
 import re
+from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
@@ -308,7 +309,7 @@ def test_a_claim_is_refuted_only_where_one_of_its_parts_is():
     assert held.among(~everything).verdict == "not held"
 
 
-def test_a_repeat_in_which_something_is_unknown_speaks_neither_for_a_claim_nor_against_it():
+def test_a_repeat_in_which_something_is_unknown_does_not_vote():
     few, many = np.array([1, 1, 1, 1, 1.0]), np.array([2, 2, 2, 2, np.nan])
     some = Finding(known(few < many, few, many), [])
     assert (some.verdict, some.test.partition(" (")[0]) == ("inconclusive", "true in 4 of 5 repeats, unknown in 1")
@@ -319,6 +320,18 @@ def test_a_repeat_in_which_something_is_unknown_speaks_neither_for_a_claim_nor_a
     assert lost.numbers[0] == ("fewer", "true in 0 of 5 repeats, unknown in 5")
     assert lost.verdict == "not held"  # by its other part
     assert Finding(known(few < nothing, few, nothing), []).among(np.zeros(5, bool)).verdict == "not held"
+
+
+def test_a_verdict_stands_whatever_the_repeats_that_do_not_vote_would_have_said():
+    given = set()
+    for votes in combinations_with_replacement([0.0, 1.0, np.nan], 8):
+        parts = {"one": np.array(votes), "other": np.ones(8)}
+        verdict = Finding.of_parts(parts, []).verdict
+        for said in (0.0, 1.0) if verdict != "inconclusive" else ():
+            known_now = {name: np.nan_to_num(part, nan=said) for name, part in parts.items()}
+            assert Finding.of_parts(known_now, []).verdict == verdict
+            given.add((verdict, np.isnan(votes).any()))
+    assert given == {("held", False), ("held", True), ("not held", False), ("not held", True)}
 
 
 def test_parts_are_counted_without_the_repeats_that_failed():

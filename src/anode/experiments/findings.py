@@ -8,7 +8,9 @@ A repeat agrees with a claim of several parts if all parts are true. By chance, 
 not held only if the test rejects one of its parts. A repeat that failed to train counts against the claim.
 
 If something could not be measured, such as evaluations at a certified tolerance that does not exist, the repeat does
-not vote: it counts neither for the claim nor against it.
+not vote. It still counts as one of the coin flips, so a verdict stands whatever such repeats would have said.
+
+The level is that of one claim, or of one part. With many claims or parts, some are rejected by chance.
 """
 
 from __future__ import annotations

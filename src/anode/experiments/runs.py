@@ -154,7 +154,7 @@ class Result:
         run: The protocol.
         model: The trained models, stacked or as a list; ``None`` if they were not kept.
         history: The training history. Its snapshots are those of the typical repeat.
-        seconds: Training time.
+        seconds: Elapsed time of training, which includes pauses of the process.
         environment: Versions and machine.
         certificates: Certificates of the models after the last epoch (``"last"``) and, in the toy half, after the first
             (``"first"``); empty if the models were not certified.

@@ -45,7 +45,11 @@ CERTIFIED_IMAGES = 64
 """Number of test images that trained models are certified on; every repeat uses the same images."""
 
 TIGHTEST = 1e-6
-"""The tightest tolerance to try; float32 gains nothing from tighter ones."""
+"""The tightest tolerance to try; float32 gains nothing from tighter ones.
+
+Rounding does not decide: for MNIST's ANODE at the scale ``paper``, the reconstruction errors in float32 and in float64
+agree to four digits at 1e-4, 3e-5 and 1e-5.
+"""
 
 RECENT = 50
 """The last iterations of an interrupted run, whose median time gives its forecast."""

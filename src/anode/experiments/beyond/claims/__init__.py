@@ -1,4 +1,7 @@
-"""Claims beyond the paper, by its authors and others, as code. They were stated before anything was trained."""
+"""Claims beyond the paper, by its authors and others, as code. Most were stated before the repeats were trained.
+
+``docs/beyond.md`` tells which changed, and what had been trained by then.
+"""
 
 from collections.abc import Sequence
 
