@@ -149,18 +149,21 @@ def test_a_cluster_gives_the_same_bits_as_this_machine_and_leaves_nothing_behind
 
 @pytest.mark.slow
 def test_if_a_worker_is_killed_another_goes_on_from_its_checkpoint_to_the_same_bits(tmp_path, laboratory, monkeypatch):
-    run = replace(IMAGES, epochs=30)
+    run = replace(IMAGES, epochs=60)
     victim, heard, kept = next(iter(laboratory.workers)), [], {}
     real = Command._hear
+
+    def states(seed: int) -> list[int]:
+        """The iterations after which the state of a repeat was kept."""
+        folder = tmp_path / "cluster" / "tiny.part" / f"seed-{seed}"
+        return [int(path.stem.removeprefix("state-")) for path in folder.glob("state-*.json")]
 
     def hear(self, event):
         real(self, event)
         heard.append(tuple(event[1][1:3]))
-        if not kept and len({name for name, _ in heard}) == 2 and max(done for _, done in heard) > 20:
+        if not kept and all(map(states, run.seeds)):
             laboratory.remove(victim)
-            for seed in run.seeds:
-                states = (tmp_path / "cluster" / "tiny.part" / f"seed-{seed}").glob("state-*.json")
-                kept[f"tiny, seed {seed}"] = max(int(path.stem.removeprefix("state-")) for path in states)
+            kept.update({f"tiny, seed {seed}": max(states(seed)) for seed in run.seeds})
 
     monkeypatch.setattr(Command, "_hear", hear)
     try:
