@@ -12,7 +12,7 @@ from anode.experiments.beyond.runs import LABELS, cost_of
 from anode.experiments.beyond.studies import IMAGE_STUDIES
 from anode.experiments.beyond.widths import WITHIN, spread
 from anode.experiments.certificates import Certificates
-from anode.experiments.halves import HALVES, Protocols, family_run
+from anode.experiments.halves import HALVES, Protocols, family_protocols
 from anode.experiments.images.scales import SCALES
 from anode.experiments.reproduce import Settings, planned, reproduce
 from anode.experiments.runs import load, save
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def shrunk(name: str, repeats: int = 1, seed: int = 0):
     """A run of the smoke scale, with even less to do."""
     small = {"side": 4, "filters": 2, "train_size": 32, "batch_size": 32, "test_size": 16, "evaluate_every": 3}
-    return replace(family_run(SCALES["smoke"], name, repeats, seed), **small)
+    return replace(family_protocols(SCALES["smoke"]).run(name, repeats, seed), **small)
 
 
 @cache

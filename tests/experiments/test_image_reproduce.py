@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from anode.data import images
 from anode.experiments import workers
-from anode.experiments.halves import HALVES, Half, Protocols, image_run
+from anode.experiments.halves import HALVES, Half, Protocols, image_protocols
 from anode.experiments.images.runs import ImageRun
 from anode.experiments.images.scales import SCALES
 from anode.experiments.images.studies import STUDIES
@@ -21,13 +21,14 @@ from anode.report import write_report
 from helpers.editing import change
 from helpers.tiny import quiet, state
 
+SMOKE = image_protocols(SCALES["smoke"])
 FIG13 = {"overfit-node", "overfit-anode"}
 SMALLER = {"side": 4, "filters": 2, "train_size": 32, "batch_size": 32, "test_size": 16}
 
 
 def smaller(name: str, repeats: int, seed: int) -> ImageRun:
     """A run of the smoke scale, with even less to do."""
-    return replace(image_run(SCALES["smoke"], name, repeats, seed), **SMALLER)
+    return replace(SMOKE.run(name, repeats, seed), **SMALLER)
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_the_numbers_of_a_figure_are_those_of_its_runs(made):
     found = json.loads((folder / "figures" / "fig13.json").read_text())
     assert [run["run"] for run in found["protocol"]] == ["overfit-node", "overfit-anode"]
     for row, name in zip(found["numbers"]["rows"], ("overfit-node", "overfit-anode"), strict=True):
-        run = image_run(SCALES["smoke"], name, 1, 0)
+        run = SMOKE.run(name, 1, 0)
         result = load(run, folder / "runs")
         assert row[1] == f"{run.parameters:,}"
         assert row[2] == f"{float(result.history.loss[-1, 0]):.3g}"
@@ -169,7 +170,7 @@ def test_what_is_not_said_is_as_the_scale_has_it():
     work = planned(Settings(("table1", "FIG13"), scale="smoke"))
     assert (work.repeats, [study.id for study in work.studies]) == (2, ["table1", "fig13"])
     assert [claim.number for claim in work.claims] == [14, 15]
-    assert image_run(SCALES["smoke"], "mnist-node", 2, 0) in work.runs
+    assert SMOKE.run("mnist-node", 2, 0) in work.runs
 
 
 @pytest.mark.usefixtures("small")

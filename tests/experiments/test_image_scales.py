@@ -4,7 +4,7 @@ import pytest
 
 from anode.checks import lookup
 from anode.data.images import IMAGES
-from anode.experiments.halves import HALVES, image_run
+from anode.experiments.halves import HALVES, image_protocols
 from anode.experiments.images.claims import CLAIMS, UNSTABLE
 from anode.experiments.images.scales import (
     AUGMENTS,
@@ -260,7 +260,7 @@ def test_no_figure_is_of_both_halves():
 
 
 def test_a_run_at_another_scale_is_another_protocol():
-    ours, theirs = (image_run(SCALES[scale], "mnist-p5", 2, 0).protocol() for scale in ("smoke", "small"))
+    ours, theirs = (image_protocols(SCALES[scale]).run("mnist-p5", 2, 0).protocol() for scale in ("smoke", "small"))
     assert ours != theirs
     with pytest.raises(ValueError, match="did you mean 'small'"):
         lookup("scale", "smal", dict(HALVES["images"].scales))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from anode.experiments.beyond import on_images
 from anode.experiments.beyond.claims import CLAIMS as BEYOND_CLAIMS
@@ -16,6 +15,8 @@ from anode.experiments.beyond.studies import STUDIES as BEYOND_STUDIES
 from anode.experiments.findings import Claim
 from anode.experiments.images import scales
 from anode.experiments.images.claims import CLAIMS as IMAGE_CLAIMS
+from anode.experiments.images.runs import ImageRun
+from anode.experiments.images.scales import SCALES, Scale
 from anode.experiments.images.studies import STUDIES as IMAGE_STUDIES
 from anode.experiments.runs import Run
 from anode.experiments.study import Study
@@ -64,30 +65,27 @@ class Half:
     any_device: bool = False
 
 
-def image_run(scale: scales.Scale, name: str, repeats: int, seed: int) -> Run:
-    """Return a run of the image half."""
-    return replace(scales.runs(scale)[name], repeats=repeats, seed=seed)
-
-
-def image_protocols(scale: scales.Scale) -> Protocols:
+def image_protocols(scale: Scale) -> Protocols:
     """Return the runs of the image half at a scale."""
-    run = partial(image_run, scale)
-    return Protocols(
-        scale.repeats, scale.reduced, run, scale.first, lambda epochs: image_protocols(scale.lasting(epochs))
-    )
+    return _on_images(scale, scales.runs, scale.reduced, image_protocols, scale.first)
 
 
-def family_run(scale: scales.Scale, name: str, repeats: int, seed: int) -> Run:
-    """Return a run of the family on images."""
-    return replace(on_images.runs(scale)[name], repeats=repeats, seed=seed)
-
-
-def family_protocols(scale: scales.Scale) -> Protocols:
+def family_protocols(scale: Scale) -> Protocols:
     """Return the runs of the family on images at a scale."""
-    run = partial(family_run, scale)
-    return Protocols(
-        scale.repeats, on_images.note(scale), run, lasting=lambda epochs: family_protocols(scale.lasting(epochs))
-    )
+    return _on_images(scale, on_images.runs, on_images.note(scale), family_protocols)
+
+
+def _on_images(
+    scale: Scale,
+    runs: Callable[[Scale], Mapping[str, ImageRun]],
+    note: str,
+    protocols: Callable[[Scale], Protocols],
+    first: tuple[str, ...] = (),
+) -> Protocols:
+    def run(name: str, repeats: int, seed: int) -> Run:
+        return replace(runs(scale)[name], repeats=repeats, seed=seed)
+
+    return Protocols(scale.repeats, note, run, first, lambda epochs: protocols(scale.lasting(epochs)))
 
 
 HALVES: dict[str, Half] = {
@@ -105,7 +103,7 @@ HALVES: dict[str, Half] = {
             "Augmented Neural ODEs: the image experiments",
             IMAGE_STUDIES,
             IMAGE_CLAIMS,
-            {name: image_protocols(scales.SCALES[name]) for name in ("small", "smoke", "medium", "paper")},
+            {name: image_protocols(SCALES[name]) for name in ("small", "smoke", "medium", "paper")},
             any_device=True,
         ),
         Half(
@@ -120,7 +118,7 @@ HALVES: dict[str, Half] = {
             "Beyond the paper: the family on images",
             FAMILY_STUDIES,
             FAMILY_CLAIMS,
-            {name: family_protocols(scales.SCALES[name]) for name in ("medium", "smoke")},
+            {name: family_protocols(SCALES[name]) for name in ("medium", "smoke")},
             any_device=True,
         ),
     )
