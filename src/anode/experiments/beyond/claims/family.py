@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from functools import partial
 
-from anode.experiments.beyond.claims.common import CHEAP, Costs, at_the_papers, below, held_out, named
+from anode.experiments.beyond.claims.common import (
+    CHEAP,
+    LIFTED,
+    Costs,
+    at_the_papers,
+    below,
+    heavy_balls_are_cheap,
+    held_out,
+    learned_is_better,
+    named,
+)
 from anode.experiments.beyond.protocols import name_of
 from anode.experiments.beyond.runs import LABELS, at_shared
-from anode.experiments.findings import Certified, Claim, Finding, Votes, known
-from anode.experiments.study import Results, mean_std, median_mean
+from anode.experiments.findings import Certified, Claim, Finding, Votes
+from anode.experiments.study import Results
 from anode.experiments.toy.flows import FITTED
 
 
@@ -17,40 +27,30 @@ def all_fit_g(results: Results) -> Finding:
     return below(results, {LABELS[k]: name_of("g", 1, k) for k in LABELS}, FITTED, lambda r: r.final_loss)
 
 
-def lifted(data: str, dim: int) -> tuple[str, ...]:
-    """Return the runs with zeros and with a learned augmentation."""
-    return named(data, dim, ("zeros", "hidden"))
+TWO = {"g": "g, d = 2: ", "nested": "nested spheres: "}
+"""Data in the plane, and how its parts of a finding begin."""
 
 
-def learned_is_better(results: Results, costs: Costs = at_the_papers) -> Finding:
+def learned_has_lower_losses(results: Results, costs: Costs = at_the_papers) -> Finding:
     """Claim 21."""
     parts: dict[str, Votes] = {}
-    numbers = []
-    for title, data, dim in (("g, d = 2", "g", 2), ("nested spheres", "nested", 2)):
-        zeros, learned = (held_out(results[name]) for name in lifted(data, dim))
-        before, after = costs([results[name] for name in lifted(data, dim)])
-        parts[f"{title}: lower loss"] = learned < zeros
-        parts[f"{title}: no more evaluations"] = known(after <= before, after, before)
-        numbers += [
-            (f"{title}: held-out loss, zeros and learned", f"{mean_std(zeros)} and {mean_std(learned)}"),
-            (f"{title}: NFE, zeros and learned", f"{median_mean(before)} and {median_mean(after)}"),
-        ]
+    numbers: list[tuple[str, str]] = []
+    for data, before in TWO.items():
+        lifted = [results[name] for name in named(data, 2, LIFTED)]
+        votes, measured = learned_is_better(lifted, costs, held_out, "held-out loss", before)
+        parts, numbers = parts | votes, numbers + measured
     return Finding.of_parts(parts, numbers)
 
 
-def heavy_balls_are_cheap(results: Results, costs: Costs = at_the_papers) -> Finding:
+def heavy_balls_take_fewer(results: Results, costs: Costs = at_the_papers) -> Finding:
     """Claim 22."""
     parts: dict[str, Votes] = {}
-    numbers = []
-    for title, data in (("g, d = 2", "g"), ("nested spheres", "nested")):
-        found = dict(zip(CHEAP, costs([results[name] for name in named(data, 2, CHEAP)]), strict=True))
-        ball = found["heavy-ball"]
-        parts |= {f"{title}: fewer than {LABELS[k]}": known(ball < found[k], ball, found[k]) for k in CHEAP[1:]}
-        numbers += [(f"{title}: NFE, {LABELS[kind]}", median_mean(each)) for kind, each in found.items()]
+    numbers: list[tuple[str, str]] = []
+    for data, before in TWO.items():
+        votes, measured = heavy_balls_are_cheap([results[name] for name in named(data, 2, CHEAP)], costs, before)
+        parts, numbers = parts | votes, numbers + measured
     return Finding.of_parts(parts, numbers)
 
-
-TWO = (("g", 2), ("nested", 2))
 
 CLAIMS = (
     Claim(
@@ -67,11 +67,11 @@ CLAIMS = (
         "A learned augmentation is better than zeros, and its flow no harder to solve (Massaroli et al., 2020, and the "
         "paper's future work).",
         "with a hidden layer, lower held-out loss and no more evaluations than zeros, on g in d = 2 and nested spheres",
-        tuple(name for data, dim in TWO for name in lifted(data, dim)),
-        learned_is_better,
+        tuple(name for data in TWO for name in named(data, 2, LIFTED)),
+        learned_has_lower_losses,
         certified=Certified(
             "the same, with the evaluations at the loosest tolerance certified for both",
-            partial(learned_is_better, costs=at_shared),
+            partial(learned_has_lower_losses, costs=at_shared),
         ),
     ),
     Claim(
@@ -79,10 +79,10 @@ CLAIMS = (
         "family",
         "Heavy ball flows need fewer evaluations than NODEs, ANODEs and second-order flows (Xia et al., 2021).",
         "fewer evaluations at 1e-3 after training than each of the three, on g in d = 2 and nested spheres",
-        tuple(name for data, dim in TWO for name in named(data, dim, CHEAP)),
-        heavy_balls_are_cheap,
+        tuple(name for data in TWO for name in named(data, 2, CHEAP)),
+        heavy_balls_take_fewer,
         certified=Certified(
-            "the same at the loosest tolerance certified for all four", partial(heavy_balls_are_cheap, costs=at_shared)
+            "the same at the loosest tolerance certified for all four", partial(heavy_balls_take_fewer, costs=at_shared)
         ),
     ),
 )

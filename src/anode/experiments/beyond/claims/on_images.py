@@ -7,12 +7,19 @@ from __future__ import annotations
 
 from functools import partial
 
-from anode.experiments.beyond.claims.common import CHEAP, Costs, at_the_papers
+from anode.experiments.beyond.claims.common import (
+    CHEAP,
+    LIFTED,
+    Costs,
+    at_the_papers,
+    heavy_balls_are_cheap,
+    learned_is_better,
+)
 from anode.experiments.beyond.on_images import NETWORKS, accuracy, network, of_family
 from anode.experiments.beyond.runs import LABELS, at_shared
-from anode.experiments.findings import Certified, Claim, Finding, known
+from anode.experiments.findings import Certified, Claim, Finding
 from anode.experiments.images.curves import percent
-from anode.experiments.study import Results, mean_std, median_mean
+from anode.experiments.study import Results
 from anode.train.record import Array
 
 
@@ -23,29 +30,15 @@ def all_are_better(results: Results) -> Finding:
     return Finding.of_parts(parts, [(LABELS[kind], percent(each)) for kind, each in found.items()])
 
 
-def learned_is_better(results: Results, costs: Costs = at_the_papers) -> Finding:
+def learned_has_lower_losses(results: Results, costs: Costs = at_the_papers) -> Finding:
     """Claim 37."""
-    zeros, learned = (results[of_family(kind)] for kind in ("zeros", "hidden"))
-    before, after = costs([zeros, learned])
-    losses = [each.history.validation[-1] for each in (zeros, learned)]
-    parts = {"lower test loss": losses[1] < losses[0], "no more evaluations": known(after <= before, after, before)}
-    numbers = [
-        ("test loss, zeros and learned", f"{mean_std(losses[0])} and {mean_std(losses[1])}"),
-        ("NFE, zeros and learned", f"{median_mean(before)} and {median_mean(after)}"),
-    ]
-    return Finding.of_parts(parts, numbers)
+    lifted = [results[of_family(kind)] for kind in LIFTED]
+    return Finding.of_parts(*learned_is_better(lifted, costs, lambda each: each.history.validation[-1], "test loss"))
 
 
-def heavy_balls_are_cheap(results: Results, costs: Costs = at_the_papers) -> Finding:
+def heavy_balls_take_fewer(results: Results, costs: Costs = at_the_papers) -> Finding:
     """Claim 38."""
-    found = dict(zip(CHEAP, costs([results[of_family(kind)] for kind in CHEAP]), strict=True))
-    ball = found["heavy-ball"]
-    parts = {
-        f"fewer than {LABELS[kind]}": known(ball < each, ball, each)
-        for kind, each in found.items()
-        if kind != "heavy-ball"
-    }
-    return Finding.of_parts(parts, [(f"NFE, {LABELS[kind]}", median_mean(each)) for kind, each in found.items()])
+    return Finding.of_parts(*heavy_balls_are_cheap([results[of_family(kind)] for kind in CHEAP], costs))
 
 
 def architecture_is_enough(results: Results) -> Finding:
@@ -86,11 +79,11 @@ CLAIMS = (
         "2020, and the paper's future work).",
         "With a hidden layer, the test loss at the end of training is lower than with zeros, and a solve at 1e-3 takes "
         "no more evaluations.",
-        tuple(of_family(kind) for kind in ("zeros", "hidden")),
-        learned_is_better,
+        tuple(of_family(kind) for kind in LIFTED),
+        learned_has_lower_losses,
         certified=Certified(
             "The same, with the evaluations at the loosest tolerance certified for both.",
-            partial(learned_is_better, costs=at_shared),
+            partial(learned_has_lower_losses, costs=at_shared),
         ),
     ),
     Claim(
@@ -100,9 +93,10 @@ CLAIMS = (
         "2021).",
         "After training, a solve of the heavy ball at 1e-3 takes fewer evaluations than a solve of each of the three.",
         tuple(of_family(kind) for kind in CHEAP),
-        heavy_balls_are_cheap,
+        heavy_balls_take_fewer,
         certified=Certified(
-            "The same at the loosest tolerance certified for all four.", partial(heavy_balls_are_cheap, costs=at_shared)
+            "The same at the loosest tolerance certified for all four.",
+            partial(heavy_balls_take_fewer, costs=at_shared),
         ),
     ),
     Claim(
