@@ -10,8 +10,8 @@ import anode
 from anode.experiments.certificates import Certificates
 from anode.experiments.findings import Finding, by_chance, known
 from anode.experiments.runs import Result
-from anode.experiments.study import mean_std
-from anode.experiments.toy.claims import CLAIMS, epochs_to, nfe_growth
+from anode.experiments.study import mean_std, nfe_growth
+from anode.experiments.toy.claims import CLAIMS, epochs_to
 from anode.experiments.toy.flows import CONSTANT, FITTED, ends, euler
 from anode.experiments.toy.protocols import protocol
 from anode.experiments.toy.runs import MODELS

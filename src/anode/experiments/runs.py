@@ -24,6 +24,8 @@ from anode.train.progress import Listener
 from anode.train.record import Array
 
 FORMAT = "anode run 1"
+SOLVER = "dopri5, rtol = atol = 1e-3"
+"""The paper's solver, in words."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,16 @@ class Run(ABC):
     def described(self) -> dict[str, Any]:
         """Return the protocol in words, for the report."""
 
+    def training(self) -> dict[str, Any]:
+        """Return how the run is trained, in words, for the report."""
+        return {
+            "optimiser": f"Adam, {self.lr:g}",
+            "batch size": self.batch_size,
+            "epochs": self.epochs,
+            "repeats": self.repeats,
+            "seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
+        }
+
     @abstractmethod
     def train(self, tell: Listener | None, folder: Path, place: Place = HERE) -> Result:
         """Train the run; raises ``KeyboardInterrupt`` if interrupted. The folder may keep checkpoints."""
@@ -194,8 +206,7 @@ class Result:
     @property
     def typical(self) -> int:
         """The repeat with the median final loss, which figures draw."""
-        order = np.argsort(self.final_loss)  # NaN comes last
-        return int(order[max(self.trained.sum() - 1, 0) // 2])
+        return middle(self.final_loss)
 
     @property
     def trained(self) -> NDArray[np.bool_]:
@@ -210,6 +221,12 @@ class Result:
     def member(self, index: int) -> Any:
         """Return the model of one repeat."""
         return self.model[index] if isinstance(self.model, nn.ModuleList) else unstack(self.model)[index]
+
+
+def middle(values: Array) -> int:
+    """Return the repeat with the median value, or the lower one of two; NaN counts as highest."""
+    order = np.argsort(values)  # NaN comes last
+    return int(order[max(np.isfinite(values).sum() - 1, 0) // 2])
 
 
 def _padded(values: Array, length: int) -> Array:

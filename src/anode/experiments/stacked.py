@@ -43,16 +43,6 @@ class StackedRun(Run):
     def evaluations(self) -> int:
         return 0
 
-    def training(self) -> dict[str, Any]:
-        """Return how the run is trained, in words, for the report."""
-        return {
-            "optimiser": f"Adam, {self.lr:g}",
-            "batch size": self.batch_size,
-            "epochs": self.epochs,
-            "repeats": self.repeats,
-            "seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
-        }
-
     @abstractmethod
     def build(self) -> Model:
         """Return one untrained model, initialised from torch's global random numbers."""

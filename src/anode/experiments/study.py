@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,7 +62,6 @@ class Study:
 
 def draw(study: Study, results: Results, folder: Path) -> None:
     """Draw a study and write its files: images, animations, and caption and numbers as JSON."""
-    start = time.perf_counter()
     drawing = study.draw(results)
     files = save_figure(drawing.figure, folder / study.id)
     files += [gif(frames, folder / f"{study.id}-{name}.gif") for name, frames in drawing.animations.items()]
@@ -75,7 +73,6 @@ def draw(study: Study, results: Results, folder: Path) -> None:
         "protocol": [results[name].run.described() for name in study.runs],
         "numbers": {"columns": drawing.columns, "rows": drawing.rows} if drawing.rows else None,
         "scenes": drawing.scenes,
-        "seconds": round(time.perf_counter() - start, 2),
     }
     write_json(folder / f"{study.id}.json", content)
 
@@ -83,6 +80,12 @@ def draw(study: Study, results: Results, folder: Path) -> None:
 def epochs(result: Result) -> Array:
     """Return the epoch numbers of a result, from 1."""
     return np.arange(1, result.run.epochs + 1)
+
+
+def nfe_growth(result: Result) -> Array:
+    """Return the mean NFE of the last epoch divided by that of the first."""
+    nfe = result.per_epoch("nfe")
+    return nfe[-1] / nfe[0]
 
 
 def mean_std(values: Array, form: str = "{:.3g} ± {:.2g}") -> str:

@@ -15,7 +15,7 @@ from anode.data import densities
 from anode.experiments.beyond.points import APART
 from anode.experiments.beyond.runs import CERTIFIED_POINTS, TIGHTEST, condense
 from anode.experiments.certificates import PAPER_TOLERANCE, Certificates, certificates
-from anode.experiments.runs import HERE, Place, Result
+from anode.experiments.runs import HERE, SOLVER, Place, Result
 from anode.experiments.stacked import StackedRun
 from anode.models.density import DensityFlow
 from anode.ode.solution import Status
@@ -73,7 +73,7 @@ class DensityRun(StackedRun):
             "model": self.label + (f", p = {self.augment}" if self.augment else ""),
             "network": f"2 x {self.hidden} hidden units, tanh",
             "trace in training": self.trace,
-            "solver": "dopri5, rtol = atol = 1e-3",
+            "solver": SOLVER,
             **self.training(),
         }
 

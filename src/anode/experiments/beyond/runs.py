@@ -14,7 +14,7 @@ from torch import Tensor
 from anode.experiments.beyond.measures import measures
 from anode.experiments.beyond.points import APART, MAPS, POINTS, Points
 from anode.experiments.certificates import PAPER_TOLERANCE, Certificates, certificates, shared
-from anode.experiments.runs import HERE, Place, Result
+from anode.experiments.runs import HERE, SOLVER, Place, Result
 from anode.experiments.stacked import StackedRun
 from anode.models import family
 from anode.models.layers import First
@@ -90,7 +90,7 @@ class FamilyRun(StackedRun):
             "data": self.data if self.data == "swap" else f"{self.data}, d = {self.dim}",
             "model": self.label + (f", p = {self.augment}" if self.augment else ""),
             "network": f"2 x {self.hidden} hidden units",
-            "solver": "dopri5, rtol = atol = 1e-3",
+            "solver": SOLVER,
             "loss": self.loss,
             **self.training(),
         }

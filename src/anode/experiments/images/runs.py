@@ -18,7 +18,7 @@ from anode.data import images
 from anode.data.images import SPLITS, ImageData
 from anode.experiments.certificates import Certificates, certificates
 from anode.experiments.environment import environment, together
-from anode.experiments.runs import HERE, Place, Result, Run
+from anode.experiments.runs import HERE, SOLVER, Place, Result, Run
 from anode.files import DamagedFileError
 from anode.models.ensemble import from_seed
 from anode.models.nets import ImageNeuralODE
@@ -132,14 +132,15 @@ class ImageRun(Run):
             "model": self.label + (f", p = {self.augment}" if self.augment else ""),
             "network": f"{self.filters} filters, time {'appended' if self.time else 'not used'}{head}",
             "parameters": f"{self.parameters:,}",
-            "solver": "dopri5, rtol = atol = 1e-3",
+            "solver": SOLVER,
             "loss": "cross entropy",
-            "optimiser": f"Adam, {self.lr:g}" + (f", weight decay {self.weight_decay:g}" if self.weight_decay else ""),
-            "batch size": self.batch_size,
-            "epochs": self.epochs,
-            "repeats": self.repeats,
-            "seeds": f"{self.seeds[0]} to {self.seeds[-1]}",
+            **self.training(),
         }
+
+    def training(self) -> dict[str, Any]:
+        decay = f", weight decay {self.weight_decay:g}" if self.weight_decay else ""
+        told = super().training()
+        return {**told, "optimiser": told["optimiser"] + decay}
 
     def counted(self, split: str) -> str:
         """Return the number of images used from a split, and the official number if it differs."""

@@ -12,7 +12,7 @@ from torch import Tensor
 from anode.experiments.certificates import PAPER_TOLERANCE
 from anode.experiments.findings import Certified, Claim, Finding
 from anode.experiments.runs import Result
-from anode.experiments.study import Results, mean_std, median_mean
+from anode.experiments.study import Results, mean_std, median_mean, nfe_growth
 from anode.experiments.toy import certified
 from anode.experiments.toy.certified import PAIR, inputs
 from anode.experiments.toy.flows import FITTED, ends, euler, mean_gap, validation_gap
@@ -29,12 +29,6 @@ def epochs_to(result: Result, level: float | Array) -> Array:
     """Return the epochs until each repeat's loss was first below a level; infinite if it never was."""
     below = result.per_epoch("loss") < level
     return np.where(below.any(0), below.argmax(0) + 1.0, np.inf)
-
-
-def nfe_growth(result: Result) -> Array:
-    """Return the mean NFE of the last epoch divided by that of the first."""
-    nfe = result.per_epoch("nfe")
-    return nfe[-1] / nfe[0]
 
 
 # ---------------------------------------------------------------------------------------------- one dimension (fig03)

@@ -13,7 +13,7 @@ import torch
 from anode.data import toy
 from anode.data.toy import Dataset
 from anode.experiments.certificates import Certificates, certificates
-from anode.experiments.runs import HERE, Place, Result
+from anode.experiments.runs import HERE, SOLVER, Place, Result
 from anode.experiments.stacked import StackedRun
 from anode.models.fields import MLPField
 from anode.models.flow import Flow
@@ -80,7 +80,7 @@ class ToyRun(StackedRun):
             "data": data + (f", {self.slices} slices held out" if self.slices else ""),
             "model": self.label + (f", p = {self.augment}" if self.augment else ""),
             "network": network,
-            "solver": "none" if self.model == "ResNet" else "dopri5, rtol = atol = 1e-3",
+            "solver": "none" if self.model == "ResNet" else SOLVER,
             "loss": self.loss,
             **self.training(),
         }

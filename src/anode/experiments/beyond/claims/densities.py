@@ -11,8 +11,7 @@ from anode.experiments.beyond.densities import TABLES
 from anode.experiments.beyond.runs import at_shared
 from anode.experiments.certificates import shared
 from anode.experiments.findings import Certified, Claim, Finding, known
-from anode.experiments.runs import Result
-from anode.experiments.study import Results, mean_std, median_mean, tolerance_range
+from anode.experiments.study import Results, mean_std, median_mean, nfe_growth, tolerance_range
 from anode.train.record import Array
 
 
@@ -21,15 +20,9 @@ def flows(kind: str, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"density-{data}-{kind}" for data in names)
 
 
-def growth(result: Result) -> Array:
-    """Return how many times the first epoch's mean NFE the last epoch's is."""
-    nfe = result.per_epoch("nfe")
-    return nfe[-1] / nfe[0]
-
-
 def augmentation_keeps_densities_cheap(results: Results) -> Finding:
     """Claim 33."""
-    grown = {kind: [growth(results[name]) for name in flows(kind, DENSITIES)] for kind in ("cnf", "augmented")}
+    grown = {kind: [nfe_growth(results[name]) for name in flows(kind, DENSITIES)] for kind in ("cnf", "augmented")}
     means = {kind: np.mean(each, axis=0) for kind, each in grown.items()}
     numbers = [("growth, mean over all, CNF and augmented", both(means))]
     for i, data in enumerate(DENSITIES):

@@ -8,7 +8,7 @@ import torch
 from anode.data.densities import DENSITIES
 from anode.experiments.beyond.densities import DRAWS, OTHERS, TABLES, drawn
 from anode.experiments.beyond.protocols import FLOWS
-from anode.experiments.runs import Result
+from anode.experiments.runs import Result, middle
 from anode.experiments.study import (
     CERTIFIED_COLUMNS,
     Drawing,
@@ -57,8 +57,8 @@ def draw_pictures(results: Results) -> Drawing:
 
 @torch.no_grad()
 def pictured(result: Result) -> tuple[Array, Array]:
-    """Return the density of the typical model on a grid, and samples of it."""
-    model = result.member(typical(result))
+    """Return the density of the model with the median log-likelihood on a grid, and samples of it."""
+    model = result.member(middle(-result.measured["log-likelihood"]))
     side = torch.linspace(-REACH, REACH, CELLS)
     grid = torch.cartesian_prod(side, side).flip(1)
     with torch.random.fork_rng(devices=[]):
@@ -66,13 +66,6 @@ def pictured(result: Result) -> tuple[Array, Array]:
         values = model.log_prob(grid, samples=DRAWS if model.augment else 1).exp()
         points = model.sample(OTHERS)
     return values.reshape(CELLS, CELLS).numpy(force=True), points.numpy(force=True)
-
-
-def typical(result: Result) -> int:
-    """Return the repeat with the median log-likelihood."""
-    found = result.measured["log-likelihood"]
-    order = np.argsort(-found)  # NaN comes last
-    return int(order[max(np.isfinite(found).sum() - 1, 0) // 2])
 
 
 def draw_costs(results: Results) -> Drawing:
