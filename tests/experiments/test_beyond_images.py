@@ -201,7 +201,7 @@ def test_the_note_says_what_the_runs_have_in_common():
         f"{run.train_size:,} training images of 14x14 pixels, for {run.epochs} epochs with batch size {run.batch_size}"
     )
     assert note.startswith(f"The data are mnist: {used}, and {run.test_size:,} test images.")
-    assert f"to 2 %. All models have the same learning rate, {run.lr:g}" in note
+    assert f"to within 2 %. All models have the same learning rate, {run.lr:g}" in note
     assert "The data are digits: 192 training images" in HALVES["beyond-images"].scales["smoke"].note
 
 

@@ -24,15 +24,15 @@ MEASURES = {
 """What is measured, in words."""
 
 TIMES = 51
-"""States of a trajectory, evenly spaced."""
+"""Number of evenly spaced states of a trajectory."""
 POINTS, FEW = 50, 8
-"""Points that are followed; those whose neighbours are followed too, which takes two solves per dimension."""
+"""Number of trajectories, and of points with a Jacobian, which takes two more trajectories per dimension."""
 PAIRS, HALVINGS = 32, 12
-"""Points of the decision surface, each found by halving the way between two points of different classes."""
+"""Number of points on the decision boundary, and how often the way between two classes is halved to find each."""
 SOLVER: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-6}
 """A tolerance at which differences of neighbours can be trusted."""
 STEP, APART = 1e-3, 2e-2
-"""How far neighbours are from a point: of a flow, and on a surface, which has kinks."""
+"""Steps of the finite differences: of a flow, and on the decision boundary, which has kinks."""
 
 
 @torch.no_grad()

@@ -24,14 +24,16 @@ from anode.ode.solver import Solver
 from anode.train.record import Array
 
 DATA = "mnist"
-"""The dataset of the image half that all runs use, as large as its scale has it."""
+"""The dataset of the image half that all runs use. The scale sets its size."""
 
 ADDED = 5
-"""Channels that are added to the one of an image."""
+"""Number of channels that are added to the one of an image."""
 
 EXTRA = {"node": 0, **dict.fromkeys(ADDING, ADDED), "control": ADDED - 1}
-"""Channels of zeros, or of what is learned. The input of data control is one more. Second-order flows and heavy balls,
-which double the state, get :data:`BEFORE_DOUBLING`. All states but the NODE's have the same number of channels.
+"""The ``augment`` of each kind, which gives all states but the NODE's the same number of channels.
+
+Data control also adds the input, which is one channel. Second-order flows and heavy balls double the state, and get
+:data:`BEFORE_DOUBLING`.
 """
 BEFORE_DOUBLING = (1 + ADDED) // 2 - 1
 
@@ -112,12 +114,12 @@ def pooled(channels: int, classes: int, augment: int, filters: int, solver: Solv
 
 
 def network(architecture: str, kind: str) -> str:
-    """The name of a run of one of :data:`NETWORKS`."""
+    """Return the name of a run of one of :data:`NETWORKS`."""
     return f"{architecture}-{kind}"
 
 
 def of_family(kind: str) -> str:
-    """The name of a run of the family."""
+    """Return the name of a run of the family."""
     return f"mnist-{kind}"
 
 
@@ -127,8 +129,9 @@ def note(scale: scales.Scale) -> str:
     return (
         f"The data are {size.data}: {size.train:,} training images of {size.side}x{size.side} pixels, for "
         f"{size.epochs} epochs with batch size {scale.batch_size}, and {size.test:,} test images. The states of all "
-        "models of the family but the NODE have six channels. Models that are compared have equally many parameters, "
-        f"to {100 * WITHIN:g} %. All models have the same learning rate, {scale.lr:g}; it was not searched for."
+        "models of the family but the NODE have six channels. Models that are compared have the same number of "
+        f"parameters, to within {100 * WITHIN:g} %. All models have the same learning rate, {scale.lr:g}; it was not "
+        "searched for."
     )
 
 

@@ -13,7 +13,7 @@ Points = tuple[Tensor, Tensor]
 """Inputs [n, d] and targets [n, k]."""
 
 APART = 100_000
-"""What is added to a seed to draw points that no repeat is trained on."""
+"""Added to a seed to draw points that no repeat is trained on."""
 
 
 def g(dim: int, seed: int) -> Points:
@@ -46,4 +46,4 @@ POINTS: dict[str, Callable[[int, int], Points]] = {"g": g, "nested": nested, "sw
 """All of them by name."""
 
 MAPS = ("swap", "parity")
-"""Those whose targets are points: a flow has to end there, without a linear map behind it."""
+"""The datasets whose targets are points: a flow has to end there, without a linear layer."""

@@ -16,19 +16,19 @@ from anode.experiments.beyond.widths import equal_widths
 from anode.experiments.stacked import StackedRun
 
 NOTE = (
-    "points and tables, no images. Each model's learning rate is the best of 1e-3, 3e-3, 1e-2, 3e-2 and 1e-1 on g in "
-    "d = 2 (the swap, x to -x in d = 2, the rings) from five seeds that no repeat has. Models that are compared have "
-    "equally many parameters, to 2 %."
+    "The data are points and tables, no images. The learning rate of each model is the best of 1e-3, 3e-3, 1e-2, 3e-2 "
+    "and 1e-1 with five seeds that no repeat uses: on g in d = 2, or for maps and densities on the swap, on x to -x "
+    "in d = 2 or on the rings. Models that are compared have the same number of parameters, to within 2 %."
 )
-"""What all of it has in common, for the report."""
+"""What all runs have in common, for the report."""
 
 G_DIMS, PARITY_DIMS = (1, 2, 5, 10), tuple(range(1, 11))
 PARITY_KINDS = ("node", "zeros", "second-order", "second-order-learned")
 COUNT_DIMS, COUNTS = (1, 2, 3, 5), (0, 1, 2, 3, 5, 10, 20)
-"""How many dimensions are added to data of which dimensions."""
+"""The dimensions of g in the study of p, and the numbers of dimensions that are added to each."""
 
 DRAWN = ("node", "zeros")
-"""Whose flows are drawn in d = 1, where both can be drawn as they are."""
+"""The models whose flows are drawn, in d = 1, where no projection is needed."""
 
 NOISES = (0, 0.1, 0.3, 1, 3)
 """Standard deviations of noise; 0 is Euler's method alone."""
@@ -41,25 +41,25 @@ STRENGTHS = {
     "errors": (10.0, 100.0),
     "decay": (1e-4, 1e-3),
 }
-"""How strongly each regulariser is applied."""
+"""The strengths at which each regulariser is applied."""
 REGULARISED = ("node", "zeros")
 
 FLOWS = {"cnf": 0, "augmented": 2}
-"""Normal coordinates that are added to a density flow."""
+"""The kinds of density flow, and how many normal coordinates each adds."""
 
 
 def name_of(data: str, dim: int, kind: str) -> str:
-    """What a run of the family is called."""
+    """Return the name of a run of the family."""
     return f"{data}-{kind}" if data == "swap" else f"{data}-d{dim}-{kind}"
 
 
 def regularised(kind: str, regulariser: str, strength: float) -> str:
-    """What a run with a regulariser is called."""
+    """Return the name of a run with a regulariser."""
     return f"regularised-{kind}-{regulariser}-{strength:g}"
 
 
 def comparable(runs: Mapping[str, Any]) -> list[Any]:
-    """Runs that are compared with each other, with widths that give them equally many parameters."""
+    """Return runs with widths that give all of them the same number of parameters."""
     widths = equal_widths({name: partial(_of_width, run) for name, run in runs.items()})
     return [replace(run, hidden=widths[name]) for name, run in runs.items()]
 
@@ -69,7 +69,7 @@ def _of_width(run: Any, width: int) -> Any:
 
 
 def _family(data: str, dim: int, kinds: Iterable[str], kept: Container[str] = (), **settings: Any) -> list[FamilyRun]:
-    """A run for each kind; those to which dimensions are added get as many as there are, as the others have."""
+    """Return one run per kind. Kinds that take added dimensions get as many as the data has."""
     runs = {
         kind: FamilyRun(
             name_of(data, dim, kind),
@@ -87,12 +87,12 @@ def _family(data: str, dim: int, kinds: Iterable[str], kept: Container[str] = ()
 
 
 def rate(data: str, kind: str) -> float:
-    """The learning rate that the search has found for a model on such data."""
+    """Return the learning rate that the search found for a model on some data."""
     return RATES[f"{'g' if data == 'nested' else data}-{kind}"]
 
 
 def _counts(dim: int) -> list[FamilyRun]:
-    """The paper's augmentation with more and more dimensions."""
+    """Return runs of the paper's augmentation with more and more dimensions."""
     runs = {
         f"count-d{dim}-p{p}": FamilyRun(f"count-d{dim}-p{p}", "g", dim, kind, p, lr=rate("g", kind), examined=True)
         for p, kind in ((p, "zeros" if p else "node") for p in COUNTS)
@@ -101,13 +101,13 @@ def _counts(dim: int) -> list[FamilyRun]:
 
 
 def _noisy(dim: int) -> list[NoisyRun]:
-    """A NODE with more and more noise: all have the same parameters."""
+    """Return runs of a NODE with more and more noise."""
     lr = rate("g", "node")
     return [NoisyRun(f"noise-d{dim}-{scale:g}", "g", dim, "node", noise=scale, lr=lr) for scale in NOISES]
 
 
 def _regularised(plain: FamilyRun) -> list[RegularisedRun]:
-    """A run of the family with every regulariser."""
+    """Return runs of a member of the family with every regulariser."""
     settings = {name: getattr(plain, name) for name in ("data", "dim", "kind", "augment", "hidden", "epochs", "lr")}
     return [
         RegularisedRun(regularised(plain.kind, name, strength), **settings, regulariser=name, strength=strength)
@@ -129,7 +129,7 @@ def _densities(data: str) -> list[DensityRun]:
 
 @cache
 def all_runs() -> dict[str, StackedRun]:
-    """All runs by name."""
+    """Return all runs by name."""
     found: list[StackedRun] = []
     for dim in G_DIMS:
         found += _family("g", dim, LABELS, examined=True, kept=DRAWN if dim == 1 else ())
@@ -149,5 +149,5 @@ def all_runs() -> dict[str, StackedRun]:
 
 
 def protocol(name: str, repeats: int, seed: int) -> StackedRun:
-    """A run with so many repeats, from this seed on."""
+    """Return a run with the given number of repeats and first seed."""
     return replace(all_runs()[name], repeats=repeats, seed=seed)

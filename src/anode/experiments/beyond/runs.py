@@ -164,7 +164,7 @@ def cost_of(result: Result) -> Array:
 
 
 def at_shared(compared: Sequence[Result]) -> list[Array]:
-    """The evaluations of some models at the loosest tolerance that is certified for all of them."""
+    """Return the evaluations of some models at the loosest tolerance that is certified for all of them."""
     certificates = [each.certificates["last"] for each in compared]
     tolerance = shared(certificates)
     return [each.at(tolerance) for each in certificates]

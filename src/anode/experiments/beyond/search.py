@@ -22,7 +22,7 @@ from anode.train.fit import fit
 
 CANDIDATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 SEEDS = range(1000, 1005)
-"""Repeats begin at 0."""
+"""Seeds of the search. Those of repeats begin at 0."""
 
 
 def searched() -> dict[str, StackedRun]:

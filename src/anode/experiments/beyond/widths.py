@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 WIDTHS = range(32, 81)
-"""Those that may be chosen; the paper's is 32."""
+"""The widths to choose from; the paper's is 32."""
 WITHIN = 0.02
-"""By how much numbers of parameters that are called equal may differ."""
+"""The largest relative difference of numbers of parameters that are called equal."""
 
 
 def parameters(model: nn.Module) -> int:

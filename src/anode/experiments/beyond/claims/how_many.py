@@ -13,7 +13,7 @@ from anode.experiments.toy.flows import FITTED
 
 
 def counted(dim: int, *counts: int) -> tuple[str, ...]:
-    """Return the runs with so many added dimensions."""
+    """Return the runs with the given numbers of added dimensions."""
     return tuple(f"count-d{dim}-p{p}" for p in counts)
 
 
@@ -52,15 +52,15 @@ CLAIMS = (
         "how-many",
         "As many added dimensions as the input has are enough (Zhang et al., 2019: p = d represents every "
         "homeomorphism).",
-        f"final loss on g below {FITTED:.3f} with p = d, for d = 1, 2, 3 and 5",
+        f"the final loss on g with p = d is below {FITTED:.3f}, for d = 1, 2, 3 and 5",
         tuple(f"count-d{d}-p{d}" for d in COUNT_DIMS),
         as_many_are_enough,
     ),
     Claim(
         26,
         "how-many",
-        "Too many added dimensions hurt (the paper's claim 18, of images).",
-        "held-out loss on g with p = 20 above that with p = d, for d = 1, 2, 3 and 5",
+        "Too many added dimensions hurt (claim 18 says so about images).",
+        "the held-out loss on g is higher with p = 20 than with p = d, for d = 1, 2, 3 and 5",
         tuple(name for d in COUNT_DIMS for name in counted(d, d, 20)),
         many_hurt,
     ),
@@ -68,7 +68,7 @@ CLAIMS = (
         27,
         "how-many",
         "Added dimensions save evaluations.",
-        "fewer evaluations at 1e-3 after training with p = d than with p = 0, for d = 1, 2, 3 and 5",
+        "a solve at 1e-3 after training takes fewer evaluations with p = d than with p = 0, for d = 1, 2, 3 and 5",
         tuple(name for d in COUNT_DIMS for name in counted(d, 0, d)),
         more_are_cheaper,
         certified=Certified(

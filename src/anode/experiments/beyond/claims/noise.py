@@ -24,7 +24,7 @@ CLAIMS = (
         30,
         "noise",
         "Noise in the state, which lets trajectories cross, lets a NODE learn g (the paper's future work).",
-        f"held-out loss of a NODE on g in d = 1 below {FITTED:.3f} for some noise",
+        f"for some strength of the noise, the held-out loss of a NODE on g in d = 1 is below {FITTED:.3f}",
         tuple(f"noise-d1-{scale:g}" for scale in NOISES),
         noise_lets_a_node_learn,
     ),

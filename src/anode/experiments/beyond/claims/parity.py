@@ -37,27 +37,27 @@ CLAIMS = (
     Claim(
         20,
         "parity",
-        "Whatever is added to a flow, it learns to swap -1 and 1 without a linear map behind it; a plain flow cannot.",
-        "mean squared error below 0.01 for all of the family, not for the NODE",
+        "With any augmentation, a flow without a linear layer learns to swap -1 and 1. A plain flow cannot.",
+        "the mean squared error is below 0.01 for every augmented model, and not for the NODE",
         named("swap", 1, LABELS),
         all_learn_the_swap,
     ),
     Claim(
         23,
         "parity",
-        "On x -> -x in d = 1 an ANODE and a second-order flow reach errors near 0 and a NODE does not (Norcliffe et "
+        "On x -> -x in d = 1, an ANODE and a second-order flow reach errors near 0, and a NODE does not (Norcliffe et "
         "al., 2020: 4.5e-6, 3.8e-5 and 3.4e-1).",
-        "final training error below 1e-3 for zeros and for the second-order flow with a learned start, above 0.1 for "
-        "the NODE",
+        "the final training error is below 1e-3 for zeros and for the second-order flow with a learned start, and "
+        "above 0.1 for the NODE",
         named("parity", 1, REPORTED),
         parity_in_one_dimension,
     ),
     Claim(
         24,
         "parity",
-        "On x -> -x a NODE is far worse in odd dimensions, where the map changes the orientation of space (Norcliffe "
-        "et al., 2020).",
-        "its final training error at each odd d is more than 3 times that at d + 1",
+        "On x -> -x, a NODE is far worse in odd dimensions, where the map reverses the orientation of space "
+        "(Norcliffe et al., 2020).",
+        "for each odd d up to 9, its final training error is more than 3 times that for d + 1",
         tuple(name_of("parity", dim, "node") for dim in range(1, 11)),
         odd_dimensions_are_harder,
     ),

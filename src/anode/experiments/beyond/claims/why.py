@@ -42,8 +42,8 @@ CLAIMS = (
         28,
         "why",
         "The flows of ANODEs are simpler than those of NODEs.",
-        "straighter, of less kinetic energy and with a smaller Lipschitz constant on g in d = 1 and 2, and with a "
-        "better conditioned inverse in d = 2",
+        "on g in d = 1 and 2, they are straighter and have less kinetic energy and a smaller Lipschitz constant; in "
+        "d = 2, their inverse is better conditioned",
         tuple(name for d in (1, 2) for name in named("g", d, ("node", "zeros"))),
         augmented_flows_are_simpler,
     ),
@@ -51,7 +51,7 @@ CLAIMS = (
         29,
         "why",
         "Kinetic energy and the slope of f decide how many evaluations a solve takes (Finlay et al., 2020).",
-        "rank correlation with the evaluations at 1e-3 above 0.5 for both, over all models that were measured",
+        "over all models that were measured, the rank correlation of both with the evaluations at 1e-3 is above 0.5",
         EXAMINED,
         energy_and_slope_tell_the_cost,
     ),

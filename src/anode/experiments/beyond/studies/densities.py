@@ -97,20 +97,21 @@ STUDIES = (
     Study(
         "densities",
         "Densities, plain and augmented",
-        "Continuous normalizing flows (CNF) and flows with two added normal coordinates, of equally many parameters "
-        "(to 2 %), each trained for 1,600 iterations. Densities on a grid, one scale for each picture, and samples, of "
-        "the repeat whose likelihood is the median. An augmented flow's density is a lower bound, from 20 draws of the "
-        "added coordinates.",
+        "Continuous normalizing flows (CNF), plain and with two added normal coordinates. All have the same number "
+        "of parameters, to within 2 %, and are trained for 1,600 iterations. The pictures show densities on a grid, "
+        "each with its own scale, and samples, for the repeat with the median likelihood. The density of an "
+        "augmented flow is a lower bound from 20 draws of the added coordinates.",
         tuple(f"density-{data}-{kind}" for data in DENSITIES for kind in FLOWS),
         draw_pictures,
     ),
     Study(
         "likelihoods",
         "What densities cost",
-        "Function evaluations of a solve at 1e-3 in the course of training, mean and standard deviation over the "
-        "repeats. The table has the log-likelihood of points that were not trained on, in nats per point, computed at "
-        "1e-5 with exact traces; of augmented flows it is the lower bound from 20 draws. Rows of the tables iris and "
-        "wine are standardised; two thirds of them are trained on, the others are judged by.",
+        "Function evaluations of a solve at 1e-3 during training. Curves and bands show mean and standard deviation "
+        "over the repeats. The table has the log-likelihood of points that were not trained on, in nats per point, "
+        "computed at a tolerance of 1e-5 with exact traces. For augmented flows, it is a lower bound from 20 draws. "
+        "The rows of the tables iris and wine are standardised; two thirds are for training, and the others for the "
+        "test.",
         tuple(f"density-{data}-{kind}" for data in DATA for kind in FLOWS),
         draw_costs,
     ),

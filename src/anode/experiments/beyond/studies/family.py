@@ -38,11 +38,12 @@ def draw(results: Results) -> Drawing:
 STUDY = Study(
     "family",
     "The family side by side",
-    "Huber loss on points that were not trained on, and evaluations of a solve at a tolerance of 1e-3 after training; "
-    "a dot for each repeat and a stroke at the median. All models of a column have equally many parameters, to 2 %, "
-    "and as many added numbers as inputs: zeros, a learned constant, a linear map or a network with a hidden layer of "
-    "the input, the input itself (data control), or a velocity (second order, heavy balls). Left of the dashed line a "
-    "model has fitted g: a tenth of the loss of the best constant.",
+    "Huber loss on points that were not trained on, and evaluations of a solve at a tolerance of 1e-3 after "
+    "training. Dots are repeats, strokes are medians. All models of a column have the same number of parameters, to "
+    "within 2 %. Each augmented model has as many added numbers as inputs: zeros, a learned constant, a linear map "
+    "of the input, a network of the input with a hidden layer, the input itself (data control), or a velocity "
+    "(second order, heavy balls). The dashed line is a tenth of the loss of the best constant: a model with a lower "
+    "loss has fitted g.",
     tuple(name_of(data, dim, kind) for data, dim in DATA for kind in LABELS),
     draw,
 )

@@ -48,9 +48,9 @@ def draw(results: Results) -> Drawing:
 STUDY = Study(
     "how-many",
     "How many added dimensions",
-    "ANODEs on g in d = 1, 2, 3 and 5 with p added zeros, over all repeats. Models of one d have equally many "
-    "parameters, to 2 %: the more dimensions, the narrower their layers. p = 0 is the NODE. Below the dashed line a "
-    "model has fitted g. The table has means, which single repeats that fail to fit g dominate.",
+    "ANODEs on g in d = 1, 2, 3 and 5 with p added zeros, over all repeats. Models of the same d have the same "
+    "number of parameters, to within 2 %: the larger p is, the narrower are their layers. p = 0 is the NODE. A model "
+    "below the dashed line has fitted g. The table has means, which single repeats that do not fit g dominate.",
     tuple(f"count-d{d}-p{p}" for d in COUNT_DIMS for p in COUNTS),
     draw,
 )

@@ -44,10 +44,11 @@ def draw(results: Results) -> Drawing:
 STUDY = Study(
     "noise",
     "Noise instead of dimensions",
-    "NODEs solved by 20 steps of Euler's method with Gaussian noise in the state after each, of the given standard "
-    "deviation per unit of time; this is no ODE any more, and trajectories can cross. Training takes one path of the "
-    "noise in every iteration. A prediction is the mean of ten, so it takes ten times the evaluations. Mean and "
-    "standard deviation over the repeats. Below the dashed line a model has fitted g.",
+    "NODEs solved by 20 steps of Euler's method, with Gaussian noise added to the state after each step. The noise "
+    "has the given standard deviation per unit of time. This is no longer an ODE, so trajectories can cross. In "
+    "training, every iteration takes one noisy path. A prediction is the mean of ten paths, so it takes ten times "
+    "the evaluations. Curves and bands show mean and standard deviation over the repeats. A model below the dashed "
+    "line has fitted g.",
     (
         *(f"noise-d{dim}-{scale:g}" for dim in NOISE_DIMS for scale in NOISES),
         *(name_of("g", dim, "zeros") for dim in NOISE_DIMS),

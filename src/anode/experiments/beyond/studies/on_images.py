@@ -48,28 +48,28 @@ def draw_networks(results: Results) -> Drawing:
 
 
 DOTS = (
-    "There is a dot for each repeat and a stroke at the median. NFE are evaluations of a solve of 64 test images at a "
+    "Dots are repeats, strokes are medians. NFE are evaluations of a solve of 64 test images at a tolerance of 1e-3, "
+    "after training."
 )
-DOTS += "tolerance of 1e-3, after training."
 
 STUDIES = (
     Study(
         "mnist",
         "The family on MNIST",
-        "Test accuracy and test loss at the end of training, and evaluations. All models have equally many "
-        "parameters, to 2 %, and all but the NODE have a state of six channels: the image and zeros, a learned "
-        "constant, or a learned map without or with a hidden layer; the image again (data control); or positions and "
-        f"velocities of three channels each (second order, heavy balls). {DOTS}",
+        "Test accuracy and test loss at the end of training, and evaluations. All models have the same number of "
+        "parameters, to within 2 %. The state of every model but the NODE has six channels: the image and zeros, a "
+        "learned constant, or a learned map without or with a hidden layer; the image again (data control); or "
+        f"positions and velocities of three channels each (second order, heavy balls). {DOTS}",
         tuple(of_family(kind) for kind in LABELS),
         draw_family,
     ),
     Study(
         "architecture",
         "How much of table 1 is architecture",
-        f"Four models of about {SIZE:,} parameters, equal to 2 %. The plain ones are the paper's: a flow of the image, "
-        "and a linear layer that sees all channels and pixels. The pooled ones have a convolution with normalisation "
-        "and pooling in front of the flow. Behind it they have normalisation, the mean over all pixels and a linear "
-        f"layer. {DOTS}",
+        f"Four models of about {SIZE:,} parameters, equal to within 2 %. The plain ones are the paper's: a flow of "
+        "the image, and a linear layer that reads all channels and pixels. The pooled ones have a convolution with "
+        "normalisation and pooling before the flow. After it they have normalisation, the mean over all pixels and a "
+        f"linear layer. {DOTS}",
         tuple(network(*both) for both in NETWORKS),
         draw_networks,
     ),

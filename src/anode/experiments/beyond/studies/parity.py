@@ -40,10 +40,11 @@ def draw(results: Results) -> Drawing:
 STUDY = Study(
     "parity",
     "Which learn the swap, and x to -x",
-    "Flows alone, without a linear map behind them; the position has to end at its target. Left: mean squared error on "
-    "the two points of the paper's g in one dimension, a dot for each repeat; 1 is the error of mapping both to 0. "
-    "Middle and right: 50 points of the cube [-1, 1]^d are mapped to their negatives (generalised parity, Norcliffe et "
-    "al., 2020). In odd dimensions that turns the orientation of space around, which no flow of the same space does.",
+    "Flows without a linear layer, so each position has to end at its target. Left: mean squared error on the two "
+    "points of the paper's g in one dimension. Dots are repeats, strokes are medians; mapping both points to 0 has "
+    "an error of 1. Middle and right: 50 points of the cube [-1, 1]^d are mapped to their negatives (generalised "
+    "parity, Norcliffe et al., 2020). In odd dimensions, this map reverses the orientation of space, which no flow "
+    "on the same space does.",
     (
         *(name_of("swap", 1, kind) for kind in LABELS),
         *(name_of("parity", dim, kind) for kind in PARITY_KINDS for dim in PARITY_DIMS),

@@ -54,10 +54,11 @@ def place(result: Result) -> tuple[float, float]:
 STUDY = Study(
     "regularisers",
     "Regularisers: evaluations against loss",
-    "g in two dimensions, without augmentation and with two zeros. Each line leads from no regulariser (diamond) to "
-    "stronger and stronger ones (larger dots): medians over the repeats of the evaluations at 1e-3 and of the loss on "
-    "other points. Low and left is better. Kinetic energy and Jacobian: Finlay et al. (2020); STEER: Ghosh et al. "
-    "(2020), random end times; local errors: the solver's own estimates, Pal et al. (2021).",
+    "NODEs and ANODEs with two added zeros, on g in d = 2. Each line leads from no regulariser (diamond) to stronger "
+    "and stronger ones (larger dots). It shows the medians over the repeats of the evaluations at 1e-3 and of the "
+    "loss on points that were not trained on. Low and left is better. Kinetic energy and Jacobian: Finlay et al. "
+    "(2020). STEER, which draws random end times: Ghosh et al. (2020). Local errors, which are the solver's own "
+    "estimates: Pal et al. (2021).",
     (
         *(name_of("g", 2, kind) for kind in REGULARISED),
         *(

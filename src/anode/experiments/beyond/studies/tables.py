@@ -15,7 +15,7 @@ from anode.plots.style import MODEL_COLORS, MUTED
 from anode.train.record import Array
 
 COLORS = {LABELS["node"]: MODEL_COLORS["NODE"], LABELS["zeros"]: MODEL_COLORS["ANODE"]}
-"""The paper's models have their own colours."""
+"""The colours of the paper's models; the others are drawn in the default colour."""
 
 COLUMNS = ["", "training loss", "held-out loss", "NFE at 1e-3", *CERTIFIED_COLUMNS, "failed"]
 

@@ -97,14 +97,14 @@ def table(results: Results) -> tuple[list[str], list[list[str]]]:
 STUDY = Study(
     "why",
     "What augmentation changes",
-    "Top: g in one dimension, the typical repeats. On a line trajectories cannot pass each other, so a NODE can only "
-    "press the ball (blue) against the shell (red); an ANODE moves it out of the line. The titles have medians over "
-    "the repeats: evaluations at 1e-3, and at the loosest tolerance that is certified for each repeat. Bottom: over "
-    "all models of the family and of the study of p, the measure that goes best with the evaluations of a solve, and "
-    "Spearman's rank correlation of each measure with them. Path length, straightness (distance of the ends over "
-    "length) and kinetic energy are means over 50 trajectories; the Lipschitz constant is the largest spectral norm of "
-    "∂f/∂h along them; the condition is that of ∂h(1)/∂h(0); the curvature is that of the surface between the classes "
-    "in input space, for d > 1.",
+    "Top: flows on g in one dimension, for the typical repeats. On a line, trajectories cannot pass each other, so a "
+    "NODE can only press the ball (blue) against the shell (red). An ANODE moves it off the line. Titles give "
+    "medians over the repeats: evaluations at 1e-3, and at each repeat's own certified tolerance. Bottom, over all "
+    "models of the family and of the study of p: the measure with the strongest correlation with the evaluations of "
+    "a solve, and Spearman's rank correlation of each measure with them. Path length, straightness (the distance "
+    "between the ends, divided by the length) and kinetic energy are means over 50 trajectories. The Lipschitz "
+    "constant is the largest spectral norm of ∂f/∂h along them. The condition is that of ∂h(1)/∂h(0). The curvature "
+    "is that of the decision boundary in input space, for d > 1.",
     EXAMINED,
     draw,
 )
