@@ -26,6 +26,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jo
 
 
 @pytest.fixture
+def default_handler() -> Iterator[None]:
+    """Ctrl-C as Python handles it by itself, whatever runs the tests."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
 def threads() -> Iterator[Callable[[int], None]]:
     """Sets the number of torch's threads, until the test ends."""
     before = torch.get_num_threads()

@@ -14,6 +14,7 @@ from anode.files import (
     write_bytes,
     write_text,
 )
+from helpers.folders import names_in
 
 
 def remove_deep(file: Path, top: Path) -> None:
@@ -24,10 +25,6 @@ def remove_deep(file: Path, top: Path) -> None:
             break
         if folder.exists():
             folder.rmdir()
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 # Whole or not there

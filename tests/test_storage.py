@@ -27,6 +27,7 @@ from anode.storage import (
     write_sealed,
     write_tensors,
 )
+from helpers.folders import names_in
 
 PROPERTY = settings(max_examples=50)
 
@@ -35,10 +36,6 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 # JSON

@@ -3,7 +3,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +21,9 @@ from anode.experiments.search.command import Search, run_search
 from anode.experiments.workers import Processes, WorkerDiedError, do_runs
 from anode.extras import MissingPackageError
 from anode.train.callbacks import Report
-from helpers.tiny import RUNS, quiet, same, state, tiny
+from helpers.folders import state
+from helpers.processes import wait_until
+from helpers.tiny import RUNS, quiet, same, tiny
 
 IMAGES = ImageRun("tiny", "digits", 4, 48, 20, augment=1, filters=3, epochs=2, batch_size=20, repeats=2, seed=5)
 LONG = 100_000
@@ -50,14 +51,6 @@ protocols.RUNS = {{**tiny.RUNS, "map-g": replace(tiny.RUNS["map-g"], epochs={lon
 from anode.cli import run
 run()
 """
-
-
-def wait_until(condition, seconds=60.0):
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-    return found
 
 
 def start(*command: str, log: Path) -> subprocess.Popen:

@@ -19,7 +19,8 @@ from anode.experiments.runs import load
 from anode.experiments.study import Drawing
 from anode.report import write_report
 from helpers.editing import change
-from helpers.tiny import quiet, state
+from helpers.folders import state
+from helpers.tiny import quiet
 
 SMOKE = image_protocols(SCALES["smoke"])
 FIG13 = {"overfit-node", "overfit-anode"}

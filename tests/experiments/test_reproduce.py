@@ -15,7 +15,8 @@ from anode.experiments.toy.studies import STUDIES
 from anode.files import DamagedFileError, locked, temporary
 from anode.storage import read_json
 from anode.train.record import Failure
-from helpers.tiny import RUNS, quiet, same, state
+from helpers.folders import state
+from helpers.tiny import RUNS, quiet, same
 
 FIG03 = {"map-identity", "map-g"}
 FIG20 = {"g-d2-resnet", "g-d2-node", "g-d2-anode"}

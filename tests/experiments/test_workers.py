@@ -18,7 +18,9 @@ from anode.experiments import workers
 from anode.experiments.runs import load
 from anode.experiments.toy import protocols
 from anode.experiments.workers import WorkerDiedError, do_runs
-from helpers.tiny import RUNS, alive_with, children, hears_ctrl_c, quiet, same, state, tiny
+from helpers.folders import state
+from helpers.processes import alive_with, children, hears_ctrl_c, wait_until
+from helpers.tiny import RUNS, quiet, same, tiny
 
 LONG = 100_000
 """So many epochs that a run is never done by itself."""
@@ -40,14 +42,6 @@ from anode.cli import run
 run()
 """
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
-
-
-def wait_until(condition, seconds=120.0):
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-    return found
 
 
 class Started:

@@ -1,9 +1,6 @@
 """The paper's protocols, made so small that all of them are trained in seconds."""
 
 import io
-import os
-import signal
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,43 +59,3 @@ def same(first: Result, second: Result) -> None:
         assert (mine.iteration, int(mine.nfe)) == (other.iteration, int(other.nfe))
         np.testing.assert_array_equal(mine.features, other.features)
     assert first.history.failures == second.history.failures
-
-
-def state(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Content and time of every file."""
-    return {
-        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
-def children(parent: int) -> Iterator[int]:
-    """The ids of the training processes that a process has started."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            owner = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            command = (folder / "cmdline").read_text()
-        except (OSError, ValueError):  # it has ended meanwhile
-            continue
-        if owner == parent and "spawn_main" in command:
-            yield int(folder.name)
-
-
-def hears_ctrl_c(process: int) -> bool:
-    """Whether a process neither ignores nor blocks SIGINT, as those that train do once they have begun."""
-    status = Path(f"/proc/{process}/status").read_text()
-    masks = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigIgn:", "SigBlk:"))]
-    return not any(mask >> (signal.SIGINT - 1) & 1 for mask in masks)
-
-
-def alive_with(mark: str) -> list[int]:
-    """The ids of all processes whose environment holds a text, but for those that have ended and wait to be read."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark.encode() in (folder / "environ").read_bytes() and int(folder.name) != os.getpid():
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found

@@ -117,6 +117,17 @@ def assert_same_history(a: History, b: History) -> None:
         np.testing.assert_array_equal(one.nfe, other.nfe, strict=True)
 
 
+def assert_trained_alike(results) -> None:
+    """Check that two trainings, each a model and its history, are the same up to rounding."""
+    (one, history), (other, expected) = results
+    for name in ("loss", "accuracy", "validation"):
+        np.testing.assert_allclose(getattr(history, name), getattr(expected, name), rtol=1e-6, atol=1e-8)
+    for name in ("nfe", "accepted", "rejected"):
+        np.testing.assert_array_equal(getattr(history, name), getattr(expected, name))
+    for value, expected_value in zip(values_of(one), values_of(other), strict=True):
+        torch.testing.assert_close(value, expected_value, rtol=1e-6, atol=1e-9)
+
+
 class Copies:
     """A listener that keeps a copy of the model after every iteration, the untrained one first."""
 

@@ -9,14 +9,11 @@ from torch import nn
 
 import anode
 from anode.models.augment import Augment, Zeros
+from helpers.draws import normal
 
 PROPERTY = settings(max_examples=50)
 
 shapes = st.lists(st.integers(1, 4), min_size=1, max_size=5)
-
-
-def normal(*shape: int, seed: int = 1) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @st.composite

@@ -10,6 +10,7 @@ from anode.models.compiled_conv import CompiledConvDerivative
 from anode.models.conv import ConvDerivative, time_map
 from anode.models.fields import ACTIVATIONS
 from anode.ode.field import AutogradDerivative
+from helpers.draws import normal
 
 MODULES = {"relu": nn.ReLU, "softplus": nn.Softplus, "tanh": nn.Tanh, "silu": nn.SiLU, "gelu": nn.GELU}
 TWO_IMAGES = 2 * 6 * 4 * 7 * 8
@@ -44,10 +45,6 @@ class Appended(nn.Module):
 def field_of(activation: str = "tanh", time: bool = True, channels: int = 3, dtype=torch.float64) -> anode.ConvField:
     torch.manual_seed(0)
     return anode.ConvField(channels, 7, time=time, activation=activation).to(dtype)
-
-
-def normal(*shape: int, seed: int = 1, dtype=torch.float64) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 def gradients(f, y0: torch.Tensor, parameters, **options) -> list[torch.Tensor]:

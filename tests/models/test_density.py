@@ -11,6 +11,7 @@ import anode
 from anode.engine import native
 from anode.models.augment import Zeros
 from anode.models.divergence import DensityStart
+from helpers.draws import normal as points
 
 TIGHT = {"rtol": 1e-8, "atol": 1e-8}
 MATRIX = torch.tensor([[0.3, -0.8], [0.5, 0.2]], dtype=torch.float64)
@@ -37,10 +38,6 @@ class Rotor(nn.Module):
 
     def forward(self, t, z):
         return self.net(torch.cat([z, t.expand_as(z[..., :1])], -1))
-
-
-def points(*shape: int, seed: int = 1) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def small(dim: int = 2, *, seed: int = 0, **options) -> anode.DensityFlow:

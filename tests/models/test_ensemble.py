@@ -6,6 +6,7 @@ from torch import nn
 
 import anode
 from anode.models.ensemble import from_seed
+from helpers.draws import normal
 
 MEMBERS = 4
 BUILDERS = {
@@ -16,10 +17,6 @@ BUILDERS = {
     "Flow": lambda: anode.Flow(anode.MLPField(3, 8, activation="softplus"), augment=1),
 }
 each_model = pytest.mark.parametrize("name", BUILDERS)
-
-
-def normal(*shape: int, seed: int = 1) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def models_of(name: str, members: int = MEMBERS) -> list:

@@ -5,6 +5,7 @@ from torch.nn.utils import prune
 
 import anode
 from anode.models.fields import ACTIVATIONS
+from helpers.draws import normal
 
 MODULES = {"relu": nn.ReLU, "softplus": nn.Softplus, "tanh": nn.Tanh, "silu": nn.SiLU, "gelu": nn.GELU}
 
@@ -12,10 +13,6 @@ MODULES = {"relu": nn.ReLU, "softplus": nn.Softplus, "tanh": nn.Tanh, "silu": nn
 def field_of(activation: str = "tanh", time: bool = True, layers: int = 2, dtype=torch.float64) -> anode.MLPField:
     torch.manual_seed(0)
     return anode.MLPField(3, hidden=7, layers=layers, time=time, activation=activation).to(dtype)
-
-
-def normal(*shape: int, seed: int = 1, dtype=torch.float64) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 def sequential_of(field: anode.MLPField) -> nn.Sequential:

@@ -9,13 +9,10 @@ from torch import nn
 import anode
 from anode import SolveError, Status
 from anode.models.augment import Augment
+from helpers.draws import normal
 
 PROPERTY = settings(max_examples=25)
 TIGHT = {"rtol": 1e-9, "atol": 1e-9}
-
-
-def normal(*shape: int, seed: int = 1) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def flow_of(dim: int = 2, augment: int = 0, activation: str = "tanh", **options) -> anode.Flow:

@@ -13,12 +13,9 @@ from anode.models.flow import PAPER
 from anode.models.model import Outcome
 from anode.models.saving import load, save
 from anode.storage import read_tensors, write_tensors
+from helpers.draws import normal
 
 TIGHT = {"rtol": 1e-9, "atol": 1e-9}
-
-
-def normal(*shape: int, seed: int = 1, dtype=torch.float64) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 @anode.register

@@ -13,6 +13,7 @@ from anode.models.description import built_from, description_of
 from anode.models.saving import load, save
 from anode.storage import read_json, read_tensors, write_described
 from helpers.editing import change
+from helpers.folders import names_in
 
 BUILDERS = {
     "NeuralODE": lambda: anode.NeuralODE(2, 1, 8),
@@ -36,10 +37,6 @@ def input_of(model) -> torch.Tensor:
     shape = (5, model.in_features) if model.members is None else (model.members, 5, model.in_features)
     dtype = next(model.parameters()).dtype
     return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
-
-
-def names_in(folder) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 @each_model

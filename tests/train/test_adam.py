@@ -4,14 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anode.train.optimizers import Adam
+from helpers.draws import normal
 
 PROPERTY = settings(max_examples=25)
 SHAPES = [(4, 3), (4,), (4, 2, 5)]
 """Shapes of parameters that share their first dimension, which may be one of members."""
-
-
-def normal(*shape: int, seed: int = 1, dtype=torch.float64) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 def parameters(dtype=torch.float64) -> list[torch.nn.Parameter]:

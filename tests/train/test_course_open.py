@@ -14,7 +14,7 @@ from anode.engine import native as engine
 from anode.models.ensemble import from_seed
 from anode.models.family import FAMILY
 from anode.train.optimizers import OPTIMIZERS
-from helpers.trainings import assert_same_history, same, values_of
+from helpers.trainings import assert_same_history, assert_trained_alike, same, values_of
 
 pytestmark = pytest.mark.skipif(not engine.instruction_sets(), reason="there is no compiled engine")
 
@@ -45,14 +45,8 @@ def both(build=usual, members=None, data=data_of, **options):
 
 
 def assert_same(results, engine="native"):
-    (one, history), (other, expected) = results
-    assert history.engine == engine
-    for name in ("loss", "accuracy", "validation"):
-        np.testing.assert_allclose(getattr(history, name), getattr(expected, name), rtol=1e-6, atol=1e-8)
-    for name in ("nfe", "accepted", "rejected"):
-        np.testing.assert_array_equal(getattr(history, name), getattr(expected, name))
-    for value, expected_value in zip(values_of(one), values_of(other), strict=True):
-        torch.testing.assert_close(value, expected_value, rtol=1e-6, atol=1e-9)
+    assert results[0][1].engine == engine
+    assert_trained_alike(results)
 
 
 @pytest.mark.parametrize("members", [None, 3])

@@ -10,7 +10,7 @@ from anode.engine import native as engine
 from anode.engine.watch.guard import Guard
 from anode.models.ensemble import from_seed
 from helpers.own_fields import TRACED, Decay, Idle, Loud, Mixing, TimeConcatenated
-from helpers.trainings import killed, same, values_of
+from helpers.trainings import assert_trained_alike, killed, same, values_of
 
 pytestmark = pytest.mark.skipif(not engine.instruction_sets(), reason="there is no compiled engine")
 
@@ -45,14 +45,9 @@ def both(field, data=None, change=None, model=None, **options):
 
 
 def assert_same(results, native=True):
-    (one, history), (other, expected) = results
-    assert (history.engine == "native") == native, history.engine
-    for name in ("loss", "accuracy", "validation"):
-        np.testing.assert_allclose(getattr(history, name), getattr(expected, name), rtol=1e-6, atol=1e-8)
-    for name in ("nfe", "accepted", "rejected"):
-        np.testing.assert_array_equal(getattr(history, name), getattr(expected, name))
-    for value, expected_value in zip(values_of(one), values_of(other), strict=True):
-        torch.testing.assert_close(value, expected_value, rtol=1e-6, atol=1e-9)
+    engine = results[0][1].engine
+    assert (engine == "native") == native, engine
+    assert_trained_alike(results)
 
 
 @pytest.mark.parametrize("members", [None, 3])

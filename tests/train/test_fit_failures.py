@@ -327,14 +327,6 @@ def press_ctrl_c() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-@pytest.fixture
-def default_handler():
-    """Ctrl-C as Python handles it by itself, whatever runs the tests."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 class PressingLoss:
     """A squared loss that presses Ctrl-C when it is computed for the nth time."""
 

@@ -16,6 +16,7 @@ from anode import Snapshots
 from anode.files import DamagedFileError, temporary
 from anode.models.model import Outcome
 from anode.train.checkpoint.folder import opened
+from helpers.folders import names_in
 from helpers.trainings import (
     assert_same_history,
     data_of,
@@ -45,10 +46,6 @@ def spoiled(model):
         for parameter in model.parameters():
             parameter.fill_(0.5)
     return model
-
-
-def names_in(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
@@ -213,14 +210,6 @@ def test_no_state_is_kept_of_half_an_iteration(tmp_path):
     expected = fit(whole, DATA, loss=loss)
     assert_same_history(fit(other, DATA, loss=loss, checkpoint=tmp_path), expected)
     assert same(values_of(other), values_of(whole))
-
-
-@pytest.fixture
-def default_handler():
-    """Ctrl-C as Python handles it by itself, whatever runs the tests."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("default_handler")
