@@ -23,12 +23,12 @@ MOST_BYTES = 4 * 2**30
 
 
 def unpack(archive: Path, wanted: str, tell: Tell) -> Path:
-    """Unpack a folder from an archive next to it, and replace a folder of that name.
+    """Unpack a folder of an archive next to the archive, and replace an existing folder of that name.
 
     Args:
         archive: A .zip or .tar.gz file. Everything in it is checked first.
-        wanted: The folder in it that is to be unpacked.
-        tell: Told of progress.
+        wanted: The folder in it to unpack.
+        tell: Called with the progress.
 
     Returns:
         The unpacked folder.

@@ -45,7 +45,7 @@ def read_csv(
 
     Args:
         file: The file, opened in binary mode.
-        name: What error messages call it.
+        name: Its name in error messages.
         separator: The field separator. Defaults to the one of :data:`SEPARATORS` that splits the first line into the
             most columns.
         encoding: Defaults to UTF-8, or to UTF-16 if the file begins with its byte-order mark.

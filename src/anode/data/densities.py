@@ -1,6 +1,6 @@
-"""Points in the plane whose density is to be learned, made from a seed: those that density flows are usually shown on.
+"""Points in the plane to learn a density from, drawn from a seed.
 
-Shapes and scales follow Grathwohl et al. (2019, "FFJORD"). Points are in random order: any part is a sample too.
+Shapes and scales follow Grathwohl et al. (2019, "FFJORD"). Points are in random order, so any part is a sample too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def rings(points: int = 1000, seed: int = 0) -> Tensor:
     """Four circles around the origin, of radii 0.75, 1.5, 2.25 and 3, with normal noise of standard deviation 0.08.
 
     Args:
-        points: Number of points, a quarter of them on each circle in the mean.
+        points: Number of points. On average, a quarter of them is on each circle.
         seed: Random seed.
     """
     points, generator = _checked(points, seed)
@@ -44,7 +44,7 @@ def rings(points: int = 1000, seed: int = 0) -> Tensor:
 
 
 def pinwheel(points: int = 1000, seed: int = 0) -> Tensor:
-    """Five arms, normal distributions that are bent more the farther they reach.
+    """Five bent arms: normal distributions that turn more the farther they are from the origin.
 
     Args:
         points: Number of points.
@@ -71,7 +71,7 @@ def checkerboard(points: int = 1000, seed: int = 0) -> Tensor:
 
 
 def moons(points: int = 1000, seed: int = 0) -> Tensor:
-    """Two half circles of radius 2 that reach into each other, with normal noise of standard deviation 0.2.
+    """Two interleaved half circles of radius 2, with normal noise of standard deviation 0.2.
 
     Args:
         points: Number of points.

@@ -118,7 +118,7 @@ KINDS: dict[str, type[Encoded]] = {"number": Number, "category": Category}
 
 @dataclass(frozen=True)
 class Encoding:
-    """How rows become numbers.
+    """The encoding of rows as numbers.
 
     Attributes:
         columns: The columns that are used, in order.

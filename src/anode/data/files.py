@@ -38,8 +38,8 @@ class Download:
 
     Attributes:
         url: Its address.
-        md5, size: What it must have.
-        unpacks: The folder it is unpacked to, if it is an archive.
+        md5, size: Its MD5 checksum, and its size in bytes.
+        unpacks: The folder that it unpacks to, if it is an archive.
     """
 
     url: str
@@ -49,7 +49,7 @@ class Download:
 
     @property
     def name(self) -> str:
-        """What the file is called."""
+        """Name of the file."""
         return PurePosixPath(self.url).name
 
 
@@ -58,7 +58,7 @@ def data_root(root: str | Path | None = None) -> Path:
 
     Args:
         root: The folder; ``None`` for the environment variable ``ANODE_DATA``, or else ``anode`` in the user's cache
-            folder, which is where torch has it: ``XDG_CACHE_HOME``, by default ``~/.cache``.
+            folder: ``XDG_CACHE_HOME``, by default ``~/.cache``, as for torch.
     """
     if root is None:
         root = os.environ.get(VARIABLE) or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "anode")
@@ -87,7 +87,7 @@ def obtain(download: Download, folder: Path, tell: Tell, again: bool = False) ->
 
     Raises:
         DownloadError: If it cannot be downloaded.
-        DamagedFileError: If what is there, or what was downloaded, is not that file.
+        DamagedFileError: If the existing or the downloaded file is not the official one.
     """
     if download.unpacks and (folder / download.unpacks).exists() and not again:
         return
@@ -108,9 +108,9 @@ def verify(path: Path, download: Download, called: Path | str, advice: str) -> N
 
     Args:
         path: The file.
-        download: What it should be.
-        called: What to call it in an error.
-        advice: What to do about the error.
+        download: The official file that it should be.
+        called: Its name in error messages.
+        advice: What the user can do, the end of error messages.
     """
     size = path.stat().st_size
     if size != download.size:

@@ -25,7 +25,7 @@ class ImageData:
     """Images and the numbers of their classes.
 
     Attributes:
-        name: What the dataset is called.
+        name: Name of the dataset.
         images: Uint8 of shape [n, channels, height, width].
         labels: Int64 of shape [n], from 0.
         classes: Number of classes.
@@ -76,8 +76,8 @@ class ImageData:
         """Return a random subset of the images, in their order.
 
         Args:
-            size: How many.
-            seed: Seed of the choice; the same seed makes the same one.
+            size: Number of images.
+            seed: Random seed of the choice.
         """
         size = number("size", size, whole=True)
         require(size <= len(self), "size", size, f"at most the {len(self)} images that there are")
@@ -110,10 +110,10 @@ class ImageData:
         return replace(self, images=images, labels=labels)
 
     def resize(self, side: int) -> ImageData:
-        """Return smaller images. Every new pixel is the mean of the area that it covers.
+        """Return smaller images. Each new pixel is the mean of the area that it covers.
 
         Args:
-            side: Their height and width, at most the present ones.
+            side: The new height and width, at most the current ones.
         """
         side = number("side", side, whole=True)
         smallest = min(self.shape[1:])
@@ -136,15 +136,15 @@ def load(name: str, split: str = "train", root: str | Path | None = None) -> Ima
     """Read a dataset into memory.
 
     Args:
-        name: One of ``IMAGES``. ``digits`` comes with scikit-learn; the others have to be downloaded first.
+        name: One of ``IMAGES``. ``digits`` comes with scikit-learn; download the others first.
         split: ``train`` or ``test``.
-        root: Where datasets lie, each in a folder of its name; ``None`` for the environment variable ``ANODE_DATA``,
-            or else the user's cache folder, see :func:`anode.data.files.data_root`.
+        root: Folder of the datasets, each in a subfolder of its own name. Defaults to the environment variable
+            ``ANODE_DATA``, or else the user's cache folder; see :func:`anode.data.files.data_root`.
 
     Raises:
-        MissingDataError: If a file is not there; it is both a ``FileNotFoundError`` and a ``ValueError``.
-        DamagedFileError: If a file does not hold what it should. One that differs from the official file but is as well
-            formed, such as a part of it, is read.
+        MissingDataError: If a file is missing. It is both a ``FileNotFoundError`` and a ``ValueError``.
+        DamagedFileError: If a file is malformed. A well-formed file that differs from the official one, such as a part
+            of it, is read.
 
     Example:
         >>> from anode.data.images import load
@@ -186,7 +186,7 @@ def _size(path: Path) -> int:
 
 
 def require_files(name: str, split: str = "train", root: str | Path | None = None) -> None:
-    """Raise ``MissingDataError`` if a dataset is not there.
+    """Raise ``MissingDataError`` if files of a dataset are missing.
 
     Args:
         name, split, root: As for :func:`anode.images.load`.
@@ -201,7 +201,7 @@ def require_files(name: str, split: str = "train", root: str | Path | None = Non
 
 
 def fetch_command(name: str, root: str | Path | None = None) -> str:
-    """Return the command that downloads a dataset to where it is looked for.
+    """Return the command that downloads a dataset to the folder in which it was not found.
 
     Args:
         name, root: As for :func:`anode.images.load`.

@@ -53,16 +53,17 @@ def fetch(name: str, root: str | Path | None = None, tell: Tell = lambda *_: Non
 
     Args:
         name: One of ``IMAGES``.
-        root: Where datasets lie, see :func:`anode.data.images.load`.
-        tell: Told of progress.
+        root: Folder of the datasets, see :func:`anode.data.images.load`.
+        tell: Called with the progress.
 
     Returns:
         The dataset's folder.
 
     Raises:
         BlockingIOError: If another process is downloading it.
-        DownloadError: If there is no network, or no such file. The message says what to put where.
-        DamagedFileError: If what is there, or what was downloaded, is not the official file.
+        DownloadError: If there is no network, or the server does not have a file. The message says which file to put
+            where by other means.
+        DamagedFileError: If an existing or a downloaded file is not the official one.
     """
     source, folder = lookup("name", name, IMAGES), data_root(root) / name
     if not source.downloads:
@@ -81,7 +82,7 @@ def check(name: str, root: str | Path | None = None) -> list[Inspection]:
 
     Args:
         name: One of ``IMAGES``.
-        root: Where datasets lie, see :func:`anode.data.images.load`.
+        root: Folder of the datasets, see :func:`anode.data.images.load`.
 
     Returns:
         One finding per file that has a checksum, then one per split.

@@ -196,7 +196,7 @@ def table_of(name: str, columns: Mapping[str, Any]) -> Table:
     """Return a table of columns in memory.
 
     Args:
-        name: What error messages call it.
+        name: Its name in error messages.
         columns: A data frame of pandas or polars, or arrays or lists by name.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Densities in the plane, and points drawn from them."""
+"""Plots of densities in the plane, and of points drawn from them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from anode.plots.style import BACKGROUND, INK, RASTERIZED_FROM, bare, styled
 SEQUENTIAL = LinearSegmentedColormap.from_list(
     "anode density", [BACKGROUND, "#b9dcd6", "#3aa99c", "#14606a", "#16243f"]
 )
-"""From nothing, the ground, to the largest density: the darker, the more."""
+"""A colour map for densities, from the colour of the background for 0 to a dark blue."""
 SHARE = 0.999
-"""The part of the values that the colours tell apart; a few that are larger would leave the others pale."""
+"""The fraction of the values that get different colours. With a few much larger ones, the others would be pale."""
 
 
 @styled()
@@ -32,15 +32,15 @@ def density(
     *,
     top: float | None = None,
 ) -> QuadMesh:
-    """Draw a density of the plane: the darker, the denser.
+    """Plot a density on the plane. Darker colours are higher densities.
 
     Args:
-        ax: Where.
-        xs, ys: The coordinates of a grid, [columns] and [rows].
-        values: The density on that grid, [rows, columns]: the exponential of log-probabilities.
-        points: Points to be drawn on top, [points, 2], such as data or samples.
-        top: The density of the darkest colour. Pass the same for densities that are to be compared. Defaults to nearly
-            the largest of the values.
+        ax: Axes to plot on.
+        xs, ys: Coordinates of a grid, [columns] and [rows].
+        values: The density on the grid, [rows, columns]: the exponential of log-probabilities.
+        points: Points to plot on top, [points, 2], such as data or samples. By default there are none.
+        top: The density of the darkest colour. Pass the same value for densities that you compare. By default it is
+            close to the largest value.
 
     Returns:
         The coloured mesh.
@@ -67,12 +67,12 @@ def density(
 
 @styled()
 def samples(ax: Axes, points: ArrayLike, *, reach: float | None = None) -> PathCollection:
-    """Draw points of the plane, such as samples of a density, as a cloud of small dots.
+    """Plot points in the plane, such as samples of a density, as small dots.
 
     Args:
-        ax: Where.
-        points: [points, 2].
-        reach: The axes show the square [-reach, reach]². Defaults to what holds all points.
+        ax: Axes to plot on.
+        points: Points, [points, 2].
+        reach: The axes show the square [-reach, reach]². By default it contains all points.
 
     Returns:
         The dots.
@@ -90,14 +90,14 @@ def samples(ax: Axes, points: ArrayLike, *, reach: float | None = None) -> PathC
 
 
 def _dots(ax: Axes, points: Array, color: Any) -> PathCollection:
-    """Dots that get smaller the more there are, and let each other be seen."""
+    """Plot transparent dots, which are smaller if there are more of them."""
     size = float(np.clip(6000 / max(len(points), 1), 1.5, 12))
     (x, y), raster = points.T, len(points) > RASTERIZED_FROM
     return ax.scatter(x, y, s=size, color=color, linewidths=0, alpha=0.55, zorder=3, rasterized=raster)
 
 
 def _frame(ax: Axes, across: tuple[float, float], up: tuple[float, float]) -> None:
-    """Limits in equal units, without ticks."""
+    """Set limits with equal scales, and remove ticks."""
     bare(ax)
     ax.set_aspect("equal")
     ax.set_xlim(*across)

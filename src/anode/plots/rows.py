@@ -1,4 +1,4 @@
-"""Values of repeats, a row for each model."""
+"""Plots of the values of repeats, with one row per model."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def rows(
     log: bool = False,
     named: bool = True,
 ) -> None:
-    """Draw the values of repeats as dots, a row for each label from the top, and their medians as strokes.
+    """Plot the values of repeats as dots and their medians as strokes, with one row per label, from the top.
 
     Args:
-        ax: Where.
-        values: By label, [repeats]. What is not finite is left out.
-        colors: By label; ink where one is missing.
-        xlabel: What the axis says.
-        log: Whether it is logarithmic.
-        named: Whether the labels are written; leave them out in all but the first of several panels.
+        ax: Axes to plot on.
+        values: Values by label, [repeats]. Values that are not finite are left out.
+        colors: Colours by label. Labels without a colour are drawn in the colour of text.
+        xlabel: Label of the horizontal axis.
+        log: Whether the horizontal axis is logarithmic.
+        named: Whether to write the labels. Set it to ``False`` for all but the first of several panels side by side.
 
     Example:
         >>> from anode import plots

@@ -269,7 +269,7 @@ def environment_section(results: Record) -> Markup:
 
 
 def timings_section(results: Record) -> Markup:
-    """How long it took."""
+    """Return the section about training times."""
     timings = [(timing.text("name"), timing.number("seconds")) for timing in results.records("timings")]
     longest = max((seconds for _, seconds in timings), default=0) or 1
     rows = [
