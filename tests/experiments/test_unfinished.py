@@ -92,10 +92,12 @@ def test_a_finished_run_is_described_with_the_data_that_it_had(folder, tmp_path)
     assert results["svhn-p10"].run.train_size == 64
 
 
-def test_the_repeat_that_has_come_furthest_is_shown_or_all_that_are_finished(tmp_path):
-    run = replace(run_of("mnist-node"), repeats=3)
-    stages = [(4, 1, 4, "unfinished"), (8, 1, 6, "1 repeat so far"), (14, 2, 6, "2 repeats so far")]
-    for stop, repeats, iterations, said in stages:
+@pytest.mark.parametrize("batches", [3, 2], ids=["all images", "fewer images"])
+def test_the_repeat_that_has_come_furthest_is_shown_or_all_that_are_finished(tmp_path, batches):
+    run = replace(run_of("mnist-node"), repeats=3, train_size=64 * batches)
+    whole = 2 * batches
+    stages = [(2, 1, 2, "unfinished"), (whole + 2, 1, whole, "1 repeat so far")]
+    for stop, repeats, iterations, said in [*stages, (2 * whole + 2, 2, whole, "2 repeats so far")]:
         with pytest.raises(KeyboardInterrupt):
             run.train(interrupt_at(stop), tmp_path)
         results, unfinished = results_so_far(tmp_path, {**BEGUN, "repeats": 3})

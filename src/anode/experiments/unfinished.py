@@ -190,7 +190,8 @@ def so_far(run: Any, folder: Path) -> Result | None:
     begun = [history for history in histories if history is not None and len(history)]
     if not begun:
         return None
-    shown = [history for history in begun if len(history) == run.epochs * run.batches] or [max(begun, key=len)]
+    # The history knows the number of batches: the data may have fewer images than the run asks for.
+    shown = [history for history in begun if len(history) == run.epochs * history.batches] or [max(begun, key=len)]
     seconds = sum(float(history.seconds.sum()) for history in begun)
     return Result(replace(run, repeats=len(shown)), None, side_by_side(shown), seconds)
 
@@ -278,7 +279,7 @@ def progress_of(result: Result, is_finished: bool) -> str:
     said = f"{epochs:.3g} of {run.epochs}"
     if is_finished:
         return said
-    if len(history) == run.epochs * run.batches:
+    if len(history) == run.epochs * history.batches:
         return f"{said}, {run.repeats} {'repeat' if run.repeats == 1 else 'repeats'} so far"
     return f"{said}, unfinished"
 
