@@ -211,7 +211,7 @@ def test_a_claim_is_inconclusive_if_some_repeats_agree_and_some_do_not(number, w
 
 
 @pytest.mark.parametrize(("number", "name"), [(claim.number, name) for claim in CLAIMS for name in claim.runs])
-def test_a_repeat_that_failed_speaks_against(number, name):
+def test_a_repeat_that_failed_counts_against_the_claim(number, name):
     results = results_of([CASES[number][0]] * REPEATS)
     history = results[name].history
     history.loss[-1, 2] = np.nan
@@ -223,7 +223,7 @@ def test_a_repeat_that_failed_speaks_against(number, name):
 
 
 @pytest.mark.parametrize("number", sorted(FLOWS))
-def test_a_repeat_whose_flow_cannot_be_solved_speaks_against_and_does_not_stop_the_others(number):
+def test_a_repeat_whose_flow_cannot_be_solved_counts_against_the_claim_and_does_not_stop_the_others(number):
     results = results_of([CASES[number][0]] * 2)
     name = BY_NUMBER[number].runs[0]
     with torch.no_grad():

@@ -262,7 +262,7 @@ def test_the_numbers_are_means_and_standard_deviations_over_repeats():
 
 
 @pytest.mark.parametrize(("number", "name"), UNTRAINED_AGAINST)
-def test_a_repeat_that_was_not_trained_to_the_end_speaks_against(number, name):
+def test_a_repeat_that_was_not_trained_to_the_end_counts_against_the_claim(number, name):
     results = results_of([CASES[number][0]] * 5)
     fail(results[name], 2, slice(70, None))
     finding = BY_NUMBER[number].find(results)
@@ -271,7 +271,7 @@ def test_a_repeat_that_was_not_trained_to_the_end_speaks_against(number, name):
 
 
 @pytest.mark.parametrize(("number", "name"), UNTRAINED_AGAINST)
-def test_a_run_none_of_whose_iterations_could_be_solved_speaks_against(number, name):
+def test_a_run_none_of_whose_iterations_could_be_solved_counts_against_the_claim(number, name):
     results = results_of([CASES[number][0]] * 5)
     for repeat in range(REPEATS):
         fail(results[name], repeat, slice(None))
@@ -297,7 +297,7 @@ def test_the_last_iteration_may_be_skipped_as_any_other():
     assert BY_NUMBER[18].find(results).votes.tolist() == [True] * REPEATS
 
 
-def test_a_test_accuracy_that_could_not_be_measured_speaks_against():
+def test_a_test_accuracy_that_could_not_be_measured_counts_against_the_claim():
     results = results_of([TESTED] * REPEATS)
     results["svhn-p10"].history.validation_accuracy[-1, 1] = np.nan
     results["mnist-node"].history.validation_accuracy[-1, 3] = np.nan

@@ -7,8 +7,9 @@ claim is not held. Otherwise the verdict is inconclusive.
 A repeat agrees with a claim of several parts if all parts are true. By chance, this is rare. Therefore such a claim is
 not held only if the test rejects one of its parts. A repeat that failed to train counts against the claim.
 
-If something could not be measured, such as evaluations at a certified tolerance that does not exist, the repeat does
-not vote. It still counts as one of the coin flips, so a verdict stands whatever such repeats would have said.
+If evaluations could not be compared, such as at a certified tolerance that does not exist, the repeat does not vote. It
+still counts as one of the coin flips, so a verdict stands whatever such repeats would have said. A loss or an accuracy
+that could not be measured counts against the claim.
 
 The level is that of one claim, or of one part. With many claims or parts, some are rejected by chance.
 """
