@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from anode.engine.compiled import Compiled
 from anode.engine.derivative import CompiledDerivative
-from anode.engine.known import CHANGES, Kind, Known, Rate, first_sizes, forms, memory_of
+from anode.engine.known import CHANGES, Kind, Known, Rate, first_sizes, forms, kin_of, memory_of
 from anode.engine.mapped import Member, is_mapped, member_of
 from anode.engine.program.program import Builder
 from anode.engine.trace.calls import Calls, calls_of
@@ -80,8 +80,19 @@ def known_of(problem: Problem) -> Known:
         return example.kind, first_sizes(example.states)
 
     mode = is_mapped(f), torch.is_grad_enabled(), torch.get_default_dtype()
-    known = memory_of(f).find(f, *problem.plan.prepared.get(mode, kind))  # cached because it is slow to compute
-    return known_for(f, example_of(problem), problem.start, prepare) if known is None else known
+    found = problem.plan.prepared.get(mode, kind)  # cached because it is slow to compute
+    known = memory_of(f).find(f, *found)
+    if known is not None:
+        return known
+    kin = kin_of(f)
+    if kin is None:
+        return known_for(f, example_of(problem), problem.start, prepare)
+    known = kin.find(f, *found)
+    if known is None:
+        tired = Known(f, found[0], CHANGES) if kin.is_tired(found[0]) else None
+        known = tired or known_for(f, example_of(problem), problem.start, prepare)
+        kin.keep(known)
+    return known
 
 
 def example_of(problem: Problem) -> Example:

@@ -12,7 +12,7 @@ from anode.engine import native, obstacles, solving
 from anode.engine.compiled import Compiled
 from anode.engine.compiling import compiled, example_of, is_tried, known_of, unlike
 from anode.engine.derivative import CompiledDerivative
-from anode.engine.known import Known, memory_of
+from anode.engine.known import Known, forget
 from anode.engine.transparent import Transparent
 from anode.ode.continuous import Continuous
 from anode.ode.discrete import DiscreteTwice
@@ -102,7 +102,7 @@ def traced(problem: Problem, use: Callable[[Compiled, Known], R | None]) -> tupl
                 raise native.StaleError
             return use(field, known), ""
         except native.StaleError:
-            memory_of(problem.f).forget(known)
+            forget(problem.f, known)
     return None, "f does not compute what was traced of it"
 
 

@@ -20,9 +20,8 @@ from anode.engine.program.program import Program
 from anode.engine.timeless import Timeless
 from anode.engine.trace.tracing import Traced
 from anode.engine.watch.guard import Guard
-from anode.engine.watch.names import MEMORY
 from anode.engine.watch.purity import Counter as CallCounter
-from anode.engine.watch.same import Comparison
+from anode.engine.watch.same import MEMORY, Comparison
 from anode.recent import Recent
 
 Rate = Callable[..., Any]
@@ -116,18 +115,31 @@ class Known:
         for counter in self.counters:
             counter.advance(calls)
 
-    def swaps(self, f: Rate) -> dict[int, Tensor] | None:
+    def of(self, f: Rate) -> Known | None:
+        """Return what is known of f, which may be another function that does the same; ``None`` if nothing is.
+
+        The result is a copy if tensors or counters were replaced: another thread may solve with others.
+        """
+        comparison = Comparison({}, {(id(counter.owner), counter.name) for counter in self.counters})
+        swaps = self.swaps(f, comparison)
+        if swaps is None:
+            return None
+        counters = tuple(each.moved(comparison.objects) for each in self.counters)
+        return replace(self, swapped=swaps, counters=counters) if swaps or counters != self.counters else self
+
+    def swaps(self, f: Rate, comparison: Comparison | None = None) -> dict[int, Tensor] | None:
         """Return the tensors that replace traced ones now, by the ids of the traced ones.
 
         Returns ``None`` if what is known no longer applies to f. The side effects of f are assumed not to change.
+
+        Args:
+            f: The function.
+            comparison: Compares it with the traced function.
         """
-        found: dict[int, Tensor] = {}
-        places: set[int] = set()
-        if self.f is not f:
-            comparison = Comparison(found)
-            if not comparison.is_same(self.f, f):
-                return None
-            places = comparison.places
+        comparison = comparison or Comparison({})
+        if not comparison.is_same(self.f, f):
+            return None
+        found, places = comparison.swaps, comparison.places
         if self.guard is None:
             return found
         if self.program is None or self.traced is None:
@@ -160,7 +172,8 @@ class Memory:
     Attributes:
         entries: What is known, the most recent last.
         traces: Number of traces per kind of state.
-        functions: What is known of functions with the owner in their closure, by their code.
+        functions: What is known of functions with the owner in their closure, by their code, and of modules that are
+            wrapped around the owner, by their class.
         forgotten: The objects of the entries that were forgotten for those of another object.
         alternates: Whether a function of such an object was solved again. From then on, none are forgotten for it.
     """
@@ -171,7 +184,7 @@ class Memory:
         self.forgotten: list[weakref.ref[Any]] = []
         self.alternates = False
         self.traces: Counter[Kind] = Counter()
-        self.functions: dict[CodeType, Memory] = {}
+        self.functions: dict[CodeType | type, Memory] = {}
         self._lock = Lock()  # to look for an entry changes what its guard expects
 
     def __reduce__(self) -> Any:
@@ -180,18 +193,17 @@ class Memory:
     def find(self, f: Rate, kind: Kind, first: tuple[int, ...]) -> Known | None:
         """Return what is known of a function on states of a kind with these first dimensions.
 
-        Outdated entries are kept, because they may apply again later. The result is a copy if tensors were replaced:
-        another thread may solve with other tensors at the same time.
+        Outdated entries are kept, because they may apply again later.
         """
         with self._lock:
             for known in reversed(self.entries):
                 if (known.kind is not kind and known.kind != kind) or known.first not in (None, first):
                     continue
-                swaps = known.swaps(f)
-                if swaps is not None:
+                found = known.of(f)
+                if found is not None:
                     if known is not self.entries[-1]:
                         self.entries = [*(each for each in self.entries if each is not known), known]
-                    return replace(known, swapped=swaps) if swaps else known
+                    return found
             return None
 
     def keep(self, known: Known) -> None:
@@ -243,6 +255,26 @@ def memory_of(f: Rate) -> Memory:
     return FUNCTIONS.get(key, Memory)
 
 
+def kin_of(f: Rate) -> Memory | None:
+    """Return what is known of other modules of f's class, wrapped around the same modules; ``None`` if there are none.
+
+    Programs make such modules for a single solve, for example with the tensors of a batch as attributes.
+    """
+    module: Any = f.net if isinstance(f, Timeless) else f
+    module = module.__self__ if isinstance(module, MethodType) else module
+    if not isinstance(module, nn.Module) or module._parameters:
+        return None
+    inner = next((each for each in module.modules() if each._parameters), None)  # one without may be new each time
+    return None if inner is None else memory_of(inner).functions.setdefault(type(module), Memory())
+
+
+def forget(f: Rate, known: Known) -> None:
+    """Remove what turned out to be wrong of a function."""
+    for memory in (memory_of(f), kin_of(f)):
+        if memory is not None:
+            memory.forget(known)
+
+
 def object_of(f: Rate) -> Any:
     """Return the object that f is a method of or has in its closure; ``None`` if there is none.
 
@@ -265,8 +297,10 @@ def _is_object(x: Any) -> bool:
 
 
 def _module_within(function: FunctionType) -> nn.Module | None:
-    """Return the first module in the closure of a function."""
-    return next((value for value in _variables(function) if isinstance(value, nn.Module)), None)
+    """Return the first module in the closure of a function, if possible one with parameters."""
+    modules = [value for value in _variables(function) if isinstance(value, nn.Module)]
+    trained = (each for each in modules if next(each.parameters(), None) is not None)
+    return modules[0] if len(modules) == 1 else next(trained, modules[0] if modules else None)
 
 
 def _variables(function: FunctionType) -> Iterator[Any]:

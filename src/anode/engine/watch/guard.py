@@ -224,7 +224,7 @@ class Guard:
             places: The ids of the variables and containers.
         """
         cells = ((cell, self._read.expected[i]) for i, cell in self._cells.items())
-        slots = ((slot, slot.expected) for slot in self._slots.values())
+        slots = ((slot.space, slot.expected) for slot in self._slots.values())
         held = chain(cells, slots, self._fixed)
         return any(id(x) in tensors and id(owner) not in places for owner, x in held)
 

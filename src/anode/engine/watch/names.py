@@ -11,9 +11,8 @@ from torch import nn
 from anode.engine.watch.bytecode import MATCH_ARGS, Path, strings, summarize
 from anode.engine.watch.guard import ABSENT, Guard
 from anode.engine.watch.rules import builtin_obstacle, is_clean, use_obstacle
+from anode.engine.watch.same import MEMORY
 
-MEMORY = "_anode_memory"
-"""The attribute in which a module keeps what is known of it, which f does not read."""
 MACHINERY = frozenset({MEMORY, *nn.Module().__dict__} - {"training"})
 """Attributes of every module; those that matter are watched apart."""
 STORES = ("_parameters", "_buffers", "_modules")

@@ -43,6 +43,10 @@ class Counter:
     def __hash__(self) -> int:
         return hash(self._key())
 
+    def moved(self, objects: dict[int, Any]) -> Counter:
+        """Return the counter of the object that takes the owner's place, by the owner's id."""
+        return Counter(objects.get(id(self.owner), self.owner), self.name, self.step)
+
     def advance(self, calls: int) -> None:
         """Advance the attribute by this number of calls of f."""
         self.reset(self.count() + calls * self.step)

@@ -32,7 +32,7 @@ from torch.nn.utils import parametrize
 from anode.engine.watch.bytecode import summarize
 from anode.engine.watch.names import MACHINERY, READS_ANY_NAME, STORES, NameWatch, UnwatchableError
 from anode.engine.watch.rules import builtin_obstacle, is_clean, numpy_obstacle, use_obstacle
-from anode.engine.watch.same import SCALARS
+from anode.engine.watch.same import SCALARS, is_plain_object
 from anode.ode.field import has_global_hooks
 
 MOST_OBJECTS = 2000
@@ -50,10 +50,6 @@ _LEAVES = (
 _IMMUTABLE_IN_C = frozenset({"_abc._abc_data", "collections._tuplegetter", "_collections._tuplegetter"})
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
-
-
-class _Plain:
-    """A class whose instances have nothing but a ``__dict__``."""
 
 
 class Reach(NameWatch):
@@ -152,7 +148,7 @@ class Reach(NameWatch):
             kind.__module__, kind.__qualname__
         ):
             raise UnwatchableError(obstacle)
-        if kind.__basicsize__ > _Plain.__basicsize__ or not kind.__dictoffset__:
+        if not is_plain_object(value):
             if is_clean(kind.__module__) or f"{kind.__module__}.{kind.__qualname__}" in _IMMUTABLE_IN_C:
                 return
             raise UnwatchableError(f"f reaches an object of type {kind.__qualname__}, whose changes cannot be noticed")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Collection
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
@@ -10,8 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from anode.engine.timeless import Timeless
-
+MEMORY = "_anode_memory"
+"""The attribute in which a module keeps what is known of it, which f does not read."""
+CONTAINERS = (dict, OrderedDict, list, tuple, set)
+"""Types of containers whose elements are compared."""
 SCALARS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), torch.device})
 """Types whose values are compared by ``repr``, which tells 0.0 from -0.0 and treats NaN as equal to itself."""
 
@@ -41,19 +45,35 @@ def can_swap(old: Tensor, new: Tensor, swaps: dict[int, Tensor]) -> bool:
     return alike and swaps.setdefault(id(old), new) is new
 
 
+def is_plain_object(x: Any) -> bool:
+    """Whether x is an object of a class in Python, whose whole state is in its ``__dict__``."""
+    kind = type(x)
+    return kind.__dictoffset__ != 0 and kind.__basicsize__ <= _Plain.__basicsize__
+
+
+class _Plain:
+    """A class whose objects hold nothing but attributes."""
+
+
 class Comparison:
     """Compares functions that may be equal: made of the same code and objects, such as a lambda in a loop.
 
+    Objects and modules are compared by their attributes, such as those of a module that is made for each solve around
+    another one.
+
     Args:
         swaps: Receives the tensors of the second function that replace others of the first, by the ids of the latter.
+        ignored: Attributes of objects in the first function that may differ, as pairs of an object's id and a name.
 
     Attributes:
         places: The ids of the first function's variables and containers that were searched for such tensors.
+        objects: The second function's objects, by the ids of the first function's objects in whose place they are.
     """
 
-    def __init__(self, swaps: dict[int, Tensor]) -> None:
+    def __init__(self, swaps: dict[int, Tensor], ignored: Collection[tuple[int, str]] = ()) -> None:
         self.places: set[int] = set()
-        self._swaps = swaps
+        self.objects: dict[int, Any] = {}
+        self.swaps, self._ignored = swaps, ignored
         self._within: set[tuple[int, int]] = set()  # what is being compared: a function may be in its own closure
 
     def is_same(self, a: Any, b: Any) -> bool:
@@ -63,17 +83,25 @@ class Comparison:
         self._within.add((id(a), id(b)))
         if isinstance(a, FunctionType) and isinstance(b, FunctionType):
             return self._same_function(a, b)
-        if isinstance(a, Timeless) and isinstance(b, Timeless):
-            return a.net is b.net
         if isinstance(a, MethodType) and isinstance(b, MethodType):
-            return a.__self__ is b.__self__ and a.__func__ is b.__func__
+            return a.__func__ is b.__func__ and self._same_value(a.__self__, b.__self__)
         if type(a) is partial and type(b) is partial:
             if len(a.args) != len(b.args) or a.keywords.keys() != b.keywords.keys():
                 return False
             self.places |= {id(a.args), id(a.keywords)}
             given = (*zip(a.args, b.args, strict=True), *((a.keywords[name], b.keywords[name]) for name in a.keywords))
             return self.is_same(a.func, b.func) and all(self._same_value(x, y) for x, y in given)
-        return False
+        return type(a) is type(b) and is_plain_object(a) and self._same_object(a, b)
+
+    def _same_object(self, a: Any, b: Any) -> bool:
+        if self.objects.setdefault(id(a), b) is not b:
+            return False
+        own = {name: value for name, value in a.__dict__.items() if name != MEMORY}
+        other = {name: value for name, value in b.__dict__.items() if name != MEMORY}
+        self.places.add(id(a.__dict__))
+        return own.keys() == other.keys() and all(
+            (id(a), name) in self._ignored or self._same_value(value, other[name]) for name, value in own.items()
+        )
 
     def _same_function(self, a: FunctionType, b: FunctionType) -> bool:
         return (
@@ -94,8 +122,19 @@ class Comparison:
 
     def _same_value(self, a: Any, b: Any) -> bool:
         if isinstance(a, Tensor) and isinstance(b, Tensor):
-            return can_swap(a, b, self._swaps)
-        return same(a, b) or self.is_same(a, b)
+            return can_swap(a, b, self.swaps)
+        return same(a, b) or self._same_contents(a, b) or self.is_same(a, b)
+
+    def _same_contents(self, a: Any, b: Any) -> bool:
+        """Whether two containers have the same elements in the same order."""
+        if type(a) is not type(b) or type(a) not in CONTAINERS or len(a) != len(b):
+            return False
+        self.places.add(id(a))
+        if isinstance(a, set):
+            return a == b and all(type(each) in SCALARS for each in a)
+        if isinstance(a, dict):
+            return all(map(same, a, b)) and all(map(self._same_value, a.values(), b.values()))
+        return all(map(self._same_value, a, b))
 
 
 def _same_entries(a: dict[str, Any], b: dict[str, Any]) -> bool:
