@@ -18,8 +18,9 @@ from anode.cli import app
 from anode.cli.console import say, show_warning
 from anode.experiments import workers
 from anode.experiments.options import TrainOptions
-from anode.experiments.reproduce import Settings, planned
+from anode.experiments.reproduce import planned
 from anode.experiments.runs import Place
+from anode.experiments.settings import Settings
 from anode.experiments.single import load_saved
 from anode.experiments.study import Drawing
 from anode.experiments.toy import protocols

@@ -14,8 +14,9 @@ from anode.experiments.beyond.widths import WITHIN, spread
 from anode.experiments.certificates import Certificates
 from anode.experiments.halves import HALVES, Protocols, family_protocols
 from anode.experiments.images.scales import SCALES
-from anode.experiments.reproduce import Settings, planned, reproduce
+from anode.experiments.reproduce import planned, reproduce
 from anode.experiments.runs import load, save
+from anode.experiments.settings import Settings
 from anode.experiments.workers import do_runs
 from helpers.made_up import made, result_of
 from helpers.tiny import quiet

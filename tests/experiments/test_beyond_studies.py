@@ -6,7 +6,8 @@ from anode.experiments.beyond import printed
 from anode.experiments.beyond.runs import LABELS
 from anode.experiments.beyond.studies import STUDIES, densities
 from anode.experiments.halves import HALVES
-from anode.experiments.reproduce import Settings, planned
+from anode.experiments.reproduce import planned
+from anode.experiments.settings import Settings
 from anode.experiments.study import draw
 from helpers.tiny_beyond import results
 

@@ -15,9 +15,11 @@ from anode.experiments import cluster as module
 from anode.experiments import remote
 from anode.experiments.cluster import Cluster, Command, at_work, tasks_of, together
 from anode.experiments.images.runs import ImageRun
-from anode.experiments.reproduce import Settings, planned, reproduce
+from anode.experiments.reproduce import planned, reproduce
 from anode.experiments.runs import HERE, Place, load
-from anode.experiments.search.command import Search, run_search
+from anode.experiments.search.command import run_search
+from anode.experiments.search.options import Search
+from anode.experiments.settings import Settings
 from anode.experiments.workers import Processes, WorkerDiedError, do_runs
 from anode.extras import MissingPackageError
 from anode.train.callbacks import Report
@@ -173,7 +175,7 @@ def test_if_a_worker_is_killed_another_goes_on_from_its_checkpoint_to_the_same_b
 @pytest.mark.slow
 def test_the_search_gives_the_same_bits_on_a_cluster(tmp_path, laboratory):
     (tmp_path / "grid.json").write_text('{"ANODE": {"lr": [1e-3], "hidden": [8], "batch_size": [64], "augment": [1]}}')
-    asked = Search(dims=(1,), grid=tmp_path / "grid.json", epochs=1, folds=2)
+    asked = Search(dim=[1], grid=tmp_path / "grid.json", epochs=1, folds=2)
     ours = run_search(replace(asked, folder=tmp_path / "cluster", cluster=laboratory.address), quiet())
     theirs = run_search(replace(asked, folder=tmp_path / "here", jobs=1), quiet())
     assert [each.losses for each in ours] == [each.losses for each in theirs]
@@ -279,9 +281,9 @@ def test_jobs_and_optuna_have_no_cluster(tmp_path):
     with pytest.raises(ValueError, match="jobs: takes no value with --cluster"):
         planned(Settings(("fig03",), tmp_path, jobs=2, cluster="tcp://x:1"))
     with pytest.raises(ValueError, match="jobs: takes no value with --cluster"):
-        run_search(Search(dims=(1,), jobs=2, cluster="tcp://x:1", folder=tmp_path), quiet())
+        run_search(Search(dim=[1], jobs=2, cluster="tcp://x:1", folder=tmp_path), quiet())
     with pytest.raises(ValueError, match="cluster: takes no value with --sampler tpe"):
-        run_search(Search(dims=(1,), sampler="tpe", cluster="tcp://x:1", folder=tmp_path), quiet())
+        run_search(Search(dim=[1], sampler="tpe", cluster="tcp://x:1", folder=tmp_path), quiet())
     assert list(tmp_path.iterdir()) == []
 
 

@@ -14,8 +14,9 @@ from anode.experiments.halves import HALVES, Half, Protocols, image_protocols
 from anode.experiments.images.runs import ImageRun
 from anode.experiments.images.scales import SCALES
 from anode.experiments.images.studies import STUDIES
-from anode.experiments.reproduce import MARKER, Settings, planned, reproduce
+from anode.experiments.reproduce import MARKER, planned, reproduce
 from anode.experiments.runs import load
+from anode.experiments.settings import Settings
 from anode.experiments.study import Drawing
 from anode.report import write_report
 from helpers.editing import change

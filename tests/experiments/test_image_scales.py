@@ -19,7 +19,8 @@ from anode.experiments.images.scales import (
     runs,
 )
 from anode.experiments.images.studies import STUDIES
-from anode.experiments.reproduce import Settings, planned
+from anode.experiments.reproduce import planned
+from anode.experiments.settings import Settings
 
 RUNS = {name: runs(scale) for name, scale in SCALES.items()}
 NAMED = {name for part in (*STUDIES.values(), *CLAIMS) for name in part.runs}

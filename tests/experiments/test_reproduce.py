@@ -6,8 +6,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from anode.experiments import workers
-from anode.experiments.reproduce import MARKER, Settings, planned, reproduce
+from anode.experiments.reproduce import MARKER, planned, reproduce
 from anode.experiments.runs import Run, load
+from anode.experiments.settings import Settings
 from anode.experiments.study import Drawing
 from anode.experiments.toy import protocols
 from anode.experiments.toy.runs import ToyRun

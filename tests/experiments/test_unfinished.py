@@ -7,8 +7,9 @@ from typer.testing import CliRunner
 
 from anode.cli import app
 from anode.experiments.halves import HALVES
-from anode.experiments.reproduce import SO_FAR, Settings, planned, reproduce
+from anode.experiments.reproduce import SO_FAR, planned, reproduce
 from anode.experiments.runs import save
+from anode.experiments.settings import Settings
 from anode.experiments.unfinished import certify_finished, progress_of, report_again, results_so_far
 from anode.experiments.workers import do_runs
 from anode.files import DamagedFileError

@@ -10,12 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 from anode.cli.console import Cluster, Device, Root, fail, friendly, out, resumable
+from anode.cli.solver import field_options, with_options
+from anode.experiments.search.options import Search
+from anode.experiments.settings import Settings
 
 EVERY_SETTING_FAILED = "training failed with every setting; try lower learning rates"
 EVERY_RUN_FAILED = "training failed in every repeat of every run; the reasons are listed above"
 COLORS = {"held": "green", "not held": "red", "inconclusive": "yellow"}
 
 
+@with_options(field_options(Settings))
 def reproduce(
     figures: Annotated[
         list[str] | None,
@@ -25,43 +29,10 @@ def reproduce(
             show_default="toy",
         ),
     ] = None,
-    scale: Annotated[
-        str | None,
-        typer.Option(
-            help="Size of the image runs: smoke (a minute), small (hours), medium (a day) or paper.",
-            show_default="small; medium for beyond-images",
-        ),
-    ] = None,
-    repeats: Annotated[
-        int | None,
-        typer.Option(
-            help="Repeats of every run, each with its own seed; a verdict on a claim takes at least 5.",
-            show_default="20; 5 for images and beyond-images, 2 at scale smoke",
-        ),
-    ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            help="Folder for the results.",
-            show_default="results/mine/toy, .../images, .../beyond or .../beyond-images",
-        ),
-    ] = None,
     root: Root = None,
-    seed: Annotated[int, typer.Option(help="First random seed; the repeats use consecutive seeds.")] = 0,
-    resume: Annotated[bool, typer.Option(help="Reuse the finished runs in the folder, or train them again.")] = True,
-    jobs: Annotated[
-        int | None, typer.Option(help="Runs to train in parallel.", show_default="one per core; 1 on a GPU")
-    ] = None,
-    device: Device = "cpu",
-    epochs: Annotated[
-        int | None,
-        typer.Option(
-            help="Epochs on each image dataset, except for the models that overfit.",
-            show_default="set by the scale",
-        ),
-    ] = None,
+    device: Device = Settings.device,
     cluster: Cluster = None,
+    **options: Any,
 ) -> None:
     """Reproduce the paper: train its models, draw its figures, check its claims and write a report.
 
@@ -78,13 +49,12 @@ def reproduce(
     """
     import torch
 
-    from anode.experiments.reproduce import Settings, planned, reproduce
+    from anode.experiments.reproduce import planned, reproduce
     from anode.train.progress import Bars
 
     torch.set_num_threads(1)  # the networks are too small for more; runs are trained in parallel instead
     with friendly("interrupted before training started"):
-        chosen = figures or ("toy",)
-        work = planned(Settings(chosen, folder, repeats, scale, seed, resume, jobs, root, device, epochs, cluster))
+        work = planned(Settings(figures or Settings.figures, root=root, device=device, cluster=cluster, **options))
     with friendly(resumable(work.out)):
         with Bars() as bars:
             content, failed = reproduce(work, bars)
@@ -134,38 +104,14 @@ def report(
         out.print(Text(f"report: {report_again(folder)}"), soft_wrap=True)
 
 
+@with_options(field_options(Search))
 def search(
     models: Annotated[
         list[str] | None, typer.Argument(help="Models: ResNet, NODE, ANODE.", show_default="all three")
     ] = None,
-    dims: Annotated[list[int], typer.Option("--dim", help="Dimension of the data; can be repeated.")] = [1, 2],  # noqa: B006
-    data: Annotated[str, typer.Option(help="Dataset: g or separable.")] = "g",
-    grid: Annotated[
-        Path | None, typer.Option(help="JSON file with your own values to try.", show_default="the paper's grids")
-    ] = None,
-    folds: Annotated[int, typer.Option(help="Number of cross-validation folds.")] = 3,
-    epochs: Annotated[int, typer.Option(help="Epochs per model.")] = 50,
-    repeats: Annotated[int, typer.Option(help="Random seeds per setting.")] = 1,
-    seed: Annotated[int, typer.Option(help="First random seed; it also seeds tpe, unless --storage is given.")] = 0,
-    sampler: Annotated[
-        str,
-        typer.Option(help="grid tries every setting; with tpe, Optuna chooses settings within the limits of the grid."),
-    ] = "grid",
-    trials: Annotated[
-        int | None, typer.Option(help="For tpe: trials per model and dimension, over all processes.", show_default="50")
-    ] = None,
-    storage: Annotated[
-        str | None,
-        typer.Option(
-            help="For tpe: sqlite:///FILE, journal:FILE, or a database URL such as postgresql://HOST/NAME.",
-            show_default="a file in the results folder",
-        ),
-    ] = None,
-    folder: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path("results/mine/search"),
-    jobs: Annotated[
-        int | None, typer.Option(help="For grid: runs to train in parallel.", show_default="one per core")
-    ] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Search.folder,
     cluster: Cluster = None,
+    **options: Any,
 ) -> None:
     """Search for the best hyperparameters as the paper did: cross-validate every setting of a grid.
 
@@ -182,15 +128,14 @@ def search(
     """
     import torch
 
-    from anode.experiments.search.command import Search, run_search
+    from anode.experiments.search.command import run_search
     from anode.experiments.search.grid import shown
     from anode.train.progress import Bars
 
     torch.set_num_threads(1)  # the networks are too small for more; runs are trained in parallel instead
-    arguments = {name: value for name, value in locals().items() if name in Search.__dataclass_fields__}
     with friendly(resumable(folder)):
         with Bars() as bars:
-            found = run_search(Search(**arguments), bars)
+            found = run_search(Search(models, folder, cluster, **options), bars)
         table = Table("d", "model", "best setting", "loss", title="Best settings")
         for each in found:
             table.add_row(str(each.dim), each.setting.model, str(each.setting), shown(each))

@@ -65,7 +65,7 @@ class Sizes:
     outputs: int
 
 
-def _option(default: Any, what: str, shown: str | bool = True) -> Any:
+def option(default: Any, what: str, shown: str | bool = True) -> Any:
     """Return a field with its help text and the default that the help shows."""
     return field(default=default, metadata={"help": what, "show_default": shown})
 
@@ -75,67 +75,67 @@ class TrainOptions:
     """The options of ``anode train``."""
 
     data: str
-    target: str | None = _option(None, "Tables: the column to predict.", "target, for the built-in tables")
-    task: str | None = _option(None, "Tables: classification or regression.", "depends on the values of the target")
-    drop: list[str] | None = _option(  # noqa: RUF009, which takes it for a list
+    target: str | None = option(None, "Tables: the column to predict.", "target, for the built-in tables")
+    task: str | None = option(None, "Tables: classification or regression.", "depends on the values of the target")
+    drop: list[str] | None = option(  # noqa: RUF009, which takes it for a list
         None, "Tables: a column to leave out. Repeat the option for several columns.", "none"
     )
-    category: list[str] | None = _option(  # noqa: RUF009
+    category: list[str] | None = option(  # noqa: RUF009
         None, "Tables: a column of categories, even if it holds numbers. May be repeated.", "none"
     )
-    numeric: list[str] | None = _option(  # noqa: RUF009
+    numeric: list[str] | None = option(  # noqa: RUF009
         None, "Tables: a column of numbers, even if it looks like an identifier. May be repeated.", "none"
     )
-    encoding: str | None = _option(None, "Tables: encoding of a CSV file, such as latin-1.", "utf-8")
-    test: float | None = _option(None, "Your own data: fraction held out to measure the score on.", "0.2")
-    model: str = _option("node", "Points and tables: node or resnet.")
-    augment: int | None = _option(
+    encoding: str | None = option(None, "Tables: encoding of a CSV file, such as latin-1.", "utf-8")
+    test: float | None = option(None, "Your own data: fraction held out to measure the score on.", "0.2")
+    model: str = option("node", "Points and tables: node or resnet.")
+    augment: int | None = option(
         None, "Number of zeros appended to the input. 0 is the plain neural ODE.", f"{AUGMENT}, an augmented neural ODE"
     )
-    family: str = _option(PAPERS, f"Kind of augmentation or flow: {', '.join(FAMILY)}.")
-    hidden: int = _option(32, "Points and tables: width of the hidden layers.")
-    layers: int | None = _option(None, "Number of hidden layers of the field, or of layers of a ResNet.", "2, or 5")
-    filters: int | None = _option(None, "Images: channels of the hidden layers.", "64, or 32 for your own pictures")
-    head_channels: int | None = _option(None, "Images: channels of the features that the linear layer reads.", "all")
-    activation: str | None = _option(None, "relu, softplus, tanh, silu or gelu.", "relu, or gelu for tables")
-    time: bool = _option(True, "Whether the field depends on time.")
+    family: str = option(PAPERS, f"Kind of augmentation or flow: {', '.join(FAMILY)}.")
+    hidden: int = option(32, "Points and tables: width of the hidden layers.")
+    layers: int | None = option(None, "Number of hidden layers of the field, or of layers of a ResNet.", "2, or 5")
+    filters: int | None = option(None, "Images: channels of the hidden layers.", "64, or 32 for your own pictures")
+    head_channels: int | None = option(None, "Images: channels of the features that the linear layer reads.", "all")
+    activation: str | None = option(None, "relu, softplus, tanh, silu or gelu.", "relu, or gelu for tables")
+    time: bool = option(True, "Whether the field depends on time.")
     solver: Solver = PAPER
-    dim: int | None = _option(None, "g and separable: dimension of the points.", "2")
-    side: int | None = _option(
+    dim: int | None = option(None, "g and separable: dimension of the points.", "2")
+    side: int | None = option(
         None,
         "Images: resize to this height and width.",
         "no resizing; your own pictures become 32x32 unless they have one size of at most 64",
     )
-    train_size: int | None = _option(None, "Images: number of images to train on.", "all")
-    epochs: int = _option(50, "Passes over the training data.")
-    batch_size: int | None = _option(None, "Batch size.", "64; 256 for image sets; 32 for your own data")
-    lr: float | None = _option(None, "Adam's learning rate.", "0.001, or 0.005 for tables")
-    weight_decay: float | None = _option(None, "Adam's L2 penalty.", "0, or 0.002 for tables")
-    loss: str | None = _option(
+    train_size: int | None = option(None, "Images: number of images to train on.", "all")
+    epochs: int = option(50, "Passes over the training data.")
+    batch_size: int | None = option(None, "Batch size.", "64; 256 for image sets; 32 for your own data")
+    lr: float | None = option(None, "Adam's learning rate.", "0.001, or 0.005 for tables")
+    weight_decay: float | None = option(None, "Adam's L2 penalty.", "0, or 0.002 for tables")
+    loss: str | None = option(
         None, "huber, mse or cross_entropy.", "huber for points; cross_entropy for classes; mse for numbers"
     )
-    validation: float | None = _option(
+    validation: float | None = option(
         None,
         "Fraction of the data to use as a validation set instead of training on it. Image sets without one are "
         "validated on their test images.",
         "0, or 0.1 for your own data",
     )
-    evaluate_every: int | None = _option(None, "Iterations between validations.", "one epoch")
-    check_every: int | None = _option(
+    evaluate_every: int | None = option(None, "Iterations between validations.", "one epoch")
+    check_every: int | None = option(
         None, "Iterations between checks of the solver: forward and back must return to the input.", "never"
     )
-    patience: int | None = _option(
+    patience: int | None = option(
         None,
         "Stop after this many validations without a lower loss, and return to the best model.",
         f"never, or {PATIENCE} for your own data",
     )
-    kinetic: float = _option(0.0, "Weight of the kinetic energy in the loss.")
-    jacobian: float = _option(0.0, "Weight of the norm of the field's Jacobian in the loss.")
-    steer: float = _option(0.0, "Train with end times that are random within this distance.")
-    local_errors: float = _option(0.0, "Weight of the solver's error estimates in the loss.")
-    on_failure: str = _option("stop", "What to do when a solve fails: stop, skip or raise.")
-    repeats: int = _option(1, "Points: number of models to train together, each from its own seed.")
-    seed: int = _option(0, "Random seed of the data, the weights and the batches.")
+    kinetic: float = option(0.0, "Weight of the kinetic energy in the loss.")
+    jacobian: float = option(0.0, "Weight of the norm of the field's Jacobian in the loss.")
+    steer: float = option(0.0, "Train with end times that are random within this distance.")
+    local_errors: float = option(0.0, "Weight of the solver's error estimates in the loss.")
+    on_failure: str = option("stop", "What to do when a solve fails: stop, skip or raise.")
+    repeats: int = option(1, "Points: number of models to train together, each from its own seed.")
+    seed: int = option(0, "Random seed of the data, the weights and the batches.")
 
     def __post_init__(self) -> None:
         for name in (*USUAL, "patience", "target", "drop", "category", "numeric"):

@@ -18,6 +18,7 @@ from anode.experiments.findings import Claim
 from anode.experiments.halves import HALVES, Half, Protocols
 from anode.experiments.runs import FORMAT as RUN_FORMAT
 from anode.experiments.runs import Place, Result, Run, certify, load, paths
+from anode.experiments.settings import Settings
 from anode.experiments.study import Results, Study, draw
 from anode.experiments.summary import checked_claim, failures_of
 from anode.experiments.workers import Workers
@@ -31,37 +32,6 @@ PROGRESS = "progress"
 """The id of the study that reports of unfinished results have."""
 SO_FAR = "anode-so-far.json"
 """The results file of unfinished results."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What to reproduce.
-
-    Attributes:
-        figures: Names of studies of one half of the paper, or the name of a half for all of its studies.
-        out: The folder for the results; defaults to ``results/mine/`` and the name of the half.
-        repeats: Repeats of every run, each with its own seed; defaults to those of the scale.
-        scale: The size of the runs, see :data:`anode.experiments.images.scales.SCALES`.
-        seed: The first seed.
-        resume: Whether to reuse finished runs in the folder.
-        jobs: Number of parallel runs; defaults to one per core, or 1 on a GPU.
-        root: The folder of the image datasets, if it is not the default one.
-        device: The torch device to train the image half on.
-        epochs: Epochs on each image dataset; defaults to those of the scale.
-        cluster: The address of a Dask scheduler whose workers train the runs; by default, this machine does.
-    """
-
-    figures: Sequence[str] = ("toy",)
-    out: Path | None = None
-    repeats: int | None = None
-    scale: str | None = None
-    seed: int = 0
-    resume: bool = True
-    jobs: int | None = None
-    root: Path | None = None
-    device: str = "cpu"
-    epochs: int | None = None
-    cluster: str | None = None
 
 
 @dataclass(frozen=True)

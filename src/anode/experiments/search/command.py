@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import quote
 
 from anode.checks import lookup, number, require
 from anode.data import toy
 from anode.experiments.search.figures import grid_figure
 from anode.experiments.search.grid import Judged, best, ranked, search, write
+from anode.experiments.search.options import Search
 from anode.experiments.search.runs import Cross
-from anode.experiments.search.spaces import PAPER_GRIDS, Space, read
+from anode.experiments.search.spaces import Space
 from anode.experiments.search.tpe import found_in, optimise
 from anode.files import holds_files, make_folder
 from anode.plots import style
@@ -26,53 +25,23 @@ WRITTEN = ("runs", "search.json", STUDY, "tpe.json")
 """Files of which a folder holds one as soon as a search has begun or, with another storage, once it has ended."""
 TRIALS = 50
 """Default number of settings that Optuna tries."""
+DIMS = (1, 2)
+"""Default dimensions of the data."""
 DATA = ("g", "separable")
 """The datasets that exist in several dimensions."""
 
 
-@dataclass(frozen=True)
-class Search:
-    """The options of ``anode search``."""
-
-    models: Sequence[str] | None = None
-    dims: Sequence[int] = (1, 2)
-    data: str = "g"
-    grid: Path | None = None
-    folds: int = 3
-    epochs: int = 50
-    repeats: int = 1
-    seed: int = 0
-    sampler: str = "grid"
-    trials: int | None = None
-    storage: str | None = None
-    folder: Path = Path("results/mine/search")
-    jobs: int | None = None
-    cluster: str | None = None
-
-    def spaces(self) -> Mapping[str, Space]:
-        """Return the search spaces of the requested models."""
-        spaces = PAPER_GRIDS if self.grid is None else read(self.grid)
-        names = {name.lower(): name for name in spaces}
-        takes = f"{', '.join(spaces)}" + (", the models in the grid" if self.grid is not None else "")
-        for each in self.models or ():
-            require(each.lower() in names, "models", each, takes)
-        chosen = [names[each.lower()] for each in self.models] if self.models else list(spaces)
-        return {name: spaces[name] for name in chosen}
-
-    def crosses(self) -> list[Cross]:
-        """Return the cross-validation of each dimension."""
-        lookup("data", self.data, dict.fromkeys(DATA))
-        for name in ("folds", "epochs", "repeats"):
-            number(name, getattr(self, name), whole=True)
-        number("seed", self.seed, whole=True, zero=True)
-        require(self.folds > 1, "folds", self.folds, "at least 2")
-        require(len(self.dims) > 0, "dim", list(self.dims), "at least one dimension")
-        for dim in self.dims:
-            number("dim", dim, whole=True)
-        dims = list(dict.fromkeys(self.dims))
-        points = len(toy.load(self.data, dim=dims[0]))
-        require(self.folds <= points, "folds", self.folds, f"at most the number of points, {points}")
-        return [Cross(self.data, dim, self.folds, self.epochs, self.repeats, self.seed) for dim in dims]
+def crosses_of(wanted: Search) -> list[Cross]:
+    """Return the cross-validation of each dimension."""
+    lookup("data", wanted.data, dict.fromkeys(DATA))
+    for name in ("folds", "epochs", "repeats"):
+        number(name, getattr(wanted, name), whole=True)
+    number("seed", wanted.seed, whole=True, zero=True)
+    require(wanted.folds > 1, "folds", wanted.folds, "at least 2")
+    dims = list(dict.fromkeys(number("dim", dim, whole=True) for dim in wanted.dim or DIMS))
+    points = len(toy.load(wanted.data, dim=dims[0]))
+    require(wanted.folds <= points, "folds", wanted.folds, f"at most the number of points, {points}")
+    return [Cross(wanted.data, dim, wanted.folds, wanted.epochs, wanted.repeats, wanted.seed) for dim in dims]
 
 
 def run_search(wanted: Search, bars: Bars) -> list[Judged]:
@@ -82,7 +51,7 @@ def run_search(wanted: Search, bars: Bars) -> list[Judged]:
         raise ValueError(f"out: takes a folder, got the file {wanted.folder}")
     if holds_files(wanted.folder) and not any((wanted.folder / name).exists() for name in WRITTEN):
         raise ValueError(f"out: {wanted.folder} has other files; give a new folder, or one written by anode search")
-    spaces, crosses = wanted.spaces(), wanted.crosses()
+    spaces, crosses = wanted.spaces(), crosses_of(wanted)
     rows = min(len(cross.parts()[0][0][0]) for cross in crosses)
     for model, space in spaces.items():
         for size in space["batch_size"]:
