@@ -1,8 +1,11 @@
 """Whether a guard notices every change of what a right-hand side reads."""
 
+import builtins
 import dataclasses
+import enum
 import functools
 import math
+import sys
 import types
 
 import numpy as np
@@ -204,6 +207,54 @@ def test_a_hidden_builtin_is_noticed(monkeypatch):
     assert not guard.holds()
 
 
+def test_a_changed_name_among_the_builtins_is_noticed(monkeypatch):
+    monkeypatch.setattr(builtins, "RATE_OF_ALL", 2.0, raising=False)
+    guard = watch(lambda t, y: y * RATE_OF_ALL)  # noqa: F821
+    assert guard.holds()
+    monkeypatch.setattr(builtins, "RATE_OF_ALL", 3.0)
+    assert not guard.holds()
+
+
+@pytest.fixture
+def imported(monkeypatch):
+    """A package with a module in it, both loaded."""
+    package, module = types.ModuleType("package_of_f"), types.ModuleType("package_of_f.settings")
+    package.settings, package.rate, module.rate = module, 2.0, 3.0
+    for each in (package, module):
+        monkeypatch.setitem(sys.modules, each.__name__, each)
+    return package
+
+
+def import_module(t, y):
+    import package_of_f.settings
+
+    return y * package_of_f.settings.rate
+
+
+def import_module_as(t, y):
+    import package_of_f.settings as settings
+
+    return y * settings.rate
+
+
+def import_name(t, y):
+    from package_of_f.settings import rate
+
+    return y * rate
+
+
+@pytest.mark.parametrize("f", [import_module, import_module_as, import_name])
+def test_a_change_of_a_module_that_f_imports_is_noticed(f, imported, monkeypatch):
+    guard = watch(f)
+    assert guard.holds()
+    with monkeypatch.context() as changes:
+        changes.setattr(imported.settings, "rate", 4.0)
+        assert not guard.holds()
+    assert guard.holds()
+    monkeypatch.setitem(sys.modules, "package_of_f.settings", types.ModuleType("package_of_f.settings"))
+    assert not guard.holds()
+
+
 def test_a_changed_attribute_of_a_python_module_is_noticed(monkeypatch):
     guard = watch(lambda t, y: y * HELPERS.rate)
     monkeypatch.setattr(HELPERS, "rate", 4.0)
@@ -302,6 +353,10 @@ def test_a_changed_partial_is_noticed():
     f.keywords["b"] = 3.0
     f.args[0][0] = 5.0
     assert not guard.holds()
+    f.args[0][0] = 2.0
+    assert guard.holds()
+    f.__setstate__((lambda a, t, y, b: y, f.args, f.keywords, None))
+    assert not guard.holds()
 
 
 def test_a_changed_owner_of_a_bound_method_is_noticed():
@@ -371,6 +426,44 @@ def test_a_changed_attribute_of_a_tensor_is_noticed():
     weight.gain = 2.0
     guard = watch(lambda t, y: y * weight.gain)
     weight.gain = 3.0
+    assert not guard.holds()
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x.gain if hasattr(x, "gain") else 1.0,
+        lambda x: getattr(x, "gain", 1.0),
+    ],
+)
+def test_the_first_attribute_of_a_tensor_is_noticed(read):
+    weight = torch.ones(2)
+    guard = watch(lambda t, y: y * read(weight))
+    weight.gain = 3.0
+    assert not guard.holds()
+
+
+@pytest.mark.parametrize(
+    ("base", "value"), [(int, 1), (float, 1.0), (str, "a"), (tuple, (1,)), (np.ndarray, 2)], ids=lambda x: str(x)
+)
+def test_a_changed_attribute_of_a_value_of_ones_own_class_is_noticed(base, value):
+    number = type("Own", (base,), {})(value)
+    number.gain = 2.0
+    guard = watch(lambda t, y: y * number.gain)
+    assert guard.holds()
+    number.gain = 3.0
+    assert not guard.holds()
+
+
+def test_an_enumeration_of_integers_is_no_change(f):
+    class Level(enum.IntEnum):
+        LOW = 1
+        HIGH = 2
+
+    levels = [Level.LOW]
+    guard = watch(lambda t, y: y * levels[0] * Level.HIGH)
+    assert guard.holds()
+    levels[0] = Level.HIGH
     assert not guard.holds()
 
 

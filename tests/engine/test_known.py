@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+import types
 import weakref
 from functools import partial
 
@@ -31,10 +32,10 @@ class Conditioned(nn.Module):
         return torch.tanh(self.map(y)) * self.context * t
 
 
-def check(f, y0, leaf):
+def check(f, y0, leaf, is_native=True):
     """A solve by the engine, and its gradient for a leaf, against the loop in Python."""
     ours, theirs = (anode.solve(f, y0, (0.0, 1.0), engine=engine) for engine in ("auto", "torch"))
-    assert str(ours.engine) == "native"
+    assert (str(ours.engine) == "native") == is_native
     torch.testing.assert_close(ours.y1, theirs.y1, rtol=1e-9, atol=1e-9)
     found = [torch.autograd.grad(x.y1.sum(), leaf, retain_graph=True)[0] for x in (ours, theirs)]
     torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)
@@ -87,6 +88,39 @@ def test_a_context_of_another_shape_is_traced_anew(encoder):
     for shape in ((2,), (1,), (2,)):
         field.context = torch.rand(shape, dtype=torch.float64)
         check(field, y0, field.map.weight)
+
+
+def test_a_context_with_an_attribute_is_traced_anew():
+    def f(t, y):
+        return t * box.context * box.context.gain - y
+
+    box, y0 = types.SimpleNamespace(), torch.rand(5, 2, dtype=torch.float64, requires_grad=True)
+    for gain in (1.0, 3.0):
+        box.context = torch.ones(2, dtype=torch.float64)
+        box.context.gain = gain
+        check(f, y0, y0)
+
+
+def test_a_matrix_that_becomes_sparse_is_traced_anew():
+    def f(t, y):
+        return t * (1.0 if box.matrix.is_sparse else 2.0) * y
+
+    box, y0 = types.SimpleNamespace(), torch.rand(5, 2, dtype=torch.float64, requires_grad=True)
+    for matrix in (torch.eye(2), torch.eye(2).to_sparse()):
+        box.matrix = matrix
+        check(f, y0, y0)
+
+
+def test_a_tensor_that_is_not_found_from_f_is_not_part_of_a_program():
+    weight = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    y0 = torch.rand(5, 2, dtype=torch.float64, requires_grad=True)
+
+    def f(t, y):
+        return t * weight.grad - y
+
+    for gradient in (1.0, 3.0):
+        weight.grad = torch.full_like(weight, gradient)
+        check(f, y0, y0, is_native=False)
 
 
 def test_step_sizes_of_samples_are_not_those_of_features():

@@ -12,6 +12,7 @@ import math
 import random
 import sys
 import time
+import types
 import warnings
 from datetime import datetime
 from typing import NamedTuple
@@ -300,6 +301,16 @@ def test_importing_a_loaded_module_is_accepted():
         return y * math.pi
 
     accepted(f)
+
+
+def test_importing_from_the_own_package_is_an_obstacle():
+    def f(t, y):
+        from . import pi
+
+        return y * pi
+
+    of_torch = types.FunctionType(f.__code__, {"__name__": "torch_fields", "__package__": "torch"})
+    refused(of_torch, "f imports .")
 
 
 def test_unread_attributes_of_any_kind_are_accepted():
@@ -703,9 +714,13 @@ def test_objects_that_cannot_be_watched_are_obstacles():
     class Slotted:
         __slots__ = ("a",)
 
-    slotted, large, many = Slotted(), np.zeros(5000), [[i] for i in range(3000)]
-    slotted.a = 2.0
+    class PartlySlotted:
+        __slots__ = ("__dict__", "a")
+
+    slotted, partly, large, many = Slotted(), PartlySlotted(), np.zeros(5000), [[i] for i in range(3000)]
+    slotted.a = partly.a = 2.0
     refused(lambda t, y: y * slotted.a, "Slotted, whose changes cannot be noticed")
+    refused(lambda t, y: y * partly.a, "PartlySlotted, whose changes cannot be noticed")
     refused(lambda t, y: y * large[0], "a NumPy array of 5000 elements")
     refused(lambda t, y: y * many[0][0], "3000 elements")
     nest = [[[i] for i in range(1500)], [[i] for i in range(1500)]]

@@ -167,10 +167,14 @@ def _trace(known: Known, example: Example) -> None:
         if known.kind.recording and not known.traced.passes_gradients:
             known.obstacle = "f stops gradients, with detach or otherwise"
             break
-        known.program = builder.finish(known.traced.slope)
         reached = () if known.guard is None else known.guard.tensors
-        read = (*known.traced.tensors, *known.traced.sources, *known.traced.context)
-        known.tensors = tuple({id(x): x for x in (*read, *reached)}.values())
+        if {id(x) for x in known.traced.existing()} - {id(x) for x in reached}:
+            known.obstacle = (
+                "f uses a tensor that was not found from it, so that another could take its place unnoticed"
+            )
+            break
+        known.program = builder.finish(known.traced.slope)
+        known.tensors = tuple(reached)
         known.forms = forms(known.tensors)
         known.members = known.f.members if member is not None else None  # type: ignore[attr-defined]
         used = {id(x) for x in (*known.traced.tensors, *known.traced.sources)}

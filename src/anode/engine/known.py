@@ -21,7 +21,7 @@ from anode.engine.timeless import Timeless
 from anode.engine.trace.tracing import Traced
 from anode.engine.watch.guard import Guard
 from anode.engine.watch.purity import Counter as CallCounter
-from anode.engine.watch.same import MEMORY, Comparison
+from anode.engine.watch.same import MEMORY, Comparison, form
 from anode.recent import Recent
 
 Rate = Callable[..., Any]
@@ -78,8 +78,8 @@ class Known:
         traced: The traced function with its tensors.
         program: The program.
         first: The first dimensions of the states, if the program is valid for this number of points only.
-        tensors: The traced tensors, and others that f can access, whose shapes it may use.
-        forms: The shapes, dtypes and devices of these.
+        tensors: The tensors that f can access: those of the program, and others whose shapes it may use.
+        forms: The forms of these.
         members: Number of members; ``None`` for a function that is not mapped over members.
         shared: Whether all members share the tensor, for each traced tensor.
         unused: Parameters of f that the program does not use.
@@ -311,8 +311,8 @@ def _variables(function: FunctionType) -> Iterator[Any]:
 
 
 def forms(tensors: Sequence[Tensor]) -> list[Any]:
-    """Return the shapes, dtypes and devices of tensors."""
-    return [(x.shape, x.dtype, x.device) for x in tensors]
+    """Return the forms of tensors."""
+    return [form(x) for x in tensors]
 
 
 def first_sizes(states: tuple[Tensor, ...]) -> tuple[int, ...]:

@@ -75,6 +75,12 @@ class Traced(Captured):
         """All tensors of the program, in the builder's order. Autograd follows how derived ones are computed."""
         return self.tensors if self.derived is None else self.derived.filled(self.tensors)
 
+    def existing(self) -> Iterator[Tensor]:
+        """Yield the tensors that existed before f was called."""
+        yield from self.tensors
+        yield from self.sources
+        yield from (x for x, _ in self.baked)
+
     def fixed(self) -> Iterator[Tensor]:
         """Yield the tensors that no other tensor can replace."""
         yield from self.sources

@@ -40,7 +40,7 @@ class Summary:
         outer: Variables of enclosing functions that it assigns.
         globals: Global variables that it reads, each with the attributes that follow.
         changes: Global variables that it assigns or deletes.
-        imports: Modules that it imports.
+        imports: Modules that it imports, with a leading dot if relative to its package.
     """
 
     stores: tuple[Store, ...]
@@ -82,7 +82,9 @@ def summarize(code: CodeType) -> Summary:
         ),
         globals=frozenset(_globals(steps)),
         changes=tuple(changes),
-        imports=tuple(step.argval for step in steps if step.opname == "IMPORT_NAME"),
+        imports=tuple(
+            "." * steps[i - 2].argval + step.argval for i, step in enumerate(steps) if step.opname == "IMPORT_NAME"
+        ),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from types import CodeType, ModuleType
+from types import BuiltinFunctionType, CodeType, ModuleType
 from typing import Any
 
 from torch import nn
@@ -123,10 +123,12 @@ class NameWatch:
         value = variables.get(name, ABSENT)
         self._seen.setdefault(id(variables), variables)
         if value is ABSENT:
-            self._slot(variables, name, variables)
-            if obstacle := builtin_obstacle(vars(builtins).get(name)):
+            self._slot_only(variables, name)
+            variables, value = vars(builtins), vars(builtins).get(name)
+            if obstacle := builtin_obstacle(value):
                 raise UnwatchableError(obstacle)
-            return
+            if isinstance(value, BuiltinFunctionType):
+                return
         space = variables
         while isinstance(value, ModuleType) and attributes:
             self._slot_only(space, name)

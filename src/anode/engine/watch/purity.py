@@ -181,6 +181,7 @@ class _Watcher:
             self._refuse(f"f uses {name}")
         for module in summary.imports:
             self._refuse(use_obstacle(module) if module in sys.modules else f"f imports {module}")
+            self._reach.imports(module)
 
     def _outlives(self, code: CodeType, name: str) -> bool:
         """Whether a variable of an enclosing function existed before the call."""

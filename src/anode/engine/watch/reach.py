@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from operator import itemgetter
 from types import (
@@ -101,13 +102,23 @@ class Reach(NameWatch):
         self._mention(code)
         self.add(None)
 
+    def imports(self, name: str) -> None:
+        """Find what code imports while it runs: a module that is loaded, and its packages."""
+        for end in (i for i, letter in enumerate(f"{name}.") if letter == "."):
+            self._slot_only(sys.modules, name[:end])
+            self._waiting.append(sys.modules[name[:end]])
+        self.add(None)
+
     def _visit(self, value: Any) -> None:
-        if isinstance(value, _LEAVES) or type(value) is object or id(value) in self._seen:
+        leaf = isinstance(value, _LEAVES)
+        if (leaf and not type(value).__dictoffset__) or type(value) is object or id(value) in self._seen:
             return
         self._seen[id(value)] = value
         if len(self._seen) > MOST_OBJECTS:
             raise UnwatchableError(f"f reaches more than {MOST_OBJECTS} Python objects")
-        if isinstance(value, Tensor):
+        if leaf:  # of a class of one's own, such as an enumeration of integers, whose objects have attributes
+            self._space(value)
+        elif isinstance(value, Tensor):
             self._tensor(value)
         elif isinstance(value, type):
             self._class(value)
@@ -122,6 +133,9 @@ class Reach(NameWatch):
         elif isinstance(value, MethodType):
             self._waiting += [value.__func__, value.__self__]
         elif isinstance(value, functools.partial):
+            for name in ("func", "args", "keywords"):
+                self.guard.watch_attribute(value, name)
+            self._attributes(vars(value), value)
             self._waiting += [value.func, value.args, value.keywords]
         elif isinstance(value, property):
             self._waiting.append(value.fget)
@@ -139,8 +153,10 @@ class Reach(NameWatch):
     def _tensor(self, value: Tensor) -> None:
         self.guard.tensors.append(value)
         self.guard.watch_attribute(value, "requires_grad")
-        if value.__dict__:
-            self._attributes(value.__dict__, value)
+        if vars(value):
+            self._attributes(vars(value), value)
+        else:
+            self.guard.watch_contents(vars(value))
 
     def _object(self, value: Any) -> None:
         kind = type(value)
@@ -205,6 +221,8 @@ class Reach(NameWatch):
     def _array(self, value: np.ndarray[Any, Any]) -> None:
         if value.size > LARGEST_ARRAY or value.dtype.hasobject:
             raise UnwatchableError(f"f reaches a NumPy array of {value.size} elements of type {value.dtype}")
+        if type(value).__dictoffset__:
+            self._space(value)
         self.guard.watch_array(value)
 
     def _builtin(self, value: BuiltinFunctionType) -> None:

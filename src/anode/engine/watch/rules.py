@@ -96,7 +96,8 @@ _TORCH_EFFECTS = frozenset(
 _TORCH_READS = frozenset(
     [
         *("__dlpack__", "__format__", "__repr__", "data_ptr", "storage", "tolist", "untyped_storage"),
-        *("get_num_threads", "is_grad_enabled", "is_inference", "is_inference_mode_enabled"),
+        *("are_deterministic_algorithms_enabled", "get_num_threads"),
+        *("is_grad_enabled", "is_inference", "is_inference_mode_enabled"),
     ]
 )
 """What hands values to Python without an operation, and what may tell a solve from a recording."""

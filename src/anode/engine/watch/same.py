@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import OrderedDict
 from collections.abc import Collection
 from functools import partial
@@ -10,10 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
+
+from anode.engine.timeless import Timeless
 
 MEMORY = "_anode_memory"
 """The attribute in which a module keeps what is known of it, which f does not read."""
+POINTER = struct.calcsize("P")
 CONTAINERS = (dict, OrderedDict, list, tuple, set)
 """Types of containers whose elements are compared."""
 SCALARS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), torch.device})
@@ -31,16 +34,22 @@ def same(before: Any, after: Any) -> bool:
     return type(before) is tuple and len(before) == len(after) and all(map(same, before, after))
 
 
+def form(x: Tensor) -> tuple[Any, ...]:
+    """Return everything about a tensor that is part of a program, except its place in memory."""
+    return x.shape, x.dtype, x.device, x.layout
+
+
 def can_swap(old: Tensor, new: Tensor, swaps: dict[int, Tensor]) -> bool:
     """Whether a tensor can replace another in a program; if so, it is stored in ``swaps`` by the id of the other.
 
     The number of rows may differ: of some tensors, it is that of the points.
     """
     alike = old is new or (
-        not isinstance(old, Parameter)
-        and not isinstance(new, Parameter)
-        and (old.ndim, old.shape[1:], old.dtype, old.device) == (new.ndim, new.shape[1:], new.dtype, new.device)
+        type(old) is type(new) is Tensor
+        and old.ndim == new.ndim
+        and (old.shape[1:], *form(old)[1:]) == (new.shape[1:], *form(new)[1:])
         and old.requires_grad == new.requires_grad
+        and not (vars(old) or vars(new))  # attributes that f may read
     )
     return alike and swaps.setdefault(id(old), new) is new
 
@@ -48,11 +57,8 @@ def can_swap(old: Tensor, new: Tensor, swaps: dict[int, Tensor]) -> bool:
 def is_plain_object(x: Any) -> bool:
     """Whether x is an object of a class in Python, whose whole state is in its ``__dict__``."""
     kind = type(x)
-    return kind.__dictoffset__ != 0 and kind.__basicsize__ <= _Plain.__basicsize__
-
-
-class _Plain:
-    """A class whose objects hold nothing but attributes."""
+    pointers = (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)  # in the object itself, as slots are
+    return kind.__dictoffset__ != 0 and kind.__basicsize__ <= object.__basicsize__ + POINTER * pointers
 
 
 class Comparison:
@@ -83,6 +89,8 @@ class Comparison:
         self._within.add((id(a), id(b)))
         if isinstance(a, FunctionType) and isinstance(b, FunctionType):
             return self._same_function(a, b)
+        if isinstance(a, Timeless) and isinstance(b, Timeless):
+            return self._same_value(a.net, b.net)
         if isinstance(a, MethodType) and isinstance(b, MethodType):
             return a.__func__ is b.__func__ and self._same_value(a.__self__, b.__self__)
         if type(a) is partial and type(b) is partial:

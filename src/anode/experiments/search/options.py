@@ -8,7 +8,7 @@ from pathlib import Path
 
 from anode.checks import require
 from anode.experiments.options import option
-from anode.experiments.search.spaces import PAPER, Space, read
+from anode.experiments.search.spaces import PAPER_GRIDS, Space, read
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Search:
 
     def spaces(self) -> Mapping[str, Space]:
         """Return the search spaces of the requested models."""
-        spaces = PAPER if self.grid is None else read(self.grid)
+        spaces = PAPER_GRIDS if self.grid is None else read(self.grid)
         names = {name.lower(): name for name in spaces}
         takes = f"{', '.join(spaces)}" + (", the models in the grid" if self.grid is not None else "")
         for each in self.models or ():
