@@ -281,6 +281,13 @@ def test_one_sample_of_nan_leaves_the_others_alone(interface, method, options):
     assert at_y0[:2].isfinite().all()
 
 
+@INTERFACES
+@pytest.mark.parametrize("method", FIXED)
+def test_one_sample_of_nan_leaves_the_others_alone_if_f_is_not_compiled(interface, method):
+    y0 = torch.cat([POINTS, torch.full((1, 3), torch.nan)])
+    agree(interface, lambda t, y, w: torch.special.i0(y) @ w, y0, method)
+
+
 @pytest.mark.parametrize("library", [torchdiffeq, anode])
 @pytest.mark.parametrize("method", ["dopri5", "bosh3", "adaptive_heun"])
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ class JointClock:
 
     def fail_without_slope(self, slope: Tensor) -> None:
         """Stop if the slope is not finite, because every step from it would fail."""
-        usable = is_finite(slope)
+        usable = self.plan.keeps_non_finite or is_finite(slope)
         if self.plan.own_norm:  # it may reduce over several processes, which must all make the same decision
             usable = bool(self.plan.norm(torch.full_like(slope, 0.0 if usable else torch.nan)).isfinite())
         if not usable:
