@@ -383,3 +383,14 @@ def test_a_density_pickled_by_an_earlier_version_can_be_used():
     model = anode.DensityFlow(2, trace="hutchinson")
     model.start.__dict__.pop("noise", None)  # it had none
     assert pickle.loads(pickle.dumps(model)).log_prob(torch.zeros(3, 2)).shape == (3,)
+
+
+def test_batch_normalisation_that_mixes_points_is_refused():
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(8)
+    model = anode.DensityFlow(2, field=nn.Sequential(nn.Linear(2, 8), norm, nn.Tanh(), nn.Linear(8, 2)))
+    x = torch.randn(5, 2)
+    with pytest.raises(ValueError, match=r"field: takes no batch normalisation in training beside a density"):
+        model.log_prob(x)
+    model.eval()
+    assert torch.allclose(model.log_prob(x), torch.cat([model.log_prob(each) for each in x.split(1)]), atol=1e-4)

@@ -152,3 +152,14 @@ def test_the_sentence_survives_pickling():
 @pytest.mark.parametrize(("method", "limit"), [("euler", 2.0), ("rk4", 2.785), ("bosh3", 2.513), ("dopri5", 3.307)])
 def test_the_reach_of_stability_is_the_known_one(method, limit):
     assert TABLEAUS[method].stability == pytest.approx(limit, abs=0.011)
+
+
+@pytest.mark.parametrize("control", ["auto", "sample"])
+def test_a_random_function_is_not_called_stiff(control):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout(0.5))
+    solution = anode.solve(net, torch.rand(8, 2), (0.0, 1.0), rtol=1e-8, max_steps=100, control=control)
+    message = message_of(solution)
+    assert "f returns different values for the same t and y, as dropout does in training" in message
+    assert "stiff" not in message
+    assert anode.solve(net.eval(), torch.rand(8, 2), (0.0, 1.0), rtol=1e-8, max_steps=100).success

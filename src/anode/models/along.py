@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from anode.checks import describe, require
 from anode.engine.mapped import Mapped, Member
 from anode.engine.timeless import rate_at
-from anode.models.divergence import Divergence, parts
+from anode.models.divergence import Divergence, parts, refuse_mixing
 from anode.models.ensemble import StackedField, members_of
 from anode.models.layers import Stackable
 from anode.ode.field import Field, Rate
@@ -152,9 +151,7 @@ class Along:
         """Return the extended field and its initial state."""
         require(isinstance(h, Tensor), "augment", describe(h), "a state that is one tensor beside regularisers")
         if any(each.needs_pull for each in self.quantities):
-            mixing = next((part for part in field.modules() if isinstance(part, _BatchNorm) and part.training), None)
-            takes = "no batch normalisation in training beside Jacobian, which is that of each sample by itself; use"
-            require(mixing is None, "field", mixing, f"{takes} torch.nn.LayerNorm, or call .eval() on that module")
+            refuse_mixing(field, "a Jacobian")
         dims = 1 if members_of(field) is None else 2
         z = parts(h, field.trace)[0] if isinstance(field, Divergence) else h
         size = math.prod(z.shape[dims:])

@@ -13,7 +13,7 @@ from anode.checks import lookup, number, require
 from anode.interface.solve import solve
 from anode.models.augment import Augment
 from anode.models.description import described
-from anode.models.divergence import TRACES, DensityStart, Divergence, parts
+from anode.models.divergence import TRACES, DensityStart, Divergence, parts, refuse_mixing
 from anode.models.fields import MLPField, field_or_perceptron
 from anode.models.flow import Flow
 from anode.models.layers import check_state
@@ -201,6 +201,7 @@ class DensityFlow(Model):
         """
         self._check_input(x)
         self._refuse_noise(options)
+        refuse_mixing(self.field, "a density")
         if torch.is_inference_mode_enabled():  # in which autograd, and so the divergence, cannot be computed
             with torch.inference_mode(False), torch.no_grad():
                 return self.run(x.clone(), along=along, **options)

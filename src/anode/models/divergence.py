@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from anode.checks import lookup, number
+from anode.checks import lookup, number, require
 from anode.engine.mapped import Mapped, Member, first_of, is_mapped
 from anode.engine.timeless import rate_at
 from anode.models.augment import Augment
@@ -100,6 +101,19 @@ class Divergence(Field, Mapped):
                 return torch.cat([slope, _trace(slope, z)], dim=-1)
             (pulled,) = torch.autograd.grad(slope, z, noise, create_graph=True, materialize_grads=True)
             return torch.cat([slope, (pulled * noise).sum(-1, keepdim=True), torch.zeros_like(noise)], dim=-1)
+
+
+def refuse_mixing(field: nn.Module, of: str) -> None:
+    """Raise ``ValueError`` if batch normalisation in a field mixes the samples of a batch.
+
+    Args:
+        field: The field.
+        of: What needs the derivative of each sample by itself.
+    """
+    norms = (part for part in field.modules() if isinstance(part, _BatchNorm))
+    mixing = next((part for part in norms if part.training or not part.track_running_stats), None)
+    takes = f"no batch normalisation in training beside {of}, which is that of each sample by itself; use"
+    require(mixing is None, "field", mixing, f"{takes} torch.nn.LayerNorm, or call .eval() on that module")
 
 
 def _trace(slope: Tensor, z: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ References:
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,9 +36,7 @@ def fastest_rates(f: Rate, plan: Plan, t: Number, y: Tensor) -> Tensor:
     The Jacobian is applied by finite differences, relative to the size of each element of y.
     """
     y = y.detach()
-    if plan.group_dims:
-        t = to_broadcast(plan, t)
-    now = Interval(plan, t, t + plan.direction, None, None).at(0.0)
+    now = _moment(plan, t)
     norm = rms(plan.group_dims, math.prod(y.shape[plan.group_dims :]))
     small = math.sqrt(torch.finfo(y.dtype).eps)
     size = y.abs()
@@ -50,6 +49,19 @@ def fastest_rates(f: Rate, plan: Plan, t: Number, y: Tensor) -> Tensor:
         direction = (f(now, y + small * size * direction) - base) / (small * size)
         rate = norm(direction)
     return rate
+
+
+def _moment(plan: Plan, t: Number) -> Any:
+    """Return a time as f takes it."""
+    t = to_broadcast(plan, t) if plan.group_dims else t
+    return Interval(plan, t, t + plan.direction, None, None).at(0.0)
+
+
+@torch.no_grad()
+def is_random(f: Rate, plan: Plan, t: Number, y: Tensor) -> bool:
+    """Whether f returns different values for the same arguments."""
+    now, y = _moment(plan, t), y.detach()
+    return not torch.allclose(f(now, y), f(now, y), rtol=0.0, atol=0.0, equal_nan=True)
 
 
 def stiff_step(f: Rate, plan: Plan, t: Number, y: Tensor, accepted: Number, group: int = 0) -> float | None:
@@ -80,7 +92,13 @@ def is_hopeless(f: Rate, plan: Plan, t: float, y: Tensor, stats: Stats) -> bool:
 
 
 def note(f: Rate, plan: Plan, t: Number, y: Tensor, accepted: Number, group: int) -> str:
-    """Return a message for a solve that ran out of steps because the problem is stiff; empty if it is not."""
+    """Return a message for a solve that ran out of steps because f is random or stiff; empty if it is neither."""
+    if is_random(f, plan, t, y):
+        return (
+            "f returns different values for the same t and y, as dropout does in training, so its errors do not shrink "
+            "with the steps. Call .eval() on the layers that draw random numbers, move them out of f, or use fixed "
+            "steps (such as method='rk4' and step_size=0.1)"
+        )
     step = stiff_step(f, plan, t, y, accepted, group)
     if step is None:
         return ""
