@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 import anode
@@ -165,3 +166,40 @@ def test_what_is_no_callback_is_named(callbacks):
 def test_watching_does_not_change_what_is_trained():
     watched, alone = model_of(), model_of()
     np.testing.assert_array_equal(fit(watched, data_of(), callbacks=[Log()]).loss, fit(alone, data_of()).loss)
+
+
+class Switching(anode.Callback):
+    """Freezes the head after an iteration, and unfreezes the flow, as in fine-tuning."""
+
+    def iteration(self, training):
+        if training.report.done == 3:
+            switch(training.model, training.optimizer)
+
+
+def switch(model, optimizer):
+    model.head.requires_grad_(False)
+    model.flow.requires_grad_(True)
+    optimizer.add_param_group({"params": list(model.flow.parameters()), "lr": 1e-2})
+
+
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_callback_may_freeze_and_unfreeze_parameters(engine, by_name):
+    ours, theirs, data = model_of(engine=engine), model_of(engine="torch"), data_of()
+    for model in (ours, theirs):
+        model.flow.requires_grad_(False)
+    options = {"lr": 1e-2} if by_name else {"optimizer": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9)}
+    fit(ours, data, epochs=8, batch_size=22, clip=0.1, callbacks=[Switching()], **options)
+
+    kept = [p for p in theirs.parameters() if p.requires_grad]
+    optimizer = torch.optim.Adam(kept, lr=1e-2) if by_name else options["optimizer"](kept)
+    for epoch in range(8):
+        order = torch.randperm(22, generator=torch.Generator().manual_seed(epoch))
+        optimizer.zero_grad()
+        torch.nn.functional.smooth_l1_loss(theirs(data.x[order]), data.y[order]).backward()
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.1)
+        optimizer.step()
+        if epoch == 2:
+            switch(theirs, optimizer)
+    for a, b in zip(values_of(ours), values_of(theirs), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-7)

@@ -35,7 +35,6 @@ class Adam(torch.optim.Optimizer):
 
     # torch guards these against its compiler, imported for a second when one of them is first called. Training
     # does not compile, and a short one would wait longer than it trains.
-    add_param_group = inspect.unwrap(Optimizer.add_param_group)
     load_state_dict = inspect.unwrap(Optimizer.load_state_dict)
     state_dict = inspect.unwrap(Optimizer.state_dict)
     zero_grad = inspect.unwrap(Optimizer.zero_grad)
@@ -49,9 +48,12 @@ class Adam(torch.optim.Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(parameters, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "steps": 0})
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                self.state[parameter] = {"mean": torch.zeros_like(parameter), "square": torch.zeros_like(parameter)}
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add parameters to train, with settings of their own."""
+        inspect.unwrap(Optimizer.add_param_group)(self, param_group)
+        for parameter in self.param_groups[-1]["params"]:
+            self.state[parameter] = {"mean": torch.zeros_like(parameter), "square": torch.zeros_like(parameter)}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]

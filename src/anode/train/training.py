@@ -145,6 +145,8 @@ class Training:
         """Run at least one iteration, and the snapshots, checks and evaluations that are due after it."""
         self.whole = False
         done = len(self.record)
+        if between.others_act:
+            self.follow_parameters()
         if self.course is not None:
             if in_memory(self.protocol) is None:
                 self.batch()  # a loader or a transform may change the model
@@ -167,6 +169,12 @@ class Training:
             if self.schedule.follows_validation:
                 self.schedule.evaluated(self.evaluation.losses()[-1])  # the value that a resumed run will use
         self.whole = True
+
+    def follow_parameters(self) -> None:
+        """Take the parameters that are trained now, which callbacks may have frozen or unfrozen."""
+        now = [p for p in self.model.parameters() if p.requires_grad]
+        if now and not self.members.set_aside:  # the parameters of failed members are known by their places
+            self.parameters[:] = now
 
     def until_looked_at(self, between: Between) -> int:
         """Return the number of iterations that may run before the model is needed for something else."""
@@ -198,8 +206,9 @@ class Training:
         return self._batch[1:]
 
     def clear_gradients(self) -> None:
-        """Remove the gradients of all parameters. The optimizer may hold only some of them."""
-        for parameter in self.parameters:
+        """Remove all gradients. The optimizer may hold only some parameters, and others that callbacks have frozen."""
+        held = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
+        for parameter in (*self.parameters, *held):
             parameter.grad = None
 
     def move(self) -> None:
