@@ -80,7 +80,9 @@ def graph_of(model: Any, x: Any) -> Graph:
 def _(model: nn.Module, x: Any) -> Graph:
     require(isinstance(x, Tensor), "x", x, "a tensor of inputs, on which the error of the steps is measured")
     require(len(x) > 0, "x", x, "at least one input")
-    require(as_model(model).members is None, "model", model, "a single model; call anode.unstack on a stack first")
+    require(
+        as_model(model).members is None, "model", describe(model), "a single model; call anode.unstack on a stack first"
+    )
     return Graph(model, lambda module: module, x, two_of(x), ("prediction",))
 
 
