@@ -549,3 +549,44 @@ def test_new_points_are_not_those_of_training(data):
     train, test = material.data.x, material.tests[0][0]
     assert train.shape == test.shape
     assert not (train[:, None] == test[None]).all(-1).any()
+
+
+# Where the output goes
+
+
+def in_shell(line: str) -> subprocess.CompletedProcess:
+    """Run a line of bash in which $anode is the command."""
+    line = f'anode="{sys.executable} -m anode"; {line}'
+    usual = {name: value for name, value in ENVIRONMENT.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=usual, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def moons(tmp_path_factory):
+    place = tmp_path_factory.mktemp("output")
+    (place / "t.csv").write_text("x,y\n" + "".join(f"{i / 7},{i % 2}\n" for i in range(40)))
+    done("train", place / "t.csv", "--target", "y", "--epochs", 1, "--out", place / "run")
+    (place / "new.csv").write_text("x\n" + "1.5\n" * 20_000)
+    return place
+
+
+@pytest.mark.slow
+def test_predictions_that_nobody_reads_to_the_end_are_no_error(moons):
+    ended = in_shell(f"$anode predict {moons / 'run'} {moons / 'new.csv'} | head -1; echo ${{PIPESTATUS[0]}}")
+    assert (ended.stdout, ended.stderr) == ("prediction,p(0),p(1)\n1\n", "")
+
+
+@pytest.mark.slow
+def test_a_closed_standard_output_is_one_line_that_says_what_to_do(moons):
+    ended = in_shell(f"$anode predict {moons / 'run'} {moons / 'new.csv'} >&-")
+    assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
+    assert "out: takes a file, because the standard output is closed" in ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("command", ["info", "predict {0}/run {0}/t.csv"])
+def test_output_to_a_full_disk_is_one_line(moons, command):
+    ended = in_shell(f"$anode {command.format(moons)} > /dev/full")
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1] == "error: [Errno 28] No space left on device"

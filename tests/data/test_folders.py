@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -132,6 +134,12 @@ def test_links_are_followed_unless_they_lead_to_a_folder_above_or_nowhere(folder
     (folder / "cat" / "8.png").symlink_to("gone.png")
     with pytest.raises(FileNotFoundError, match=r"8\.png"):
         read_pictures(folder)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_not_waited_for(folder):
+    os.mkfifo(folder / "cat" / "pipe.png")
+    assert "pipe.png" not in [path.name for path in pictures_in(folder)]
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "RGB", "RGBA", "P", "CMYK"])

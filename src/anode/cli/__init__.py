@@ -9,7 +9,7 @@ import typer
 
 import anode
 from anode.cli.bench import bench_app
-from anode.cli.console import commands, out, show_warning
+from anode.cli.console import commands, friendly, out, say, show_warning
 from anode.cli.data import data_app
 from anode.cli.models import check, export, plot, train
 from anode.cli.paper import report, reproduce, search
@@ -62,8 +62,9 @@ def info() -> None:
         lines["see"] = "in Python, print(anode.explain(f, y0)) shows which engine solves f, and its program"
     else:
         lines["engine"] = f"torch: {native.MISSING}; {REBUILD}"
-    for name, text in lines.items():
-        out.print(f"{name:<8}{text}", highlight=False, soft_wrap=True)
+    with friendly("interrupted"):
+        for name, text in lines.items():
+            say(f"{name:<8}{text}")
 
 
 for command in (play, train, predict, show, plot, check, export, reproduce, report, search, info):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,25 @@ def say(line: str) -> None:
     out.print(Text(line), soft_wrap=True)
 
 
+def write_out(text: str) -> None:
+    """Write a text to the standard output as it is. Exit silently if its reader has read enough, as ``head`` does."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()  # an error, such as that of a full disk, is raised here and not at the exit of the process
+    except BrokenPipeError:
+        drop_unwritten()
+        raise typer.Exit(1) from None
+
+
+def drop_unwritten() -> None:
+    """Drop output that cannot be written; otherwise Python tries again when it exits, and prints a traceback."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def commands(about: str, **settings: Any) -> typer.Typer:
     """Return an empty group of commands."""
     return typer.Typer(
@@ -64,6 +84,7 @@ def commands(about: str, **settings: Any) -> typer.Typer:
 def fail(line: str, code: int = 1) -> NoReturn:
     """Print an error and exit with a code."""
     err.print(Text(f"error: {line}"), soft_wrap=True)
+    drop_unwritten()
     raise typer.Exit(code) from None
 
 

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from anode.cli.console import err, friendly, say
+from anode.checks import require
+from anode.cli.console import err, friendly, say, write_out
 
 Folder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder written by anode train.")]
 
@@ -53,7 +54,8 @@ def predict(
     with friendly("interrupted; nothing was written"):
         text = predict_files(folder, data, encoding, keep or [], lambda line: err.print(Text(line), soft_wrap=True))
         if target == "-":
-            sys.stdout.write(text)
+            require(sys.stdout is not None, "out", target, "a file, because the standard output is closed")
+            write_out(text)
         else:
             write_predictions(text, Path(target), data)
             say(f"predictions: {target}")

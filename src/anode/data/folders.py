@@ -123,8 +123,11 @@ def pictures_in(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return all files below a folder, sorted by path; also broken links, which are errors when they are opened."""
-    paths = (path for path in folder.rglob("*") if not path.is_dir())
+    """Return all files below a folder, sorted by path; also broken links, which are errors when they are opened.
+
+    A pipe is not a file: opening it would wait for a writer forever.
+    """
+    paths = (path for path in folder.rglob("*") if path.is_file() or not path.exists())
     return sorted(path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts))
 
 
