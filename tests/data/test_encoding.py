@@ -138,6 +138,8 @@ def test_numbers_that_cannot_be_scaled_are_named():
         ValueError, match=r"table, column 'x': holds numbers up to 1e\+308, too large to be scaled; divide"
     ):
         encoding_of(table_of("table", {"x": [1e308, -1e308, 0.0]}))
+    with pytest.raises(ValueError, match=r"column 'x': holds numbers up to 3e-200, too small to be scaled; multiply"):
+        encoding_of(table_of("table", {"x": [1e-200, -3e-200, 0.0]}))
     with pytest.raises(ValueError, match=r"table, column 'y': holds numbers up to"):
         scale_of("table", "y", np.array([1e308, 1e308]))
     encoding = encoding_of(table_of("table", {"x": [0.5, -1.0, 0.0]}))

@@ -236,13 +236,15 @@ def scale_of(table: str, column: str, numbers: Array) -> tuple[float, float]:
     """Return mean and standard deviation of numbers, 1 in place of a deviation of 0.
 
     Raises:
-        ValueError: They are not finite. The message names the table and the column.
+        ValueError: They overflow or, although the numbers differ, are 0. The message names the table and the column.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         mean, deviation = float(numbers.mean()), float(numbers.std())
-    if not np.isfinite([mean, deviation]).all():
-        what = f"holds numbers up to {np.abs(numbers).max():.3g}, too large to be scaled"
-        raise ValueError(f"{table}, column {column!r}: {what}; divide them by a constant")
+    small = deviation == 0 and bool((numbers != numbers[0]).any())
+    if small or not np.isfinite([mean, deviation]).all():
+        size, how = ("small", "multiply") if small else ("large", "divide")
+        what = f"holds numbers up to {np.abs(numbers).max():.3g}, too {size} to be scaled"
+        raise ValueError(f"{table}, column {column!r}: {what}; {how} them by a constant")
     return mean, deviation if deviation > 0 else 1.0
 
 
