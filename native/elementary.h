@@ -1,4 +1,4 @@
-// Trigonometric and hyperbolic functions, erf and powers on vectors of points. See vector_math.h.
+// Trigonometric and hyperbolic functions, erf, erfc and powers on vectors of points. See vector_math.h.
 
 #pragma once
 
@@ -112,46 +112,69 @@ ANODE_INLINE void hyperbolic(V<T> x, V<T>& sine, V<T>& cosine) {
   cosine = e + inverse;
 }
 
-/// Coefficients of a polynomial that is e^(a^2) erfc(a) for 0 <= a <= 6.5, as a function of 3 / (3 + a) brought to the
-/// interval from -1 to 1: the Chebyshev series up to the terms that the precision asks for, in powers. Their sizes add
-/// up to the largest value, so that nothing is lost to rounding.
+/// The first half of a number's bits: products of two such are exact.
+template <class T>
+ANODE_INLINE V<T> upper(V<T> x) {
+  return (V<T>)((I<T>)x & Simd<T>::upper_half);
+}
+
+/// Coefficients of a polynomial that is (a + 3) e^(a^2) erfc(a) for all a >= 0 where erfc(a) is not 0, as a function of
+/// slope / (a + 3) - offset, which is between -1 and 1: the Chebyshev series up to the terms that the precision asks
+/// for, in powers. Their sizes add up to the largest value, so that nothing is lost to rounding.
 template <class T>
 struct ScaledErfc;
 
 template <>
 struct ScaledErfc<float> {
-  static constexpr float powers[] = {
-      0.31203524345763091259f,  0.36713086194730555531f,   0.20549370192112367456f,
-      0.085621663491964805918f, 0.025284465583899872729f,  0.0044818363341671063867f,
-      0.00010673944822634552f,  -0.00013721513062815125f,  -0.000017317255962407014f};
+  static constexpr float slope = 7.7647058823529f, offset = 1.5882352941176f;
+  static constexpr float powers[] = {1.3092449458039f,     0.93171802748681f,   0.50277327055879f,   0.19951172257697f,
+                                     0.052677725996799f,   0.0059561375157556f, -0.0013851890710417f,
+                                     -0.00055220872054678f, 2.3361943825862e-5f, 3.2208576483878e-5f};
 };
 
 template <>
 struct ScaledErfc<double> {
+  static constexpr double slope = 6.6666666666666666667, offset = 1.2222222222222222222;
   static constexpr double powers[] = {
-      0.31203524151332438845,     0.36713103122652739577,    0.20549379966169937945,     0.085619389134178365441,
-      0.025283677310008916210,    0.0044901296477982178566,  0.00010897654711647982589,  -0.00014856199781399156387,
-      -0.000019943389151779163384, 0.0000054456660609527006897, 0.0000011358474493932307047, -2.8711758618414453147e-7,
-      -5.4222184961303020585e-8,  1.9707832258771197210e-8,  1.7518639955411294410e-9,   -1.3914535165671767078e-9,
-      4.2206255353768658143e-11,  7.2009214280692929547e-11, -9.8847691470768439815e-12};
+      1.1685713227657259095,      0.9101210154426477433,      0.55955286292421573953,     0.26311501008590976189,
+      0.087031570527845630983,    0.015019508411685774225,    -0.0018411424283605937074,  -0.0016076968914743878152,
+      -0.00011046595102075488641, 0.0001410854687151613528,   0.000022383542397634885414, -0.00001468712603595724988,
+      -2.6249822109448315056e-6,  1.8809516019729798093e-6,   2.1636099272934913059e-7,   -2.7011475933895956902e-7,
+      1.8319443250033947322e-9,   3.80589778482541583e-8,     -6.0338888284810482756e-9,  -4.4553761594749862923e-9,
+      1.4530122363566126831e-9,   3.1179347541889784161e-10,  -1.5433897684029448692e-10};
 };
 
-/// erfc(a) for a >= 0, given e^(-a^2); the error is of the size of rounding errors of 1.
+/// erfc(a) for a >= 0, given e^(-a^2).
 template <class T>
 ANODE_INLINE V<T> complement_of_error_function(V<T> a, V<T> e) {
-  constexpr double low = 3.0 / 9.5;
-  a = a > T(6.5) ? splat<T>(T(6.5)) : a;
-  V<T> u = (3 / (a + 3)) * T(2 / (1 - low)) - T((1 + low) / (1 - low));
-  return e * polynomial<T>(u, ScaledErfc<T>::powers);
+  const V<T> inverse = 1 / (a + 3);
+  return e * inverse * polynomial<T>(inverse * ScaledErfc<T>::slope - ScaledErfc<T>::offset, ScaledErfc<T>::powers);
+}
+
+/// erf(x) for x between -1 and 1.
+template <class T>
+ANODE_INLINE V<T> error_function_near_zero(V<T> x) {
+  return x + x * polynomial<T>(x * x, Elementary<T>::erf_powers);
 }
 
 /// erf(x), and e^(-x^2).
 template <class T>
 ANODE_INLINE V<T> error_function(V<T> x, V<T>& e) {
-  V<T> a = absolute<T>(x), z = a * a;
-  e = decay<T>(-z);
-  V<T> near = a + a * polynomial<T>(z, Elementary<T>::erf_powers);
-  return with_sign_of<T>(a < 1 ? near : 1 - complement_of_error_function<T>(a, e), x);
+  V<T> a = absolute<T>(x);
+  e = decay<T>(-a * a);
+  V<T> far = 1 - complement_of_error_function<T>(a, e);
+  return with_sign_of<T>(a < 1 ? error_function_near_zero<T>(a) : far, x);
+}
+
+/// erfc(x), and e^(-x^2). The square is a sum of two numbers, so that small values are right to the last places too.
+template <class T>
+ANODE_INLINE V<T> complementary_error_function(V<T> x, V<T>& e) {
+  V<T> a = absolute<T>(x);
+  a = a > T(40) ? splat<T>(40) : a;  // from where on e is 0, and which is squared without overflow
+  const V<T> square = upper<T>(a * a), high = upper<T>(a), rest = (square - high * high) - (a - high) * (a + high);
+  e = exponential<T>(-square, &rest);
+  const V<T> above = complement_of_error_function<T>(a, e), far = x < 0 ? 2 - above : above;
+  return a < T(0.5) ? 1 - error_function_near_zero<T>(x) : far;
 }
 
 /// With -fno-math-errno this is an instruction.
@@ -163,12 +186,6 @@ ANODE_INLINE V<T> square_root(V<T> x) {
   V<T> y;
   for (int i = 0; i < kLanes<T>; ++i) y[i] = root_of(x[i]);
   return y;
-}
-
-/// The first half of a number's bits: products of two such are exact.
-template <class T>
-ANODE_INLINE V<T> upper(V<T> x) {
-  return (V<T>)((I<T>)x & Simd<T>::upper_half);
 }
 
 /// log(x) for finite x > 0, as a sum of two numbers of which the first is an upper half: log(m) = 2 artanh(s)

@@ -33,6 +33,9 @@ ANODE_INLINE V<T> piecewise(V<T> x, [[maybe_unused]] T p, [[maybe_unused]] T q, 
   }
 }
 
+template <class T>
+constexpr T kTwoBySqrtPi = T(1.1283791670955125739);
+
 /// Value and derivative of the functions that have both from one computation, or whose derivative needs the value.
 template <class T, Unary U>
 ANODE_INLINE V<T> smooth(V<T> x, V<T>& slope) {
@@ -58,7 +61,8 @@ ANODE_INLINE V<T> smooth(V<T> x, V<T>& slope) {
   if constexpr (U == Unary::atan) y = arc_tangent<T>(x), slope = 1 / (x * x + 1);
   if constexpr (U == Unary::sinh) hyperbolic<T>(x, y, slope);
   if constexpr (U == Unary::cosh) hyperbolic<T>(x, slope, y);
-  if constexpr (U == Unary::erf) y = error_function<T>(x, other), slope = other * T(1.1283791670955125739);
+  if constexpr (U == Unary::erf) y = error_function<T>(x, other), slope = other * kTwoBySqrtPi<T>;
+  if constexpr (U == Unary::erfc) y = complementary_error_function<T>(x, other), slope = other * -kTwoBySqrtPi<T>;
   return y;
 }
 

@@ -10,8 +10,8 @@ namespace anode {
 #define ANODE_UNARY(each)                                                                                        \
   each(copy) each(negate) each(absolute) each(sign) each(relu) each(tanh) each(sigmoid) each(softplus)           \
   each(silu) each(gelu) each(gelu_tanh) each(elu) each(leaky_relu) each(exp) each(expm1) each(log) each(log1p)   \
-  each(sqrt) each(rsqrt) each(reciprocal) each(sin) each(cos) each(tan) each(square) each(erf) each(sinh)        \
-  each(cosh) each(atan)
+  each(sqrt) each(rsqrt) each(reciprocal) each(sin) each(cos) each(tan) each(square) each(erf) each(erfc)        \
+  each(sinh) each(cosh) each(atan)
 
 #define ANODE_BINARY(each)                                                                                       \
   each(add) each(subtract) each(multiply) each(divide) each(power) each(maximum) each(minimum) each(less)        \

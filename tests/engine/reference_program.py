@@ -8,6 +8,7 @@ import torch
 from anode.engine.trace.tracing import trace
 
 _ERF = np.vectorize(math.erf, otypes=[float])
+_ERFC = np.vectorize(math.erfc, otypes=[float])
 
 
 def sigmoid(x):
@@ -36,6 +37,7 @@ UNARY = {
     "reciprocal": lambda x, p, q: 1 / x,
     "square": lambda x, p, q: x * x,
     "erf": lambda x, p, q: _ERF(x),
+    "erfc": lambda x, p, q: _ERFC(x),
     "atan": lambda x, p, q: np.arctan(x),
     **{
         name: (lambda g: lambda x, p, q: g(x))(getattr(np, name))

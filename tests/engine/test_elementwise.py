@@ -110,6 +110,7 @@ FUNCTIONS = {
     "cosh": (np.cosh, 4),
     "atan": (np.arctan, 4),
     "erf": (precisely(mpmath.erf), 4),
+    "erfc": (precisely(lambda x: mpmath.erfc(max(min(x, 40), -40))), 6),
     "sqrt": (np.sqrt, 0.5),
     "rsqrt": (lambda x: 1 / np.sqrt(x), 2),
     "reciprocal": (lambda x: 1 / x, 0.5),
@@ -129,7 +130,7 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_are_right_to_the_last_places(name, dtype, instructions):
     reference, allowed = FUNCTIONS[name]
-    x = arguments(dtype, count=2_000 if name == "erf" else 200_000)
+    x = arguments(dtype, count=2_000 if name in ("erf", "erfc") else 200_000)
     if name in ("sin", "cos", "tan"):
         x = x[(np.abs(x) <= (1e4 if dtype == np.float32 else 1e5)) | ~np.isfinite(x)]
     if name in ("sigmoid", "silu"):  # below, the sigmoid is subnormal, and may be 0
@@ -208,6 +209,7 @@ TORCH = {
     "tan": torch.tan,
     "square": torch.square,
     "erf": torch.erf,
+    "erfc": torch.erfc,
     "sinh": torch.sinh,
     "cosh": torch.cosh,
     "atan": torch.atan,

@@ -200,6 +200,12 @@ def test_states_with_several_feature_dimensions_keep_their_order():
     assert_agrees(lambda t, y: net(y.transpose(1, 2)).transpose(1, 2) * t, points(12).reshape(-1, 4, 3))
 
 
+@pytest.mark.parametrize("x", [-30.0, -6.0, 0.0, 3.0, 9.0, 20.0])
+def test_small_values_of_erfc_are_not_lost(x):
+    """One minus erf would be 0 from 6 on."""
+    assert_agrees(lambda t, y: torch.log(torch.erfc(y)), torch.full((7, 1), x, dtype=torch.float64))
+
+
 def test_a_state_without_features_is_one_number_per_point():
     assert_agrees(lambda t, y: y.sin() * t, points(1)[:, 0])
 

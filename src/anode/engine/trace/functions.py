@@ -99,12 +99,11 @@ def _finite(
 
 
 FUNCTIONS: dict[str, Handler] = {
-    **{name: unary(name) for name in ["exp", "expm1", "log", "log1p", "sin", "cos", "tan", "erf"]},
+    **{name: unary(name) for name in ["exp", "expm1", "log", "log1p", "sin", "cos", "tan", "erf", "erfc"]},
     **{name: unary(name) for name in ["sinh", "cosh", "atan"]},
     "log2": lambda op, x: x.unary("log") * (1 / _LN2),
     "log10": lambda op, x: x.unary("log") * (1 / _LN10),
     "exp2": lambda op, x: (x * _LN2).unary("exp"),
-    "erfc": lambda op, x: 1.0 - x.unary("erf"),
     "hypot": lambda op, a, b: (a.unary("square") + b.unary("square")).unary("sqrt"),
     "logaddexp": lambda op, a, b: logaddexp(a, b),
     "asin": _arcsine,
