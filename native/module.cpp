@@ -6,14 +6,16 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <string>
 #include <tuple>
+#include <type_traits>
+#include <variant>
 
 #include "conv_field.h"
 #include "field.h"
@@ -99,6 +101,8 @@ struct HeldProgram {
 
 template <class T>
 Tensors<T> tensors(const Addresses& addresses, const std::vector<bool>& shared) {
+  if (addresses.size() != shared.size())
+    throw std::invalid_argument("parameters: takes one for each of the program's tensors");
   return {at<T>(addresses), shared};
 }
 
@@ -164,39 +168,59 @@ struct HeldTask {
   }
 };
 
+/// Something in single or in double precision.
+template <template <class> class X>
+using Either = std::variant<X<float>, X<double>>;
+
+template <class X>
+struct ScalarOf;
+template <template <class> class X, class T>
+struct ScalarOf<X<T>> {
+  using type = T;
+};
+
+/// What make(T()) returns for one of both.
+template <template <class> class X, class Make>
+Either<X> either(bool is_double, const Make& make) {
+  if (is_double) return make(double());
+  return make(float());
+}
+
+/// The precision of what std::visit passes on.
+template <class X>
+using Scalar = typename ScalarOf<std::decay_t<X>>::type;
+
+const char* named(const std::string& instructions) { return instructions.empty() ? nullptr : instructions.c_str(); }
+
 /// A solve in either precision.
 class AnySolve {
  public:
-  AnySolve(const HeldTask& task, const Addresses& addresses) : shared_(task.shared), is_double_(task.is_double) {
-    if (addresses.size() != shared_.size())
-      throw std::invalid_argument("parameters: takes one for each of the program's tensors");
+  AnySolve(const HeldTask& task, const Addresses& addresses)
+      : shared_(task.shared), solve_(either<Solve>(task.is_double, [&](auto zero) {
+          using T = decltype(zero);
+          const Kernels<T>& best = kernels<T>(task.extent.rows / task.extent.members, named(task.instructions));
+          return Solve<T>(task.method, task.task, task.program, tensors<const T>(addresses, task.shared), task.extent,
+                          best, task.keep, task.threads);
+        })) {
     for (std::size_t i = 0; i < shared_.size(); ++i)
-      bytes_.push_back(task.program->sizes[i] * (shared_[i] ? 1 : task.extent.members) * (is_double_ ? 8 : 4));
-    const char* name = task.instructions.empty() ? nullptr : task.instructions.c_str();
-    const long points = task.extent.rows / task.extent.members;
-    if (is_double_)
-      for_double_ = std::make_unique<Solve<double>>(task.method, task.task, task.program,
-                                                    tensors<const double>(addresses, shared_), task.extent,
-                                                    kernels<double>(points, name), task.keep, task.threads);
-    else
-      for_float_ = std::make_unique<Solve<float>>(task.method, task.task, task.program,
-                                                  tensors<const float>(addresses, shared_), task.extent,
-                                                  kernels<float>(points, name), task.keep, task.threads);
+      elements_.push_back(task.program->sizes[i] * (shared_[i] ? 1 : task.extent.members));
   }
 
   bool agrees(Address y0, Address slope, double tolerance) {
-    return is_double_ ? for_double_->agrees(at<double>(y0), at<double>(slope), tolerance)
-                      : for_float_->agrees(at<float>(y0), at<float>(slope), tolerance);
+    return std::visit([&](auto& solve) {
+      using T = Scalar<decltype(solve)>;
+      return solve.agrees(at<T>(y0), at<T>(slope), tolerance);
+    }, solve_);
   }
 
   long run(Address y0, const Addresses& outputs, Address last, Address t, const Addresses& counts) {
     const Groups groups{at<double>(t), at<std::int64_t>(counts.at(0)), at<std::int64_t>(counts.at(1)),
                         at<std::int64_t>(counts.at(2)), at<std::int64_t>(counts.at(3))};
     Interrupt interrupt;
-    const auto is_stopped = [&] { return interrupt(); };
-    const long calls =
-        is_double_ ? for_double_->run(at<double>(y0), at<double>(outputs), at<double>(last), groups, is_stopped)
-                   : for_float_->run(at<float>(y0), at<float>(outputs), at<float>(last), groups, is_stopped);
+    const long calls = std::visit([&](auto& solve) {
+      using T = Scalar<decltype(solve)>;
+      return solve.run(at<T>(y0), at<T>(outputs), at<T>(last), groups, [&] { return interrupt(); });
+    }, solve_);
     interrupt.raise();
     return calls;
   }
@@ -213,25 +237,22 @@ class AnySolve {
 
   /// Overwrites the gradients.
   long backward(const Addresses& of_outputs, Address of_last, Address at_y0, const Addresses& gradients) {
-    for (std::size_t i = 0; i < bytes_.size(); ++i)
-      if (gradients.at(i)) std::memset(at<void>(gradients[i]), 0, bytes_[i]);
     Interrupt interrupt;
-    const auto is_stopped = [&] { return interrupt(); };
-    const long calls =
-        is_double_ ? for_double_->backward(at<const double>(of_outputs), at<const double>(of_last), at<double>(at_y0),
-                                           tensors<double>(gradients, shared_), is_stopped)
-                   : for_float_->backward(at<const float>(of_outputs), at<const float>(of_last), at<float>(at_y0),
-                                          tensors<float>(gradients, shared_), is_stopped);
+    const long calls = std::visit([&](auto& solve) {
+      using T = Scalar<decltype(solve)>;
+      for (std::size_t i = 0; i < elements_.size(); ++i)
+        if (gradients.at(i)) std::fill_n(at<T>(gradients[i]), elements_[i], T(0));
+      return solve.backward(at<const T>(of_outputs), at<const T>(of_last), at<T>(at_y0),
+                            tensors<T>(gradients, shared_), [&] { return interrupt(); });
+    }, solve_);
     interrupt.raise();
     return calls;
   }
 
  private:
   std::vector<bool> shared_;
-  std::vector<std::size_t> bytes_;  // of each of the program's tensors
-  bool is_double_;
-  std::unique_ptr<Solve<float>> for_float_;
-  std::unique_ptr<Solve<double>> for_double_;
+  std::vector<long> elements_;  // of each of the program's tensors
+  Either<Solve> solve_;
 };
 
 /// A field in either precision.
@@ -239,47 +260,39 @@ class AnyField {
  public:
   AnyField(bool is_double, const HeldProgram& program, const std::vector<bool>& shared, int members, long rows,
            const std::string& instructions, const Addresses& parameters)
-      : shared_(shared) {
-    if (shared.size() != program.program->sizes.size() || parameters.size() != shared.size())
-      throw std::invalid_argument("parameters: takes one for each of the program's tensors");
-    const char* name = instructions.empty() ? nullptr : instructions.c_str();
-    if (is_double)
-      for_double_ = std::make_unique<Field<double>>(program.program, tensors<const double>(parameters, shared),
-                                                    members, rows, kernels<double>(rows / members, name));
-    else
-      for_float_ = std::make_unique<Field<float>>(program.program, tensors<const float>(parameters, shared), members,
-                                                  rows, kernels<float>(rows / members, name));
-  }
+      : shared_(shared), field_(either<Field>(is_double, [&](auto zero) {
+          using T = decltype(zero);
+          if (shared.size() != program.program->sizes.size())
+            throw std::invalid_argument("shared: takes one for each of the program's tensors");
+          return Field<T>(program.program, tensors<const T>(parameters, shared), members, rows,
+                          kernels<T>(rows / members, named(instructions)));
+        })) {}
 
   long kept_size(long times) const {
-    return for_double_ ? for_double_->kept_size(times) : for_float_->kept_size(times);
+    return std::visit([&](auto& field) { return field.kept_size(times); }, field_);
   }
 
   void evaluate(Address t, long times, Address y, Address slope, Address kept, int threads) {
-    if (for_double_)
-      for_double_->evaluate(at<double>(t), times, at<double>(y), at<double>(slope), at<double>(kept), threads);
-    else
-      for_float_->evaluate(at<float>(t), times, at<float>(y), at<float>(slope), at<float>(kept), threads);
+    std::visit([&](auto& field) {
+      using T = Scalar<decltype(field)>;
+      field.evaluate(at<T>(t), times, at<T>(y), at<T>(slope), at<T>(kept), threads);
+    }, field_);
   }
 
   void pull(long times, Address kept, Address cotangent, Address at_y, int threads) {
-    if (for_double_)
-      for_double_->pull(times, at<double>(kept), at<double>(cotangent), at<double>(at_y), threads);
-    else
-      for_float_->pull(times, at<float>(kept), at<float>(cotangent), at<float>(at_y), threads);
+    std::visit([&](auto& field) {
+      using T = Scalar<decltype(field)>;
+      field.pull(times, at<T>(kept), at<T>(cotangent), at<T>(at_y), threads);
+    }, field_);
   }
 
   void take(const Addresses& gradients) {
-    if (for_double_)
-      for_double_->take(tensors<double>(gradients, shared_));
-    else
-      for_float_->take(tensors<float>(gradients, shared_));
+    std::visit([&](auto& field) { field.take(tensors<Scalar<decltype(field)>>(gradients, shared_)); }, field_);
   }
 
  private:
   std::vector<bool> shared_;
-  std::unique_ptr<Field<float>> for_float_;
-  std::unique_ptr<Field<double>> for_double_;
+  Either<Field> field_;
 };
 
 /// A place and the distance from one member's to the next.
@@ -297,13 +310,13 @@ class AnyCourse {
             long max_steps, const Row& controller, bool grouped, const HeldProgram& augment, const HeldProgram& field,
             const HeldProgram& head, int members, int loss, const Addresses& parameters, const Addresses& means,
             const Addresses& squares, const Addresses& gradients, const std::vector<bool>& shared, const Numbers& idle,
-            const Row& lr, double weight_decay, const Row& adam)
-      : is_double_(is_double) {
+            const Row& lr, double weight_decay, const Row& adam) {
     const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
     const Task task{{0.0, t1}, {1},      knots,     rtol,                      atol,    nan,
                     0.0,       infinity, max_steps, to_controller(controller), grouped, false, {}};
-    const auto fill = [&](auto& course) {
-      using T = std::remove_reference_t<decltype(*course.means.front())>;
+    if (is_double) course_.emplace<Course<double>>();
+    std::visit([&](auto& course) {
+      using T = Scalar<decltype(course)>;
       course.method = method.method;
       course.task = task;
       course.augment = augment.program;
@@ -318,11 +331,7 @@ class AnyCourse {
       course.shared = shared;
       course.idle.assign(idle.begin(), idle.end());
       course.adam = {lr, weight_decay, adam.at(0), adam.at(1), adam.at(2)};
-    };
-    if (is_double)
-      fill(for_double_);
-    else
-      fill(for_float_);
+    }, course_);
   }
 
   void train(const Place& x, const Place& y, const Place& weights, const Place& order, long points, long size,
@@ -334,8 +343,8 @@ class AnyCourse {
                   at<std::int64_t>(counts.at(1)),
                   at<std::int64_t>(counts.at(2)),
                   at<std::int64_t>(counts.at(3))};
-    const auto go = [&](const auto& course) {
-      using T = std::remove_reference_t<decltype(*course.means.front())>;
+    std::visit([&](const auto& course) {
+      using T = Scalar<decltype(course)>;
       const bool classes = course.loss == Loss::cross_entropy;
       const Batches<T> batches{per_member<const T>(x),
                                per_member<const T>(classes ? Place() : y),
@@ -348,17 +357,11 @@ class AnyCourse {
                                count};
       anode::train(course, batches, steps, at<std::uint8_t>(frozen), threads, log, at<std::int64_t>(failed_at),
                    at<std::int64_t>(why));
-    };
-    if (is_double_)
-      go(for_double_);
-    else
-      go(for_float_);
+    }, course_);
   }
 
  private:
-  bool is_double_;
-  Course<float> for_float_{};
-  Course<double> for_double_{};
+  Either<Course> course_;
 };
 
 }  // namespace
@@ -415,7 +418,7 @@ NB_MODULE(_native, m) {
            [](ConvField* self, int inputs, int outputs, int filters, int activation, bool time,
               const Addresses& parameters, const std::string& instructions) {
              new (self) ConvField(inputs, outputs, filters, Activation(activation), time, at<const float>(parameters),
-                                  instructions.empty() ? nullptr : instructions.c_str());
+                                  named(instructions));
            },
            nb::arg("inputs"), nb::arg("outputs"), nb::arg("filters"), nb::arg("activation"), nb::arg("time"),
            nb::arg("parameters"), nb::arg("instructions"))
