@@ -39,6 +39,11 @@ MISSING = "the engine was not compiled when anode was installed"
 DTYPES = (torch.float32, torch.float64)
 instructions = ""
 """The instruction set to use, one of :func:`instruction_sets`; empty for the best."""
+AGREEMENT = {torch.float32: 1e-4, torch.float64: 1e-10}
+"""Largest difference between the slopes of the engine and of f, relative to the largest slope."""
+STATUSES = tuple(Status)
+HANDLES: WeakKeyDictionary[Program, Any] = WeakKeyDictionary()
+"""The engine's objects for programs."""
 
 
 def instruction_sets() -> list[str]:
@@ -51,13 +56,6 @@ def convolves(y: Tensor, parameters: Sequence[Tensor]) -> bool:
     if extension is None or torch.compiler.is_compiling() or is_followed(y, *parameters):
         return False
     return all(x.device.type == "cpu" and x.dtype == torch.float32 for x in (y, *parameters))
-
-
-AGREEMENT = {torch.float32: 1e-4, torch.float64: 1e-10}
-"""Largest difference between the slopes of the engine and of f, relative to the largest slope."""
-
-
-STATUSES = tuple(Status)
 
 
 class StaleError(Exception):
@@ -176,9 +174,6 @@ def agree(own: Tensor, slope: Tensor) -> bool:
 def laid_out(x: Tensor) -> Tensor:
     """Return a contiguous tensor with the same values, without a lazy negation."""
     return x if x.is_contiguous() and not x.is_neg() else x.detach().resolve_neg().contiguous()
-
-
-HANDLES: WeakKeyDictionary[Program, Any] = WeakKeyDictionary()
 
 
 def handle(program: Program) -> Any:
