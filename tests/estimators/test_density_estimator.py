@@ -131,7 +131,7 @@ def test_a_grid_search_chooses_by_the_log_likelihood():
         ({"augment": -1}, "augment: takes a whole number from 0, got -1"),
         ({"draws": 0}, "draws: takes a whole number above 0, got 0"),
         ({"trace": "half"}, "trace: takes one of exact, hutchinson, got 'half'"),
-        ({"field": Drift, "hidden": 3}, "hidden: takes no value beside field"),
+        ({"field": Drift, "hidden": 3}, "hidden: takes no value with field"),
         ({"field": lambda size: 3}, "field: takes a function or class"),
         ({"field": lambda size: torch.nn.Linear(size, size)}, "field: fails on states of shape"),
         ({"time": 3}, "time: takes True or False, got 3"),

@@ -128,7 +128,7 @@ def test_a_solver_with_steps_of_given_size_is_checked_and_not_certified():
     turn = torch.tensor([[math.cos(1), math.sin(1)], [-math.sin(1), math.cos(1)]], dtype=torch.float64)
     wrong = (flow(x) - x @ turn).norm(dim=1) / x.square().sum(1).mean().sqrt()
     torch.testing.assert_close(check.error, wrong, rtol=0.05, atol=1e-12)
-    with pytest.raises(ValueError, match=r"solver: takes one that chooses its steps, got step_size=0\.1"):
+    with pytest.raises(ValueError, match=r"solver: takes one with adaptive steps, got step_size=0\.1"):
         flow.certify(x)
 
 

@@ -302,7 +302,7 @@ def test_its_defaults_are_those_of_the_paper():
     ("options", "kind", "said"),
     [
         ({"dim": 0}, ValueError, "dim: takes a whole number above 0, got 0"),
-        ({"augment": Zeros(2)}, TypeError, "augment: takes a whole number from 0.*which have to be normal, got Zeros"),
+        ({"augment": Zeros(2)}, TypeError, "augment: takes a whole number from 0.*must be normal, got Zeros"),
         ({"augment": -1}, ValueError, "augment: takes a whole number from 0, got -1"),
         ({"dim": 65}, ValueError, 'trace: takes "hutchinson" for a state of 65 numbers'),
         ({"dim": 60, "augment": 5}, ValueError, 'trace: takes "hutchinson" for a state of 65 numbers'),

@@ -135,13 +135,17 @@ def test_a_constant_begins_as_zeros_and_is_learned():
 @pytest.mark.parametrize(
     ("augment", "field", "says"),
     [
-        (anode.Learned(nn.Linear(2, 2)), anode.MLPField(4), "inverse: Learned appends what a network makes"),
+        (anode.Learned(nn.Linear(2, 2)), anode.MLPField(4), "inverse: Learned appends the output of a network"),
         (
             anode.WithVelocity(start=nn.Linear(2, 2)),
             anode.HeavyBall(anode.MLPField(2)),
             "inverse: the velocity at the start is learned",
         ),
-        (anode.WithInput(), anode.DataControl(anode.MLPField(2, inputs=4)), "inverse: features .* hold the input"),
+        (
+            anode.WithInput(),
+            anode.DataControl(anode.MLPField(2, inputs=4)),
+            "inverse: the features .* end with the input",
+        ),
     ],
 )
 def test_an_inverse_that_makes_no_sense_is_refused_before_the_solve(augment, field, says):

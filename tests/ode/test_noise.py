@@ -167,8 +167,8 @@ def test_it_is_a_setting_that_can_be_saved(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"step_size": None}, "noise: takes nothing for a solver that adapts its steps"),
-        ({"gradient": "continuous"}, 'noise: takes nothing beside gradient="continuous"'),
+        ({"step_size": None}, "noise: takes None with adaptive steps"),
+        ({"gradient": "continuous"}, 'noise: takes None with gradient="continuous"'),
         ({"noise": -1.0}, "scale: takes a number above 0, got -1.0"),
     ],
 )
@@ -180,9 +180,9 @@ def test_noise_that_makes_no_sense_is_refused(settings, says):
 def test_a_noisy_flow_has_no_inverse_no_check_and_no_file(tmp_path):
     model = anode.NeuralODE(2, 1, solver=NOISY)
     flow, x = model.flow, torch.rand(4, 2)
-    with pytest.raises(ValueError, match="noise: takes nothing for an inverse"):
+    with pytest.raises(ValueError, match="noise: takes None for an inverse"):
         flow.inverse(x)
-    with pytest.raises(ValueError, match="noise: takes nothing for a check"):
+    with pytest.raises(ValueError, match="noise: takes None for a check"):
         flow.check(x)
     with pytest.raises(ValueError, match="model: takes a model without noise"):
         anode.export(model, tmp_path / "model.pt2", x)

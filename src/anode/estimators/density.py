@@ -30,16 +30,16 @@ SHAPE = ("hidden", "layers", "activation", "time")
 """The parameters that describe the field."""
 
 VALUES_AT_ONCE = 2**15
-"""The limit of points to compute together, in numbers of their states: each needs a derivative of the field."""
+"""The limit of points to compute together, in elements of their states, each of which needs a derivative."""
 
 
 @documented(Trained)
 @dataclass(kw_only=True, eq=False, repr=False)
 class ANODEDensity(DensityMixin, Trained):  # type: ignore[misc]
-    """The density of rows, as an estimator of scikit-learn: a continuous normalizing flow.
+    """A scikit-learn density estimator that is a continuous normalizing flow.
 
-    It is used as :class:`sklearn.neighbors.KernelDensity` is. Columns are scaled to mean 0 and variance 1 for the flow;
-    densities and samples are those of the rows as they were given.
+    Use it like :class:`sklearn.neighbors.KernelDensity`. The flow sees columns scaled to mean 0 and variance 1.
+    Log-probabilities and samples refer to the original rows.
 
     With ``augment`` above 0, log-probabilities are **lower bounds**, see :class:`anode.DensityFlow`.
 
@@ -49,17 +49,17 @@ class ANODEDensity(DensityMixin, Trained):  # type: ignore[misc]
         layers: Number of the field's hidden layers.
         activation: ``"relu"``, ``"softplus"``, ``"tanh"``, ``"silu"`` or ``"gelu"``; smooth ones suit densities.
         time: Whether the field depends on time.
-        field: A function or class that returns the right-hand side f(t, z), a ``torch.nn.Module``. It is given the size
-            of the state, and replaces the network that ``hidden``, ``layers``, ``activation`` and ``time`` describe:
-            leave these at their defaults. z is [rows, size]. t is a scalar in training and has one value per row,
-            [rows, 1], in prediction; f has to let it broadcast against z.
-        trace: How training computes the trace of the field's Jacobian, ``"exact"`` or ``"hutchinson"``, which is for
-            more than 64 columns. Up to 64, predictions use the exact one in any case. Beyond, they are estimates.
-        draws: Number of draws that a prediction averages over, the same for all rows: of the added coordinates, where
-            more make the bound tighter, and of the noise of estimates. Ignored without either, so if ``augment`` is 0
-            and there are up to 64 columns.
-        solver: How to solve, an :class:`anode.Solver`. Defaults to dopri5 with tolerances of 1e-5. Its ``control``
-            applies to training.
+        field: A function or class that takes the size of the state and returns the right-hand side f(t, z), a
+            ``torch.nn.Module``. z is [rows, size]. t must broadcast against z: it is a scalar in training, and
+            [rows, 1] in prediction. Leave ``hidden``, ``layers``, ``activation`` and ``time`` at their defaults,
+            because the field replaces the network that they configure.
+        trace: How training computes the trace of the field's Jacobian: ``"exact"``, or ``"hutchinson"``, an estimate
+            for more than 64 columns. Predictions use the exact trace for up to 64 columns, otherwise the estimate.
+        draws: Number of draws over which a prediction averages. All rows share the draws of the added coordinates and
+            of the noise of the estimate. More draws of the coordinates make the bound tighter. Ignored if ``augment``
+            is 0 and there are at most 64 columns.
+        solver: An :class:`anode.Solver`. Defaults to dopri5 with tolerances of 1e-5. Its ``control`` is used in
+            training only.
 
     Attributes:
         model_: The :class:`anode.DensityFlow`; it takes scaled inputs.
@@ -91,15 +91,18 @@ class ANODEDensity(DensityMixin, Trained):  # type: ignore[misc]
         sample_weight: ArrayLike | None = None,
         validation: ArrayLike | None = None,
     ) -> Self:
-        """Train.
+        """Train the model and return the estimator.
 
         Args:
             X: Rows, [rows, features], dense or sparse.
             y: Ignored; scikit-learn's pipelines pass it.
-            sample_weight: Weight of each row.
-            validation: Rows of a validation set, which are scaled like those above. Minus their mean log-probability
-                after every epoch is recorded in ``history_.validation``. With ``early_stopping`` they are used instead
-                of a part of the rows.
+            sample_weight: Weight of each row. By default all rows have the same weight.
+            validation: Rows of a validation set, scaled like the training data. Their mean negative log-probability
+                after each epoch is recorded in ``history_.validation``. With ``early_stopping`` they are used instead
+                of a part of the training rows.
+
+        Returns:
+            The fitted estimator.
         """
         with self._all_or_nothing():
             rows = self._checked(X, reset=not self._goes_on)
@@ -122,10 +125,10 @@ class ANODEDensity(DensityMixin, Trained):  # type: ignore[misc]
             X: Rows, [rows, features], dense or sparse.
 
         Raises:
-            FloatingPointError: A log-probability is not finite.
+            FloatingPointError: If a log-probability is not finite.
         """
         check_is_fitted(self)
-        with self._seeded(0):  # what is drawn is the same in every call
+        with self._seeded(0):  # every call draws the same numbers
             found: Array = self._computed(X, self._log_prob()).numpy()
         return found - float(np.log(self.scale_).sum())
 
@@ -142,7 +145,7 @@ class ANODEDensity(DensityMixin, Trained):  # type: ignore[misc]
         """Draw rows from the density.
 
         Args:
-            n_samples: How many.
+            n_samples: Number of rows.
             random_state: Random seed.
 
         Returns:
@@ -169,7 +172,7 @@ class ANODEDensity(DensityMixin, Trained):  # type: ignore[misc]
         shared = {name: given[name] for name in ("augment", "trace", "solver")}
         if given["field"] is None:
             return DensityFlow(features, **{name: given[name] for name in SHAPE}, **shared)
-        why = "no value beside field, which replaces the network that it describes; leave it at its default"
+        why = "no value with field, which replaces the network that it configures; leave it at its default"
         for name in SHAPE:
             require(not self._is_changed(name), name, given[name], why)
         size = features + number("augment", given["augment"], whole=True, zero=True)
@@ -192,7 +195,7 @@ class ANODEDensity(DensityMixin, Trained):  # type: ignore[misc]
 
     @property
     def _draws(self) -> int:
-        """The number of times that a row is computed."""
+        """The number of draws for which each row is computed."""
         draws: int = number("draws", self._given["draws"], whole=True)
         return draws if self.model_.augment or self._state[0] > MOST_EXACT else 1
 
@@ -201,7 +204,7 @@ class ANODEDensity(DensityMixin, Trained):  # type: ignore[misc]
         return min(super()._rows_at_once, max(1, VALUES_AT_ONCE // (self._draws * self._state[0])))
 
     def _log_prob(self) -> Callable[[Tensor], Tensor]:
-        """A function from scaled rows to log-probabilities, each of which does not depend on other rows."""
+        """Return a function from scaled rows to log-probabilities. A row's result does not depend on other rows."""
         joint, extra, draws = self.model_.joint().eval(), self.model_.augment, self._draws
         if joint.dim <= MOST_EXACT:
             joint.trace = "exact"

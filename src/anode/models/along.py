@@ -89,13 +89,13 @@ class StackedExtended(StackedField):
         Stackable.__init__(self)
         members = members_of(field)
         assert members is not None
-        # A field that knows of members takes itself for one by itself, once it is given the tensors of one.
+        # A field that supports members behaves as a single field if it is given the tensors of one member.
         own = field.module if isinstance(field, StackedField) else field
         self.module, self._members = Extended(own, quantities, probed), members
 
 
 class DensityExtended(Extended, Mapped):
-    """An :class:`Extended` field for the flow of a density or of a stack of them: quantities are those of its points.
+    """An :class:`Extended` field for a density flow or a stack of them. The quantities are those of its points.
 
     Args:
         field: The field of points with its divergence.
@@ -149,7 +149,9 @@ class Along:
 
     def problem(self, field: nn.Module, h: Any) -> tuple[nn.Module, tuple[Tensor, ...]]:
         """Return the extended field and its initial state."""
-        require(isinstance(h, Tensor), "augment", describe(h), "a state that is one tensor beside regularisers")
+        require(
+            isinstance(h, Tensor), "augment", describe(h), "a state that is one tensor if the loss has regularisers"
+        )
         if any(each.needs_pull for each in self.quantities):
             refuse_mixing(field, "a Jacobian")
         dims = 1 if members_of(field) is None else 2

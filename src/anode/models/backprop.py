@@ -106,15 +106,15 @@ class MLPDerivative(Derivative):
         return self._sums.take()
 
     def _rows(self, y: Tensor) -> Tensor:
-        """All of y's vectors, one below the other, apart only by member."""
-        return y if y.ndim == self._ndim else y.reshape(-1, y.shape[-1])  # asked because an idle reshape takes time
+        """Return the vectors of y as the rows of one matrix, or of one per member."""
+        return y if y.ndim == self._ndim else y.reshape(-1, y.shape[-1])  # a reshape without effect takes time too
 
     def _shaped(self, rows: Tensor, y: Tensor) -> Tensor:
-        """Rows, laid out like y."""
+        """Return rows in the shape of y."""
         return rows if y.ndim == self._ndim else rows.view(y.shape)
 
     def _times(self, t: Tensor, y: Tensor) -> Tensor:
-        """The time, or the times of y's rows, in a shape that broadcasts against them."""
+        """Return the time, or one per row of y, in a shape that broadcasts against the rows."""
         return t if t.ndim in (0, self._ndim) else t.expand(*y.shape[:-1], 1).reshape(-1, 1)
 
 
@@ -151,7 +151,7 @@ class ManyStagesAtOnce(Sums):
     def add(self, times: Tensor, inputs: list[Tensor], cotangents: list[Tensor]) -> None:
         self._stages.append((times, inputs, cotangents))
         self._elements += sum(x.numel() for x in inputs)
-        if self._elements > ELEMENTS_KEPT // 4:  # a product over more rows than that gains nothing any more
+        if self._elements > ELEMENTS_KEPT // 4:  # products over even more rows would not be faster
             self._add_up()
 
     def _add_up(self) -> None:

@@ -172,7 +172,7 @@ class Certificate:
 def check(flow: Flow, x: Tensor, bound: float, settings: dict[str, Any]) -> Check:
     """See :meth:`anode.Flow.check`."""
     bound, solver = number("bound", bound, finite=True), flow.solver.but(**settings)
-    takes = "nothing for a check: a noisy solve does not come back; pass noise=None to check the ODE"
+    takes = "None for a check, because a noisy solve cannot be undone; pass noise=None to check the ODE"
     require(solver.noise is None, "noise", solver.noise, takes)
     rtol, atol = solver.rtol, solver.atol
     if not isinstance(rtol, float) or not isinstance(atol, float):
@@ -202,8 +202,8 @@ def certify(flow: Flow, x: Tensor, bound: float, tolerances: Sequence[float] | N
     rtol, atol, size = flow.solver.rtol, flow.solver.atol, flow.solver.step_size
     if size is not None:
         raise ValueError(
-            f"solver: takes one that chooses its steps, got step_size={size}, which no tolerance changes; use "
-            "flow.check, or a flow with another solver"
+            f"solver: takes one with adaptive steps, got step_size={size}, whose steps do not depend on the tolerance; "
+            "use flow.check, or a flow with another solver"
         )
     ratio = atol / rtol if isinstance(rtol, float) and isinstance(atol, float) else 1.0
     if tolerances is None:

@@ -38,10 +38,10 @@ class CompiledConvDerivative(Derivative):
     solve.
 
     Args:
-        parameters: Weights, biases and, if there are any, weights of time, for which
-            :func:`anode.engine.native.convolves`.
-        activation: The name of the activation.
-        instructions: The instruction set; the best there is if it is empty.
+        parameters: Weights, biases and weights of time, if any. :func:`anode.engine.native.convolves` must return true
+            for them.
+        activation: Name of the activation.
+        instructions: Instruction set. Defaults to the best that the processor supports.
     """
 
     def __init__(self, parameters: Sequence[Tensor], activation: str, instructions: str = "") -> None:
@@ -110,5 +110,5 @@ class CompiledConvDerivative(Derivative):
         return gradients
 
     def _times(self, t: Tensor, y: Tensor) -> Tensor:
-        """The time, or that of each image, as the engine reads it."""
+        """Return the time, or one per image, in the layout that the engine reads."""
         return times_of(t, y).to(torch.float32).contiguous()

@@ -44,7 +44,7 @@ class WithInput(Augment):
 
     def remove(self, h: Any) -> Tensor:
         raise NotImplementedError(
-            "inverse: features of a flow with data control hold the input, which never changes; read the last features"
+            "inverse: the features of a flow with data control end with the input; read it from there"
         )
 
     def shown(self, features: int, inputs: int) -> int:
@@ -83,10 +83,8 @@ class DataControl(Wrapped):
 
     def __init__(self, field: nn.Module) -> None:
         super().__init__(field)
-        takes = "a field that is given all of the state; write HeavyBall(DataControl(f)) and WithVelocity(WithInput())"
-        require(
-            not isinstance(field, HeavyBall), "field", Words("a HeavyBall, which shows f the position alone"), takes
-        )
+        takes = "a field that sees the whole state; use HeavyBall(DataControl(f)) and WithVelocity(WithInput())"
+        require(not isinstance(field, HeavyBall), "field", Words("a HeavyBall, whose f sees only the position"), takes)
 
     def noisy(self, y: Tensor) -> Tensor:
         """Return where noise is added: to h, and not to the input, which is constant."""

@@ -211,8 +211,8 @@ class Sums:
 
     def __init__(self, first: Tensor, last: Tensor) -> None:
         self._weights = [torch.zeros_like(weight) for weight in (first.t(), last)]
-        # Sums of the cotangents of each layer's output, and of these times t, for biases and time. The middle ones are
-        # summed over images only, as time does not reach the border as it does the rest.
+        # Sums of the cotangents of each layer's output, and of their products with t, for biases and weights of time.
+        # The middle ones are summed over images only, because padding makes the effect of time differ at the border.
         self._outputs: list[Tensor] = []
         self._timed: list[Tensor] = []
 
@@ -220,9 +220,9 @@ class Sums:
         """Add a slice.
 
         Args:
-            t: Its time, or the times of its images.
-            inputs: Of the first and the last layer.
-            cotangents: Of every layer's output.
+            t: The time, or one per image.
+            inputs: Inputs of the first and the last layer.
+            cotangents: Cotangents of every layer's output.
         """
         x, second = inputs
         self._weights[0].addmm_(rows(x).t(), rows(cotangents[0]))  # transposed, which is 4 times as fast
@@ -237,7 +237,7 @@ class Sums:
         self._timed = [a + b for a, b in zip(self._timed, timed, strict=True)] if self._timed else timed
 
     def gradients(self, middle: Tensor, biases: Sequence[Tensor], time_weights: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the gradients of weights, of which the middle one is given, biases and time weights."""
+        """Return the gradients of weights, biases and time weights; ``middle`` is that of the second weight."""
         first, last = self._weights
         weights = [first.t()[..., None, None], middle, last[..., None, None]]
         if not self._outputs:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from anode.models.along import Along
 
 FFJORD = Solver(rtol=1e-5, atol=1e-5, max_steps=1_000)
-"""The tolerances of Grathwohl et al. (2019), and a budget that ends solves which have gone astray in training."""
+"""The tolerances of Grathwohl et al. (2019), and a small step budget for solves that diverge in training."""
 NETWORK: dict[str, Any] = {"hidden": 64, "layers": 3, "activation": "tanh"}
 """Their network for points in the plane."""
 MOST_EXACT = 64
@@ -55,11 +55,12 @@ class DensityFlow(Model):
     (Huang, Dinh and Courville, 2020, "Augmented Normalizing Flows"; with a learned distribution of e: Chen et al.,
     2020, "VFlow"). More draws of e make it tighter, see :meth:`log_prob`. Samples come from p(x) itself.
 
-    The trace is exact or an estimate (Grathwohl et al., 2019, "FFJORD"). The defaults are theirs for points in the
-    plane.
+    The trace is exact or an estimate (Grathwohl et al., 2019, "FFJORD"). The defaults are those of that paper for
+    points in the plane.
 
-    :func:`anode.fit` trains it on points without targets, ``fit(model, x)``. Its loss is the mean of -log p(x). Both
-    e and the noise of the estimate are drawn from torch's global random numbers; call ``torch.manual_seed``.
+    :func:`anode.fit` trains it on points without targets, ``fit(model, x)``. The loss is the mean of -log p(x). e and
+    the noise of the estimate come from torch's global random number generator. Call ``torch.manual_seed`` to repeat
+    them.
 
     Args:
         dim: Size of a point.
@@ -110,7 +111,7 @@ class DensityFlow(Model):
         network = {"hidden": hidden, "layers": layers, "time": time, "activation": activation}
         self.dim = number("dim", dim, whole=True)
         if isinstance(augment, Augment):
-            takes = "a whole number from 0: a density integrates over added coordinates, which have to be normal"
+            takes = "a whole number from 0, because added coordinates must be normal"
             raise TypeError(
                 f"augment: takes {takes}, got {type(augment).__name__}; pass augment={self.dim}, for example"
             )
@@ -165,11 +166,11 @@ class DensityFlow(Model):
 
     @property
     def _like(self) -> Tensor:
-        """A tensor with the dtype and device of the model."""
+        """Return a tensor with the dtype and device of the model."""
         return self._like_or(torch.empty(()))
 
     def _like_or(self, x: Any) -> Tensor:
-        """The same; of a model without parameters and buffers, which computes in any precision, that of x."""
+        """Return the same. A model without parameters and buffers computes in the precision of x."""
         found = next((each for each in chain(self.parameters(), self.buffers()) if each.is_floating_point()), None)
         if found is not None:
             return found
@@ -178,7 +179,7 @@ class DensityFlow(Model):
     def _refuse_noise(self, options: dict[str, Any]) -> None:
         """Raise ``ValueError`` if a solve with these options has noise."""
         noise = self.flow.noise(options)
-        takes = "None for a density, which follows from an ODE that can be solved back; pass noise=None"
+        takes = "None for a density, which requires an ODE that can be solved backward; pass noise=None"
         require(noise is None, "noise", noise, takes)
 
     def _check_input(self, x: Tensor) -> None:
@@ -235,13 +236,13 @@ class DensityFlow(Model):
         self._check_input(x)
         often = x if samples == 1 else x.repeat(*[1] * (x.ndim - 2), samples, 1)
         found = self.run(often, **options).check().prediction.unflatten(-1, (samples, -1))
-        # The exponential of an estimate is too large in the mean, and what came of it would be no bound.
+        # The mean of the exponential of an estimate is too large, so the result would not be a lower bound.
         found = found.logsumexp(-2) - math.log(samples) if self.trace == "exact" else found.mean(-2)
         if not found.isfinite().all():
             bad = int((~found.isfinite()).sum())
             raise FloatingPointError(
-                f"log_prob: is not finite for {bad} of {found.numel()} points, from which the flow leads too far away; "
-                "scale x as in training, compute in float64, or look at run(x).prediction, which is not checked"
+                f"log_prob: is not finite for {bad} of {found.numel()} points, which the flow moves too far; scale x "
+                "as in training, compute in float64, or use run(x).prediction, which is not checked"
             )
         return found
 

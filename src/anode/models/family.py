@@ -17,7 +17,7 @@ from anode.models.motion import HeavyBall, SecondOrder, WithVelocity
 from anode.models.nets import ImageNeuralODE, NeuralODE
 
 HIDDEN = 16
-"""Width of the hidden layer of a network that makes a part of the initial state."""
+"""Width of the hidden layer of networks that compute a part of the initial state."""
 
 
 class Shape:
@@ -49,7 +49,7 @@ class Shape:
 
 
 Parts = tuple[Augment, nn.Module | None]
-"""An augmentation and a field; no field for the usual one, on the state that the augmentation makes."""
+"""An augmentation and a field; ``None`` for the default field on augmented states."""
 
 
 def _zeros(shape: Shape, extra: int) -> Parts:
@@ -106,7 +106,7 @@ FAMILY: dict[str, Callable[[Shape, int], Parts]] = {
     "heavy-ball": _heavy_ball,
     "heavy-ball-generalised": _heavy_ball_generalised,
 }
-"""The members of the family. The initial velocity of heavy balls is learned, as in the paper that introduced them."""
+"""The members of the family by name. Heavy balls learn their initial velocity, as in the paper that introduced them."""
 NEED_EXTRA = ("constant", "linear", "hidden")
 """The members that would be plain neural ODEs without added dimensions."""
 

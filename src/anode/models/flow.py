@@ -221,7 +221,7 @@ class Flow(Model):
         Raises:
             SolveError: If the solve fails.
         """
-        takes = "nothing for an inverse, which a noisy solve does not have; pass noise=None for that of the ODE"
+        takes = "None for an inverse, which a noisy solve does not have; pass noise=None to invert the ODE"
         noise = self.noise(options)
         require(noise is None, "noise", noise, takes)
         if type(self.augment).remove is Augment.remove:

@@ -51,8 +51,8 @@ class Learned(Augment):
     def remove(self, h: Any) -> Tensor:
         """Raise ``NotImplementedError``: most states do not have the form [x, g(x)]."""
         raise NotImplementedError(
-            "inverse: Learned appends what a network makes of the input, and few states are of that form; use zeros or "
-            "Constant, or solve back with flow.solve_from(features, (flow.t1, 0.0)) and read the input off the state"
+            "inverse: Learned appends the output of a network to the input, and few states have that form; use zeros "
+            "or Constant, or solve back with flow.solve_from(features, (flow.t1, 0.0)) and read the input there"
         )
 
     @property

@@ -91,11 +91,11 @@ class Model(nn.Module, ABC):
 
 
 def over_paths(once: Callable[[], Outcome], paths: int) -> Outcome:
-    """The outcome of a model whose solves are noisy: means over several of them.
+    """Return the outcome of a model whose solves are noisy: the means over several runs.
 
     Args:
-        once: Runs the model.
-        paths: How often.
+        once: Runs the model once.
+        paths: Number of runs.
     """
     if paths == 1:
         return once()
@@ -110,7 +110,7 @@ def over_paths(once: Callable[[], Outcome], paths: int) -> Outcome:
 
 
 def _worst(solutions: Sequence[Solution]) -> Solution:
-    """Return the solution that failed or, of groups with step sizes of their own, for each group the one that did."""
+    """Return the solution that failed; if groups have their own step sizes, the one that failed for each group."""
     last = solutions[-1]
     if not isinstance(last.status, Tensor) or all(each.success for each in solutions):
         return max(reversed(solutions), key=lambda each: int(torch.as_tensor(each.status).max()))

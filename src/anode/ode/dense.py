@@ -45,7 +45,7 @@ class DenseOutput:
         return self._unpack(torch.stack(states).reshape(t.shape + self._plan.like.shape))
 
     def errors(self) -> list[tuple[Number, Tensor]]:
-        """The size of every step and the root mean square of its error estimate, of each group."""
+        """Return the size of every step and the root mean square of its error estimate, see :class:`Solution`."""
         plan = self._plan
         if not plan.tableau.adaptive:
             raise ValueError(f"method: takes one with an error estimate, got {plan.tableau.name!r}; use dopri5")

@@ -18,18 +18,18 @@ class Noise:
 
     Wang et al. (2018), "ResNets Ensemble via the Feynman-Kac Formalism" (EnResNet): a residual network with noise takes
     steps of the stochastic differential equation dy = f(t, y) dt + scale dW, and the mean of its predictions solves a
-    convection-diffusion equation. Such a solve is no solve of an ODE any more: trajectories can cross, and there is no
-    inverse. Steps have to be of given size, as an adaptive method would take the noise for an error.
+    convection-diffusion equation. The result no longer solves an ODE: trajectories can cross, and there is no inverse.
+    Noise requires fixed steps, because an adaptive method would take it for an error.
 
-    In training, a model sees one path of the noise in every iteration. In use, after ``model.eval()``, a
-    :class:`anode.NeuralODE` predicts the mean over several paths. ``Solution.stats`` counts the evaluations of one.
+    In training, each iteration draws one path of the noise. In evaluation mode, a :class:`anode.NeuralODE` predicts the
+    mean over ``paths`` paths, and ``Solution.stats`` counts the evaluations of one of them.
 
-    What is no part of the flow itself gets no noise: the input of :class:`anode.DataControl`, and what regularisers
-    integrate. A field of your own that derives from ``Field`` can say so with ``noisy``.
+    Noise is added to the flow only, not to the input that :class:`anode.DataControl` holds, nor to the integrals of
+    regularisers. A subclass of :class:`anode.Field` can override ``noisy`` to exclude parts of its state.
 
     Args:
-        scale: The standard deviation of the noise that a unit of time adds.
-        paths: How many noisy solves a model's prediction is the mean of.
+        scale: Standard deviation of the noise that is added over one unit of time.
+        paths: Number of paths that a model averages over in evaluation mode.
 
     Example:
         >>> import torch, anode
@@ -52,20 +52,20 @@ class Noise:
 
 
 class SharedNoise(Noise):
-    """Noise that is the same for all samples, so that none depends on the others. The state is [batch, ...]."""
+    """Noise that is the same for all samples, so that no sample depends on the others. The state is [batch, ...]."""
 
     def draw(self, y: Tensor, generator: torch.Generator) -> Tensor:
         return super().draw(y[:1], generator)
 
 
 class Path:
-    """One path of the noise, which is the same whenever it is walked again.
+    """One path of the noise. A path with the same seed is the same, so that a solve can be repeated.
 
     Args:
-        noise: Its distribution.
-        seed: Says which path.
-        device: Where the state is.
-        where: 1 for the numbers of the state that get noise, 0 for others; ``None`` for noise in all of them.
+        noise: The distribution of the noise.
+        seed: Random seed.
+        device: Device of the state.
+        where: 1 for the elements of the state that get noise, 0 for others; ``None`` if all get noise.
     """
 
     def __init__(self, noise: Noise, seed: int, device: torch.device, where: Tensor | None = None) -> None:
@@ -73,7 +73,7 @@ class Path:
         self.generator = torch.Generator(device).manual_seed(seed)
 
     def after(self, step: Interval, y: Tensor) -> Tensor:
-        """The state at the end of a step with the noise that belongs to it; of a group that stands still, as it was."""
+        """Return the state at the end of a step with noise; groups that do not move stay as they are."""
         xi = self.noise.draw(y, self.generator)
         xi = xi if self.where is None else xi * self.where
         size = torch.as_tensor(step.h, device=y.device).detach().abs().sqrt()

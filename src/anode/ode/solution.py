@@ -231,10 +231,16 @@ class Solution:
         return self.interpolant(t if isinstance(t, Tensor) else torch.tensor(t, dtype=torch.float64))
 
     def local_errors(self) -> list[tuple[Any, Tensor]]:
-        """The size of every accepted step and the root mean square of its error estimate; needs ``dense=True``.
+        """Return the size of every accepted step and the root mean square of its error estimate.
 
-        Both are numbers, or have one entry per group when the step size is per group: a size of zero then means that
-        the group took no part in the step. Gradients flow through the errors.
+        Requires ``dense=True``. Both are numbers, or have one entry per group if groups have their own step sizes. The
+        size is 0 for a group that did not move in the step. The errors can be differentiated.
+
+        Example:
+            >>> import torch, anode
+            >>> solution = anode.solve(lambda t, y: -y, torch.ones(2), (0.0, 1.0), dense=True)
+            >>> [f"{size:.1f}: {error:.0e}" for size, error in solution.local_errors()]
+            ['0.1: 5e-09', '1.0: 7e-04']
         """
         if self.interpolant is None:
             raise ValueError("this solution keeps no steps: call solve(..., dense=True) to see their errors")

@@ -131,9 +131,9 @@ class Solver:
                 "cannot adapt its steps; pass step_size=..."
             )
         if self.noise is not None:
-            takes = "nothing for a solver that adapts its steps, which takes noise for an error; pass step_size=..."
+            takes = "None with adaptive steps, which would take noise for an error; pass step_size=..."
             require(self.step_size is not None, "noise", self.noise, takes)
-            takes = 'nothing beside gradient="continuous", which solves back without it; use "discrete"'
+            takes = 'None with gradient="continuous", whose backward solve has no noise; use gradient="discrete"'
             require(not isinstance(self.gradient_method, Continuous), "noise", self.noise, takes)
 
     @cached_property

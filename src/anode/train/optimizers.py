@@ -33,8 +33,8 @@ class Adam(torch.optim.Optimizer):
         Kingma and Ba, *Adam: a method for stochastic optimization*, ICLR 2015.
     """
 
-    # torch guards these against its compiler, imported for a second when one of them is first called. Training
-    # does not compile, and a short one would wait longer than it trains.
+    # torch wraps these so that its compiler leaves them out, and imports the compiler when one of them is first called.
+    # That takes a second, which is longer than a short training run.
     load_state_dict = inspect.unwrap(Optimizer.load_state_dict)
     state_dict = inspect.unwrap(Optimizer.state_dict)
     zero_grad = inspect.unwrap(Optimizer.zero_grad)

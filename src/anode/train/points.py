@@ -127,7 +127,7 @@ def is_whole(data: Any) -> bool:
 
 
 def no_targets(x: Tensor) -> Tensor:
-    """What stands for targets beside points that have none: no numbers for each point."""
+    """Return the targets of points that have none: an empty row for each point."""
     return x.new_empty((*x.shape[:1], 0), dtype=torch.float32)
 
 

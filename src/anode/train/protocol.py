@@ -164,7 +164,7 @@ class Protocol:
         return self.loss(outcome.prediction, targets)
 
     def run_options(self, model: Model) -> dict[str, Any]:
-        """How the next iteration is to run the model: on one path of the noise, and as regularisers ask for it."""
+        """Return options to run the model in the next iteration: one path of the noise, and those of regularisers."""
         several = isinstance(model, NeuralODE) and model.flow.paths({}) > 1  # after model.eval()
         options: dict[str, Any] = {"paths": 1} if several else {}
         if not isinstance(self.loss, Regularised):

@@ -1,4 +1,4 @@
-"""Regularisers: what training asks of a flow besides a small loss."""
+"""Regularisers: penalties on a flow that are added to the loss, and changes to how training solves it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from anode.models.model import Outcome
 from anode.train.losses import LOSSES, Loss, default_loss, takes_outcome
 
 EXACT = 10
-"""Up to how many features of a state the norm of a Jacobian is computed exactly, if nothing else is asked for."""
+"""Largest number of features for which the norm of a Jacobian is exact by default."""
 MOST_EXACT = 100
-"""Up to how many it may be asked for: each takes a backward pass of f at every evaluation."""
+"""Largest number for which ``exact=True`` is accepted. Each feature takes a backward pass of f per evaluation."""
 
 
 class Regulariser:
@@ -35,21 +35,21 @@ class Regulariser:
     """
 
     def options(self, flow: Flow) -> dict[str, Any]:
-        """Options of ``Flow.run`` for the next training iteration."""
+        """Return options of ``Flow.run`` for the next training iteration."""
         return {}
 
     def penalty(self, outcome: Outcome, integral: Tensor | None) -> Tensor | None:
-        """What is added to the loss of every sample, [batch]; ``None`` for nothing.
+        """Return the penalty of each sample, [batch]; ``None`` for none.
 
         Args:
-            outcome: What the model has made of the samples.
-            integral: The integral along their trajectories, of a regulariser that is a ``Quantity``.
+            outcome: The outcome of the model.
+            integral: The integral along the trajectory of each sample, if the regulariser is a ``Quantity``.
         """
         return None
 
 
 class _Weighted(Regulariser):
-    """A regulariser that is multiplied by a number."""
+    """A regulariser with a weight."""
 
     def __init__(self, weight: float) -> None:
         self.weight = number("weight", weight, zero=True, finite=True)
@@ -59,7 +59,7 @@ class _Weighted(Regulariser):
 
 
 class _Integrated(_Weighted, Quantity):
-    """One that is the integral of something along the trajectory."""
+    """A regulariser that is an integral along the trajectory."""
 
     def penalty(self, outcome: Outcome, integral: Tensor | None) -> Tensor | None:
         assert integral is not None
@@ -70,10 +70,10 @@ class Kinetic(_Integrated):
     """The kinetic energy of the flow: the integral of |f(t, h)|^2 / 2n over time, where n is the size of the state.
 
     Finlay et al. (2020), "How to Train Your Neural ODE" (RNODE). Trajectories become straight and of constant speed,
-    and take fewer evaluations. The integral is a part of the state that the solver solves for.
+    and take fewer evaluations. The solver integrates the energy as a part of the state.
 
     Args:
-        weight: The factor; 0.01 as in their experiments.
+        weight: Factor of the penalty. Defaults to 0.01, as in their experiments.
 
     Example:
         >>> import anode
@@ -91,14 +91,14 @@ class Kinetic(_Integrated):
 class Jacobian(_Integrated):
     """The size of the Jacobian J of f: the integral of |J|^2 / n over time, in the Frobenius norm.
 
-    Finlay et al. (2020), "How to Train Your Neural ODE" (RNODE). For states of many features n it is estimated after
-    Hutchinson: the mean of |J^T e|^2 over standard normal e is |J|^2. One e is drawn per sample and kept for the whole
-    solve, so that f stays a function and step sizes stay meaningful.
+    Finlay et al. (2020), "How to Train Your Neural ODE" (RNODE). If a state has many features n, the norm is estimated
+    with Hutchinson's method: the mean of |J^T e|^2 over standard normal e is |J|^2. One e is drawn per sample and kept
+    for the whole solve, so that the solver sees a smooth function.
 
     Args:
-        weight: The factor; 0.01 as in their experiments.
-        exact: Whether to compute the norm itself, which takes n backward passes of f. Defaults to whether n is at most
-            10.
+        weight: Factor of the penalty. Defaults to 0.01, as in their experiments.
+        exact: Whether to compute the norm exactly, which takes n backward passes of f per evaluation. Defaults to true
+            up to n = 10.
 
     Example:
         >>> import anode
@@ -135,11 +135,11 @@ class Jacobian(_Integrated):
 class Steer(Regulariser):
     """Solve up to a random time in training: t1 + u, where u is uniform between -width and width.
 
-    Ghosh et al. (2020), "STEER: Simple Temporal Regularization for Neural ODEs". Every iteration draws one time, for
-    all samples and all members of a stack. In use the flow ends at t1.
+    Ghosh et al. (2020), "STEER: Simple Temporal Regularization for Neural ODEs". Every iteration draws one time, which
+    all samples and all members of a stack share. Outside of training, the flow ends at t1.
 
     Args:
-        width: Half of the interval, less than t1. The best one depends on the task; the default is for t1 = 1.
+        width: Half the length of the interval, below t1. The best value depends on the task; the default is for t1 = 1.
 
     Example:
         >>> import anode
@@ -162,11 +162,12 @@ class LocalErrors(_Weighted):
     """The solver's own error estimates: the sum of |h_j| E_j over the steps j.
 
     Pal et al. (2021), "Opening the Blackbox: Accelerating Neural Differential Equations by Regularizing Internal Solver
-    Heuristics" (ERNODE). h_j is the size of a step, E_j the root mean square of its error estimate. It needs a method
-    with an error estimate. The gradient goes through the slopes of every step, so the loop in Python takes the steps.
+    Heuristics" (ERNODE). h_j is the size of step j, E_j the root mean square of its error estimate. It requires a
+    method with an error estimate. The Python loop takes the steps, because the penalty is differentiated through the
+    slopes of every step.
 
     Args:
-        weight: The factor. Estimates are smaller than the tolerance, so useful factors are large.
+        weight: Factor of the penalty. Error estimates are below the tolerance, so useful factors are large.
 
     Example:
         >>> import anode
@@ -178,7 +179,7 @@ class LocalErrors(_Weighted):
         super().__init__(weight)
 
     def options(self, flow: Flow) -> dict[str, Any]:
-        takes = "a method with an error estimate beside LocalErrors, such as dopri5"
+        takes = "a method with an error estimate for LocalErrors, such as dopri5"
         require(flow.solver.tableau.adaptive, "method", flow.solver.method, takes)
         return {"dense": True}
 
@@ -191,17 +192,16 @@ class LocalErrors(_Weighted):
 class Regularised:
     """A loss with regularisers: pass it to ``anode.fit(..., loss=...)``.
 
-    They count in training only: the validation loss is the plain loss. Weight decay is not among them but a setting of
-    the optimizer: pass ``weight_decay`` to :func:`anode.fit`. In a loop of your own, solve with
-    ``outcome = model.run(x, **loss.options(model.flow))`` and call ``loss(outcome, target)``, whose mean is what to
-    minimise.
+    The penalties are added in training only; the validation loss is the plain loss. Weight decay is a setting of the
+    optimizer: pass ``weight_decay`` to :func:`anode.fit`. In your own loop, solve with
+    ``outcome = model.run(x, **loss.options(model.flow))``, and minimise the mean of ``loss(outcome, target)``.
 
     Args:
         *terms: :class:`Kinetic`, :class:`Jacobian`, :class:`Steer`, :class:`LocalErrors`, or a :class:`Regulariser` of
             your own.
-        loss: The loss that they are added to, as :func:`anode.fit` takes it. In :func:`anode.fit` it defaults to that
-            of the model, such as that of :class:`anode.DensityFlow`. Otherwise it defaults to cross entropy for targets
-            that are whole numbers, and to Huber's loss for others.
+        loss: The loss to which the penalties are added, as for :func:`anode.fit`. In :func:`anode.fit` it defaults to
+            that of the model, such as that of :class:`anode.DensityFlow`. Otherwise it defaults to cross entropy for
+            integer targets, and to Huber's loss for others.
 
     Example:
         >>> import anode
@@ -223,7 +223,7 @@ class Regularised:
         self._along = Along(self._integrated)
 
     def options(self, flow: Flow) -> dict[str, Any]:
-        """Options of the flow's ``run`` for the next iteration; they may be drawn at random."""
+        """Return options of ``Flow.run`` for the next iteration. They may be random."""
         found: dict[str, Any] = {"along": self._along} if self._integrated else {}
         for term in self.terms:
             for name, value in term.options(flow).items():
@@ -232,7 +232,7 @@ class Regularised:
         return found
 
     def __call__(self, outcome: Outcome, target: Tensor) -> Tensor:
-        """The loss of every sample, with what the regularisers add to it if the outcome is one of training."""
+        """Return the loss of every sample, with the penalties if gradients are enabled."""
         losses = self._losses(outcome, target)
         for penalty in self._penalties(outcome):
             few = min(penalty.ndim, losses.ndim)
