@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import anode
-from anode.ode import solver as solvers
+from anode.ode import plans
 
 
 def decay(t, y):
@@ -20,7 +20,7 @@ def test_solves_that_ask_for_the_same_share_a_plan(monkeypatch):
     made = []
     real = anode.Solver.plan
     monkeypatch.setattr(anode.Solver, "plan", lambda self, *args, **how: made.append(1) or real(self, *args, **how))
-    monkeypatch.setattr(solvers, "PLANS", solvers.Recent(8))
+    monkeypatch.setattr(plans, "PLANS", plans.Recent(8))
     for y0 in (torch.ones(3), torch.zeros(3) + 0.5, torch.ones(4)):
         anode.solve(decay, y0, (0.0, 1.0), rtol=1e-5)
         anode.odeint(decay, y0, torch.tensor([0.0, 1.0]), rtol=1e-5)
@@ -104,7 +104,7 @@ def test_what_is_prepared_for_many_fields_is_forgotten():
     del f
     gc.collect()
     assert sum(ref() is not None for ref in gone) <= 1
-    made = next(reversed(solvers.PLANS._values.values()))
+    made = next(reversed(plans.PLANS._values.values()))
     assert len(made.plan.prepared._values) <= 16
 
 

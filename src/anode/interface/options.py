@@ -25,9 +25,10 @@ from anode.ode.adjoint import largest_norm
 from anode.ode.control import PID
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
+from anode.ode.plans import planned
 from anode.ode.problem import Problem
 from anode.ode.solution import State
-from anode.ode.solver import DEFAULT, planned
+from anode.ode.solver import DEFAULT
 from anode.ode.tableau import Tableau
 from anode.ode.tableaus import ADAPTIVE_HEUN, DOPRI5, FEHLBERG2, TABLEAUS
 

@@ -19,9 +19,10 @@ from anode.ode.field import Field
 from anode.ode.noise import Noise
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
+from anode.ode.plans import planned
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution, State
-from anode.ode.solver import DEFAULT, Solver, as_solver, planned
+from anode.ode.solver import DEFAULT, Solver, as_solver
 from anode.ode.tools import outside_graphs
 
 Time = float | Tensor

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from inspect import signature
 from numbers import Real
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,14 +21,10 @@ from anode.ode.gradient import Gradient
 from anode.ode.noise import Noise
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
-from anode.ode.solution import State
 from anode.ode.stored import Stored
 from anode.ode.tableau import Tableau
 from anode.ode.tableaus import TABLEAUS, as_tableau
-from anode.ode.tools import may_be_followed
 from anode.recent import Recent
-
-T = TypeVar("T")
 
 Tolerance = float | Tensor | tuple[float | Tensor, ...]
 
@@ -236,9 +232,6 @@ class Solver:
 
 MOST_VARIANTS = 64
 """Maximum number of variants that :meth:`Solver.but` caches per solver."""
-PLANS: Recent[Any] = Recent(256)
-COMPARABLE = frozenset({float, int, bool, str, type(None), Solver})
-"""Types whose equal values are interchangeable, so that they can be part of a cache key."""
 SETTINGS = tuple(each.name for each in fields(Solver))
 """The names of a solver's settings."""
 
@@ -250,25 +243,6 @@ def check_settings(settings: dict[str, Any], caller: Callable[..., Any] | None =
         hint = nearest(name, (*own, *SETTINGS))
         what = "a setting of anode.Solver" if caller is None else f"an argument of {caller.__name__}"
         raise TypeError(f"{name}: is not {what}, which takes {', '.join((*own, *SETTINGS))}{hint}")
-
-
-def planned(make: Callable[[], T], y0: State, times: tuple[Any, ...], given: tuple[Any, ...]) -> T:
-    """Return the plan of a solve with everything that belongs to it, from a cache if possible.
-
-    Args:
-        make: Checks the arguments and builds the plan.
-        y0: The state. The plan may depend on its shapes, dtypes and devices only.
-        times: Tuples of all times that the plan depends on.
-        given: Everything else that the plan depends on.
-    """
-    kinds = tuple(map(type, given))
-    if not COMPARABLE.issuperset(kinds) or may_be_followed():
-        return make()
-    if isinstance(y0, tuple):
-        form: Any = tuple((x.shape, x.dtype, x.device) for x in y0)
-    else:
-        form = y0.shape, y0.dtype, y0.device
-    return PLANS.get((form, times, kinds, given), make)
 
 
 def as_solver(solver: Any, usual: Solver, settings: dict[str, Any]) -> Solver:
