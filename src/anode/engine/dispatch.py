@@ -21,7 +21,7 @@ from anode.ode.gradient import Gradient
 from anode.ode.integrate import Trace
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution
-from anode.ode.tools import is_followed, may_be_followed, saves_are_hooked
+from anode.ode.transforms import is_followed, may_be_followed, saves_are_hooked
 
 R = TypeVar("R")
 

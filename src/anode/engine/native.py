@@ -22,7 +22,7 @@ from anode.ode.integrate import Trace
 from anode.ode.plan import Plan
 from anode.ode.solution import Stats, Status
 from anode.ode.tableau import Tableau
-from anode.ode.tools import is_followed
+from anode.ode.transforms import is_followed
 
 
 def _borrow_threads() -> None:

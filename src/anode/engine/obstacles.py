@@ -14,7 +14,7 @@ from anode.ode.control import PID
 from anode.ode.gradient import Gradient
 from anode.ode.plan import Plan
 from anode.ode.problem import Problem
-from anode.ode.tools import is_followed, may_be_followed
+from anode.ode.transforms import is_followed, may_be_followed
 
 FOLLOWED = "a transform of torch follows the computation"
 

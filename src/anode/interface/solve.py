@@ -23,7 +23,7 @@ from anode.ode.plans import planned
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution, State
 from anode.ode.solver import DEFAULT, Solver, as_solver
-from anode.ode.tools import outside_graphs
+from anode.ode.transforms import outside_graphs
 
 Time = float | Tensor
 

@@ -27,7 +27,7 @@ from anode.ode.packing import views
 from anode.ode.problem import Problem
 from anode.ode.solution import Solution, SolveError, State, Stats, Status
 from anode.ode.stored import Stored
-from anode.ode.tools import outside_graphs
+from anode.ode.transforms import outside_graphs
 
 THEIR_MESSAGES = {
     Status.UNDERFLOW: "underflow in dt",

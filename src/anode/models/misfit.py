@@ -12,7 +12,7 @@ from anode.checks import describe, finite_rows, require
 from anode.engine.timeless import as_function
 from anode.ode.field import Field
 from anode.ode.packing import wrong_call
-from anode.ode.tools import may_be_followed
+from anode.ode.transforms import may_be_followed
 
 MISTAKES = (ValueError, RuntimeError, TypeError, IndexError, AttributeError, AssertionError)
 """The errors that a network raises for an input of the wrong shape or type. Subclasses of them mean something else."""

@@ -27,7 +27,7 @@ from anode.ode.plan import Plan, smallest
 from anode.ode.solution import Solution, Stats, Status
 from anode.ode.tableau import Tableau
 from anode.ode.tableaus import as_tableau
-from anode.ode.tools import in_functorch
+from anode.ode.transforms import in_functorch
 
 if TYPE_CHECKING:
     from anode.ode.dependencies import Dependencies

@@ -29,7 +29,7 @@ from anode.ode.plan import Plan, to_broadcast
 from anode.ode.solution import Solution, Status
 from anode.ode.stored import Stored
 from anode.ode.sweep import Sweep
-from anode.ode.tools import in_functorch
+from anode.ode.transforms import in_functorch
 
 if TYPE_CHECKING:
     from anode.ode.problem import Problem

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from anode.ode.field import partial_gradients
-from anode.ode.tools import is_batched
+from anode.ode.transforms import is_batched
 
 if TYPE_CHECKING:
     from anode.ode.problem import Problem

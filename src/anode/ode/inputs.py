@@ -14,7 +14,7 @@ from torch import Tensor
 from anode.checks import describe, is_finite, lookup, require
 from anode.ode.packing import broadcasts_to
 from anode.ode.solution import State, as_tuple
-from anode.ode.tools import refuse_vmap
+from anode.ode.transforms import refuse_vmap
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from anode.ode.solution import State
 from anode.ode.solver import Solver
-from anode.ode.tools import may_be_followed
+from anode.ode.transforms import may_be_followed
 from anode.recent import Recent
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from anode.ode.noise import Noise, Path
 from anode.ode.packing import Packing
 from anode.ode.plan import Interval, Plan, smallest
 from anode.ode.solution import Engine, Solution, Status, first_failure, unstacked
-from anode.ode.tools import is_followed
+from anode.ode.transforms import is_followed
 
 NOT_ASKED = "the engine was not asked"
 NATIVE = Engine()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from anode.ode.tools import outside_graphs
+from anode.ode.transforms import outside_graphs
 
 if TYPE_CHECKING:
     from anode.ode.dense import DenseOutput

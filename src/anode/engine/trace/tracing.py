@@ -19,7 +19,7 @@ from anode.engine.trace.lowering import Lowering
 from anode.engine.trace.record import record
 from anode.engine.trace.replay import Captured
 from anode.engine.trace.verify import passes_gradients
-from anode.ode.tools import in_functorch
+from anode.ode.transforms import in_functorch
 
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 TIMES = (0.37, 0.61)
