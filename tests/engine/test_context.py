@@ -196,6 +196,19 @@ def test_second_derivatives_reach_the_condition():
         torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-6)
 
 
+def test_second_derivatives_are_those_of_the_condition_of_the_solve():
+    y0, found = points(6, 2), []
+    for library in (anode, torchdiffeq):
+        condition = points(6, 3)
+        f = Conditional(condition)
+        y1 = library.odeint(f, y0, TIMES, rtol=1e-7, atol=1e-9)[-1]
+        f.condition = points(6, 3, seed=5)
+        (first,) = torch.autograd.grad((y1**2).sum(), condition, create_graph=True)
+        found.append(torch.autograd.grad((first**2).sum(), [y0, condition, *f.parameters()], allow_unused=True))
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-6)
+
+
 def test_an_event_and_steps_taken_in_python_use_the_condition_too():
     condition, y0 = points(12, 3), points(12, 2)
     f = Conditional(condition)

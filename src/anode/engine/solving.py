@@ -16,6 +16,7 @@ from torch import Tensor
 
 from anode.engine.compiled import Compiled
 from anode.engine.native import laid_out, run
+from anode.engine.replayed import Replayed
 from anode.ode.clocks import CHECK_EVERY
 from anode.ode.gradient import Gradient, is_last_pass, is_plain_pass, not_twice, recorded_gradients
 from anode.ode.integrate import Trace
@@ -108,8 +109,7 @@ def solve(problem: Problem, field: Compiled, gradient: Gradient, slope: Tensor |
     records = torch.is_grad_enabled() and (y0.requires_grad or any(x.requires_grad for x in field.tensors))
     call = Call(problem, field, slope, keep=records)
     if records:
-        again = (*field.sources, *field.context)  # what f reads if the solve is repeated
-        function, more = (NativeSolveTwice, again) if gradient.twice else (NativeSolve, field.unused)
+        function, more = (NativeSolveTwice, ()) if gradient.twice else (NativeSolve, field.unused)
         states = function.apply(call, y0, *field.tensors, *more)  # type: ignore[no-untyped-call]
     else:
         states = call.run(y0, field.tensors)
@@ -167,7 +167,7 @@ class NativeSolve(torch.autograd.Function):
 
 
 class NativeSolveTwice(NativeSolve):
-    """A :class:`NativeSolve` whose gradient can be differentiated again, by repeating the solve under autograd."""
+    """A :class:`NativeSolve` whose gradient can be differentiated again: torch operations repeat the solve."""
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Any, ...]:
@@ -180,7 +180,8 @@ class NativeSolveTwice(NativeSolve):
         def solve(y0: Tensor) -> list[Tensor]:
             packed = _packed(problem, field, y0)
             again = replace(problem, y0=packed, engine="torch")
-            trace = again.integrate(packed)
+            context = y0[:, field.dim :] if field.context else None
+            trace = again.integrate(packed, rate=Replayed(field, tensors, problem.packing, context))
             *outputs, last = [_rows(again, field, y) for y in (*trace.outputs, trace.y)]
             return [outputs[0] if len(outputs) == 1 else torch.stack(outputs), last][: len(cotangents)]
 

@@ -136,12 +136,13 @@ class DiscreteSolveTwice(DiscreteSolve):
         """Gradients for y0, the times and the parameters."""
         if is_plain_pass(cotangents):
             return DiscreteSolve.backward(ctx, *cotangents)
-        problem = ctx.problem
+        problem, derivative = ctx.problem, ctx.derivative
         y0, times, *params = ctx.saved_tensors
 
         def solve(y0: Tensor, times: Tensor | None) -> list[Tensor]:
             plan = replace(problem.plan, moving_times=times)
-            trace = replace(problem, y0=y0, times=times, plan=plan, engine="torch").integrate(y0)
+            again = replace(problem, y0=y0, times=times, plan=plan, engine="torch", watch=None)
+            trace = again.integrate(y0, rate=derivative.recorded() or again.rate)
             return [*trace.outputs, trace.y]
 
         return (None, None, None, None, *recorded_gradients(solve, [y0, times], params, cotangents))

@@ -55,6 +55,10 @@ class Derivative(ABC):
     def take_gradients(self) -> Sequence[Tensor]:
         """Return the gradients of ``parameters``, summed over all calls of :meth:`pull` since the last call."""
 
+    def recorded(self) -> Rate | None:
+        """Return f as a function that autograd can record, even if what f reads has changed; ``None`` for f itself."""
+        return None
+
     def adjoint(self, sizes: Sequence[int]) -> Rate | None:
         """Return the right-hand side of the adjoint ODE on one flat tensor, or ``None``.
 

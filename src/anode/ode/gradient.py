@@ -149,7 +149,9 @@ def recorded_gradients(
         given = [None if x is None else x.view_as(x) for x in starts]  # to tell it from other uses of the tensor in f
         pairs = [(y, g) for y, g in zip(solve(*given), cotangents, strict=True) if g is not None and y.requires_grad]
     wanted = [x for x in (*given, *tensors) if x is not None and x.requires_grad]
-    found = iter(partial_gradients([y for y, _ in pairs], wanted, [g for _, g in pairs], create_graph=again))
+    outputs, arriving = [y for y, _ in pairs], [g for _, g in pairs]
+    # Some of the tensors may have graphs of their own, which belong to the caller.
+    found = iter(partial_gradients(outputs, wanted, arriving, create_graph=again, retain_graph=True))
     return [next(found) if x is not None and x.requires_grad else None for x in (*given, *tensors)]
 
 
