@@ -120,11 +120,14 @@ class Known:
 
         The result is a copy if tensors or counters were replaced: another thread may solve with others.
         """
-        comparison = Comparison({}, {(id(counter.owner), counter.name) for counter in self.counters})
+        comparison, counters = None, self.counters
+        if self.f is not f:
+            comparison = Comparison({}, {(id(counter.owner), counter.name) for counter in counters})
         swaps = self.swaps(f, comparison)
         if swaps is None:
             return None
-        counters = tuple(each.moved(comparison.objects) for each in self.counters)
+        if comparison is not None:
+            counters = tuple(each.moved(comparison.objects) for each in counters)
         return replace(self, swapped=swaps, counters=counters) if swaps or counters != self.counters else self
 
     def swaps(self, f: Rate, comparison: Comparison | None = None) -> dict[int, Tensor] | None:
