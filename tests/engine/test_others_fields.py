@@ -59,6 +59,7 @@ CASES = {
     "noise per point": (lambda: flow(theirs.ConcatSquash, approximate=True), density),
     "regularizers": (regularized, lambda: (*density(), *density()[1:] * 2)),
     "noise for each of many points": (many, lambda: (torch.ones(300, 2).double(), torch.zeros(300, 1).double())),
+    "neural cde": (lambda: theirs.ControlledField(path()), lambda: state(4, 2)),
     "latent ode": (theirs.LatentODEFunc, lambda: state(3, 4)),
     "latent ode, samples and trajectories": (theirs.LatentODEFunc, lambda: state(3, 2, 4)),
     "second order": (theirs.SecondOrder, lambda: state(3, 4)),
@@ -85,7 +86,6 @@ FALLING_BACK = {
         lambda: state(1, 2, 3, 3),
         "aten.convolution is not among the operations",
     ),
-    "neural cde": (lambda: theirs.ControlledField(path()), lambda: state(4, 2), "f reads values into Python"),
     "time in single precision": (
         lambda: theirs.AugmentedMLP(like=torch.float32),
         lambda: state(5, 3),

@@ -159,9 +159,9 @@ class Known:
             found = {old: new for old, new in {**found, **moved}.items() if id(new) != old}
             if any(id(x) in found for x in self.traced.fixed()):
                 return None
-            per_point = {id(x) for x in self.traced.context}
-            others = ((x, found[id(x)]) for x in self.tensors if id(x) in found and id(x) not in per_point)
-            if any(old.shape != new.shape for old, new in others):
+            pairs = ((x, found[id(x)]) for x in self.tensors if id(x) in found)
+            rows = self.traced.rows(found)
+            if any(old.shape != new.shape and (len(old), len(new)) != rows for old, new in pairs):
                 return None
         return found if self.traced.is_current() else None
 

@@ -27,6 +27,9 @@ CIRCUMSTANCES = frozenset(
         *("requires_grad", "is_leaf", "grad_fn", "retains_grad", "output_nr"),
     ]
 )
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+STEPWISE = frozenset(["bucketize", "searchsorted", *COMPARISONS, *(f"__{name}__" for name in COMPARISONS)])
+"""Functions that pass no gradients, whether or not their arguments were detached."""
 QUESTIONS = SIZES | CIRCUMSTANCES
 SWITCHES = frozenset(["requires_grad_", "_set_grad_enabled"])
 """Functions that f may call or not depending on the circumstances, for example to restore a state."""
@@ -63,20 +66,32 @@ class Calls(TorchFunctionMode):
         self.made: list[tuple[Any, tuple[Any, ...]]] = []
         self.asked: set[str] = set()
         self.detached = False
+        self._cut: dict[int, Tensor] = {}  # what f has detached, by id; it matters if f computes with it
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self._replacements:
             given = args, list((kwargs or {}).values())
             args, values = mapped(given, Tensor, lambda x: self._replacements.get(id(x), x))
             kwargs = dict(zip(kwargs or {}, values, strict=True))
-        self.detached = self.detached or func in DETACHING
         name = _name(func)
+        if name not in STEPWISE and name not in QUESTIONS:
+            self.note(args, kwargs)
         if name not in QUESTIONS:
             if name not in SWITCHES:
                 self.made.append((func, tuple(_plain((args, *(kwargs or {}).items())))))
         elif not isinstance(args[0], torch.nn.Parameter) and not _asked_by_torch(sys._getframe(1)):
             self.asked.add(name)
-        return func(*args, **(kwargs or {}))
+        if func is Tensor.__getitem__:
+            return _item(*args)
+        result = func(*args, **(kwargs or {}))
+        if func in DETACHING:
+            self._cut[id(result)] = result
+        return result
+
+    def note(self, *used: Any) -> None:
+        """Note that f computes with these, or returns them."""
+        if self._cut and not self.detached:
+            self.detached = any(id(x) in self._cut for x in _tensors(used))
 
     def repeated_by(self, other: Calls, points: tuple[int, int]) -> bool:
         """Whether a call with another number of points called the same; only numbers of points may differ."""
@@ -107,6 +122,34 @@ def _plain(tree: Any) -> Iterator[Any]:
             yield from _plain(branch)
     elif isinstance(tree, (bool, int, float, str)):
         yield tree
+
+
+def _tensors(tree: Any) -> Iterator[Tensor]:
+    """Yield the tensors in nested arguments."""
+    if isinstance(tree, (list, tuple)):
+        for branch in tree:
+            yield from _tensors(branch)
+    elif isinstance(tree, dict):
+        yield from _tensors(list(tree.values()))
+    elif isinstance(tree, Tensor):
+        yield tree
+
+
+def _item(x: Tensor, index: Any) -> Tensor:
+    """Return ``x[index]``. If an index is a tensor of one whole number, its value does not pass through Python."""
+    given = index if isinstance(index, tuple) else (index,)
+    places = [i for i, each in enumerate(given) if _is_whole_number(each)]
+    others = (type(each) for i, each in enumerate(given) if i not in places)
+    if len(places) != 1 or not all(kind in (int, slice, type(...), type(None)) for kind in others):
+        return x[index]
+    (place,) = places
+    used = sum(each is not None and each is not ... for each in given)
+    lengths = [x.ndim - used if each is ... else int(not isinstance(each, int)) for each in given[:place]]
+    return x[(*given[:place], given[place].reshape(1), *given[place + 1 :])].squeeze(sum(lengths))
+
+
+def _is_whole_number(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.ndim == 0 and x.dtype in (torch.int64, torch.int32)
 
 
 def _same(p: Any, q: Any, m: int, n: int) -> bool:

@@ -16,6 +16,7 @@ from anode.engine.trace.calls import mapped
 from anode.engine.trace.dependence import LITERAL, MOVING, PARAMETRIC, Dependence
 from anode.engine.trace.events import Event, Recording, Ref, Untraceable
 from anode.engine.trace.functions import FUNCTIONS
+from anode.engine.trace.lookups import COUNTING, LOOKUPS, PICKS
 from anode.engine.trace.movements import MOVEMENTS, move
 from anode.engine.trace.operations import OPERATIONS, AtenOp
 from anode.engine.trace.products import PRODUCTS
@@ -25,7 +26,7 @@ from anode.engine.trace.reductions import REDUCTIONS
 from anode.engine.trace.replay import Captured, Derived, Shared, needed
 from anode.engine.trace.shadow import Decoded, Order, PointLayout, Shadow
 
-HANDLERS = {**OPERATIONS, **ACTIVATIONS, **FUNCTIONS, **REDUCTIONS, **PRODUCTS, **PULLBACKS}
+HANDLERS = {**OPERATIONS, **ACTIVATIONS, **FUNCTIONS, **REDUCTIONS, **PRODUCTS, **PULLBACKS, **LOOKUPS}
 # On masks they are logical operations.
 MASKS = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor", "add": "logical_or"}
 MASKS |= {"bitwise_not": "logical_not", "__and__": "logical_and", "__or__": "logical_or", "__xor__": "logical_xor"}
@@ -159,10 +160,18 @@ class Lowering:
             if event.writes[0].dtype == torch.bool and source.dtype != torch.bool:
                 raise op.missing()
             self.shadow.view(event.writes[0]).copy_(self.codes(source).clone())
-        elif name in MOVEMENTS:
+        elif name in MOVEMENTS and not (name in PICKS and self._is_picked(event)):
             move(event, self.codes, self._indices, self.shadow.view, op)
         else:
             self._compute(event, op)
+
+    def _is_picked(self, event: Event) -> bool:
+        """Whether an operation picks elements by an index that depends on the state or time."""
+        return any(self._known(x) is None for x in event.reads if x.dtype in COUNTS)
+
+    def _known(self, ref: Ref) -> npt.NDArray[np.float64] | None:
+        """Return the values of a tensor, if they depend neither on the state nor on time or parameters."""
+        return self.builder.value(self._with_zeros(self.shadow.decode(self._readable(ref))[0]))
 
     def _compute(self, event: Event, op: AtenOp) -> None:
         name = event.name[:-1] if event.function._schema.is_mutable and event.name.endswith("_") else event.name
@@ -180,7 +189,8 @@ class Lowering:
         results = result if isinstance(result, tuple) else (result,)
         for ref, x in zip(event.outs, results, strict=False):
             if ref is not None and x is not None:
-                self._check_type(ref, event)
+                if name not in COUNTING:
+                    self._check_type(ref, event)
                 self._write(ref, x.rows, layout, per_point, op.label)
 
     def _layout(self, read: list[Decoded], op: AtenOp) -> PointLayout:
@@ -276,8 +286,7 @@ class Lowering:
 
     def _indices(self, ref: Ref) -> Tensor:
         """Return the values of a tensor of indices."""
-        ids = self._with_zeros(self.shadow.decode(self._readable(ref))[0])
-        values: npt.NDArray[np.float64] | None = self.builder.value(ids)
+        values = self._known(ref)
         if values is None:
             raise Untraceable("f takes indices from what depends on the state or on parameters")
         return torch.from_numpy(np.array(values)).reshape(ref.size).to(ref.dtype)

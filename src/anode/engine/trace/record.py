@@ -212,6 +212,7 @@ def record(
     if recorder.obstacle is not None:
         raise Untraceable(recorder.obstacle)
     results = tuple(result) if is_tuple and isinstance(result, (tuple, list)) else (result,)
+    calls.note(results)
     _check_results(results, states, batch, is_map)
     refs, first = tuple(recorder.ref(x) for x in results), len(states) + 1
     return Recording(

@@ -81,6 +81,11 @@ class Traced(Captured):
         yield from self.sources
         yield from (x for x, _ in self.baked)
 
+    def rows(self, swaps: dict[int, Tensor]) -> tuple[int, int]:
+        """Return how many rows tensors with a row per point had in the trace, and have now; 0 if there are none."""
+        first = self.context[0] if self.context else None
+        return (0, 0) if first is None else (len(first), len(swaps.get(id(first), first)))
+
     def fixed(self) -> Iterator[Tensor]:
         """Yield the tensors that no other tensor can replace."""
         yield from self.sources
