@@ -93,6 +93,16 @@ def test_a_new_path_for_each_batch_needs_no_new_trace():
     assert sum(memory.traces.total() for memory in memory_of(f.net[0]).functions.values()) == 1
 
 
+def test_paths_with_many_intervals_are_left_to_python():
+    table, knots = data(300, 600, 2), torch.linspace(0, 1, 601).double()
+
+    def f(t, y):
+        return y * table[:, torch.bucketize(t, knots) - 1]
+
+    explained = anode.explain(f, data(300, 2), 0.1)
+    assert "aten.index is not among the operations that the engine has" in str(explained)
+
+
 TABLE = data(6, 3, 2)
 PICKED = {
     "x[i]": lambda x, i: x[i].sum(0),

@@ -162,7 +162,7 @@ def _trace(known: Known, example: Example) -> None:
             if member is not None:
                 known.traced, known.shared = _of_all(known.traced, member)
         except Untraceable as error:
-            known.obstacle = known.obstacle or str(error)
+            known.obstacle = str(error) if rows else known.obstacle or str(error)
             continue
         if known.kind.recording and not known.traced.passes_gradients:
             known.obstacle = "f stops gradients, with detach or otherwise"
