@@ -27,6 +27,7 @@ from anode.experiments.toy import protocols
 from anode.experiments.toy.runs import ToyRun
 from anode.experiments.toy.studies import STUDIES
 from anode.ode.solver import SETTINGS
+from anode.train.checkpoint.folder import last_history
 from helpers.refusals import refused
 
 COMMAND = str(Path(sys.executable).with_name("anode"))
@@ -426,7 +427,11 @@ run()
 """
 
 
-def test_ctrl_c_ends_training_early_and_saves_what_there_is(tmp_path):
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 0), (signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow)],
+)
+def test_ctrl_c_and_signals_that_end_a_process_end_training_early_and_save_what_there_is(tmp_path, number, code):
     folder, seen = tmp_path / "run", tmp_path / "seen"
     with subprocess.Popen(
         [sys.executable, "-c", WATCHED, str(seen), "train", "moons", "--epochs", "100000", "--out", str(folder)],
@@ -438,14 +443,15 @@ def test_ctrl_c_ends_training_early_and_saves_what_there_is(tmp_path):
         end = time.monotonic() + 30
         while not seen.exists() and started.poll() is None and time.monotonic() < end:
             time.sleep(0.02)
-        started.send_signal(signal.SIGINT)
+        started.send_signal(number)
         try:
             out, err = started.communicate(timeout=60)
         finally:
             started.kill()
-    assert (started.returncode, err) == (0, "")
+    assert (started.returncode, err) == (code, "")
     assert "stopped: interrupted" in out
     found = load_saved(folder)
+    assert len(last_history(folder / "checkpoint")) == len(found.history)
     assert len(found.history) > 0
     assert found.history.stopped == "interrupted"
 

@@ -165,13 +165,14 @@ def test_a_full_disk_ends_all_runs_at_once(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @needs_proc
-def test_a_process_that_is_killed_is_reported_and_finished_runs_stay(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_is_killed_is_reported_and_finished_runs_stay(tmp_path, number):
     short, long, longer = RUNS["map-g"], tiny("g-d1-resnet", epochs=LONG), tiny("map-identity", epochs=LONG)
 
     def kill_one() -> int:
         wait_until(lambda: (tmp_path / "map-g.json").exists())
         victim = next(children(os.getpid()))
-        os.kill(victim, signal.SIGKILL)
+        os.kill(victim, number)
         return victim
 
     with ThreadPoolExecutor(1) as thread:
@@ -184,10 +185,10 @@ def test_a_process_that_is_killed_is_reported_and_finished_runs_stay(tmp_path):
     wait_until(lambda: not list(children(os.getpid())), 5)
 
 
-def ends_well(command: Started) -> None:
+def ends_well(command: Started, code: int = 130) -> None:
     """Fails unless the command ends as one that was interrupted: one line, and no process is left."""
     out, err = command.process.communicate(timeout=60)
-    assert command.process.returncode == 130
+    assert command.process.returncode == code
     assert err.splitlines() == [
         f"interrupted; finished work is saved in {command.folder}; run the same command again to continue"
     ]
@@ -212,12 +213,13 @@ def test_an_interrupted_command_keeps_what_is_finished_and_the_same_command_comp
 
 @pytest.mark.slow
 @needs_proc
-def test_ctrl_c_which_reaches_all_processes_ends_them_with_one_line(tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_that_reaches_all_processes_ends_them_with_one_line(tmp_path, number, code):
     with Started(tmp_path / "out", identity=2, g=LONG) as command:
         command.wait_for("runs/map-identity.json")
         wait_until(lambda: not any(map(hears_ctrl_c, children(command.process.pid))))
-        os.killpg(command.process.pid, signal.SIGINT)  # as a terminal does
-        ends_well(command)
+        os.killpg(command.process.pid, number)  # as terminals and cluster schedulers do
+        ends_well(command, code)
     assert set(state(tmp_path / "out" / "runs")) == {"map-identity.json", "map-identity.safetensors"}
 
 

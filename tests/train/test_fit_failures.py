@@ -392,6 +392,21 @@ def test_a_handler_of_the_callers_own_is_left_alone():
     assert signal.getsignal(signal.SIGINT) is mine
 
 
+@pytest.mark.usefixtures("default_handler")
+def test_a_signal_that_the_caller_treats_like_ctrl_c_lets_the_iteration_at_hand_be_finished():
+    def terminated(prediction, y):
+        signal.raise_signal(signal.SIGTERM)
+        return (prediction - y).square()
+
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        history = fit(model_of(), data_of(), loss=terminated)
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (history.stopped, len(history)) == ("interrupted", 1)
+
+
 def test_training_works_in_a_thread():
     with ThreadPoolExecutor(1) as pool:
         assert len(pool.submit(fit, model_of(), data_of()).result()) == 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,10 +16,11 @@ from rich.text import Text
 
 import anode
 from anode.extras import MissingPackageError
+from anode.train.interrupts import ended_like_ctrl_c
 
 out, err = Console(), Console(stderr=True)
-INTERRUPTED = 130
-"""The exit code after Ctrl-C."""
+SIGNALLED = 128
+"""The exit code after Ctrl-C and other signals is this plus the number of the signal."""
 
 Root = Annotated[
     Path | None,
@@ -95,7 +97,10 @@ def resumable(folder: Path) -> str:
 
 @contextmanager
 def friendly(interrupted: str) -> Iterator[None]:
-    """Turn errors and Ctrl-C into one line and an exit code.
+    """Turn errors, Ctrl-C and signals that end a process into one line and an exit code.
+
+    The exit code after such a signal is 128 plus its number, also if the commands within have kept what they had and
+    finished early.
 
     A bug in anode may raise the same exception as a user's mistake. To see the traceback, set the environment variable
     ``ANODE_DEBUG`` to anything but 0 or the empty string.
@@ -103,16 +108,19 @@ def friendly(interrupted: str) -> Iterator[None]:
     Args:
         interrupted: The line to print after Ctrl-C; it says what was saved.
     """
-    try:
-        yield
-    except KeyboardInterrupt:
-        err.print(Text(interrupted), soft_wrap=True)
-        raise typer.Exit(INTERRUPTED) from None
-    except Exception as error:
-        known = explained(error)
-        if known is None or os.environ.get("ANODE_DEBUG", "0") not in ("", "0"):
-            raise
-        fail(*known)
+    with ended_like_ctrl_c() as signals:
+        try:
+            yield
+        except KeyboardInterrupt:
+            err.print(Text(interrupted), soft_wrap=True)
+            raise typer.Exit(SIGNALLED + (signals or [signal.SIGINT])[0]) from None
+        except Exception as error:
+            known = explained(error)
+            if known is None or os.environ.get("ANODE_DEBUG", "0") not in ("", "0"):
+                raise
+            fail(*known)
+    if signals:
+        raise typer.Exit(SIGNALLED + signals[0])
 
 
 def explained(error: Exception) -> tuple[str, int] | None:

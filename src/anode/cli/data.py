@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from anode.checks import lookup
-from anode.cli.console import INTERRUPTED, Root, commands, friendly, out
+from anode.cli.console import SIGNALLED, Root, commands, friendly, out
 from anode.data.images import IMAGES
 
 Names = Annotated[list[str], typer.Argument(help="Names of datasets, as anode data list shows them.")]
@@ -99,7 +99,7 @@ def for_each(names: list[str], root: Path | None, do: Callable[[str], None], int
             with friendly(interrupted):
                 do(name)
         except typer.Exit as end:
-            if end.exit_code == INTERRUPTED:
+            if end.exit_code > SIGNALLED:
                 raise
             codes.append(end.exit_code)
     if any(codes):

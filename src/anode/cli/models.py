@@ -58,8 +58,9 @@ def train(
     command lists them. On tables and on your own images, training stops when the validation loss no longer improves.
 
     Writes a folder for `anode predict`, `anode show`, `anode plot`, `anode check` and `anode export`. Ctrl-C stops
-    training early and saves the model. To continue, run the same command again, with more `--epochs` if you like; this
-    also works after the process was killed. The exit code is 1 if training stopped because a solve failed.
+    training early and saves the model, and so do SIGTERM and SIGHUP, which cluster schedulers and closed terminals
+    send. To continue, run the same command again, with more `--epochs` if you like; this also works after the process
+    was killed. The exit code is 1 if training stopped because a solve failed, and 128 plus the number of such a signal.
 
     **Examples**
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty
@@ -22,6 +22,7 @@ import torch
 from anode.experiments.forecast import Forecast
 from anode.experiments.runs import HERE, Place, Run, certify, save
 from anode.train.callbacks import Report
+from anode.train.interrupts import ENDING, ended_like_ctrl_c
 from anode.train.progress import Bars, Listener, Patient
 
 Message = tuple[str, Report]
@@ -135,7 +136,9 @@ def do_run(run: Run, tell: Listener | None, folder: Path, place: Place) -> None:
 def _in_processes(runs: Sequence[Run], folder: Path, jobs: int, bars: Bars, place: Place) -> None:
     # Spawn, do not fork: a fork would copy torch's threads in an arbitrary state.
     context = multiprocessing.get_context("spawn")
-    progress, stop = context.Queue(), context.Event()
+    # Python's own process for semaphores begins here. A closed terminal must not end it before the others.
+    with _blocked(*ENDING):
+        progress, stop = context.Queue(), context.Event()
     with ProcessPoolExecutor(jobs, context, _begin_worker, (progress, stop)) as pool:
         try:
             measured = _begin(pool, _forecast, runs, folder, place)
@@ -159,10 +162,16 @@ def _begin(
 ) -> list[Future[Any]]:
     """Submit a call for each run, to processes that ignore Ctrl-C."""
     # Ctrl-C reaches every process of the terminal, but only the parent should handle it and tell the others to stop.
-    # Child processes inherit the blocked signals, so they ignore it from the start.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
+    with _blocked(signal.SIGINT):
         return [pool.submit(what, run, folder, place) for run in runs]
+
+
+@contextmanager
+def _blocked(*signals: int) -> Iterator[None]:
+    """Block signals for a while, and for good in child processes that are begun meanwhile, which inherit that."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -206,10 +215,10 @@ def _forecast(run: Run, folder: Path, place: Place) -> float | None:
 def _work(run: Run, folder: Path, place: Place) -> None:
     if _stop.is_set():  # still queued when the others were told to stop
         return
-    try:
+    with ended_like_ctrl_c() as signals, suppress(KeyboardInterrupt):  # if told to stop, nobody waits for a result
         do_run(run, passing_on(run.name, _progress.put, _stop.is_set), folder, place)
-    except KeyboardInterrupt:  # told to stop; nobody waits for a result
-        return
+    if signals:  # the parent, if it is not ending too, must not take the run for finished
+        os._exit(1)
 
 
 def passing_on(name: str, put: Callable[[Message], None], should_stop: Callable[[], bool]) -> Listener:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from anode.train.callbacks import Callback, Report
@@ -115,30 +111,3 @@ class Between:
             return []
 
         self.training.ranks.from_first(write)
-
-
-@contextmanager
-def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Defer Ctrl-C instead of raising ``KeyboardInterrupt`` at once, so that no update is interrupted.
-
-    Yields:
-        A function that returns whether Ctrl-C was pressed. Pressing it a second time raises ``KeyboardInterrupt``.
-    """
-    pressed = False
-
-    def note(number: int, frame: FrameType | None) -> None:
-        nonlocal pressed
-        if pressed:
-            raise KeyboardInterrupt
-        pressed = True
-
-    # Handlers can only be set in the main thread. A handler that other code has set is not replaced.
-    ours = threading.current_thread() is threading.main_thread()
-    ours = ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if ours:
-        signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: pressed
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -13,7 +13,6 @@ from anode.checks import require
 from anode.models.model import Model, Outcome
 from anode.ode.solution import Engine, SolveError
 from anode.storage import digest
-from anode.train.between import deferred_interrupt
 from anode.train.callbacks import Report
 from anode.train.checkpoint.fingerprint import fingerprint
 from anode.train.checkpoint.state import values_of
@@ -21,6 +20,7 @@ from anode.train.course import Course
 from anode.train.eligible import in_memory, parts_of
 from anode.train.evaluation import Evaluation, Patience
 from anode.train.history import History
+from anode.train.interrupts import deferred_interrupt
 from anode.train.losses import accuracy, mean
 from anode.train.members import LOSS, Members, error_for, explain, name_of
 from anode.train.optimizers import Schedule, clip_gradients, optimizer_of
