@@ -332,6 +332,27 @@ def test_a_damaged_run_is_named_in_one_line(folder, tmp_path, name, kind):
     refused(run("show", place), str(place))
 
 
+@pytest.mark.parametrize("name", ["data", "model"])
+def test_files_of_another_run_on_the_same_table_are_noticed(folder, tmp_path, name):
+    mixed = tmp_path / "mixed"
+    subprocess.run(["cp", "-r", folder / "run", mixed], check=True)
+    table = folder / "things.csv"
+    done("train", table, "--target", "kind", "--seed", 1, "--epochs", 1, "--out", tmp_path / "other")
+    for path in (tmp_path / "other").glob(f"{name}.*"):
+        (mixed / path.name).write_bytes(path.read_bytes())
+    said = f"{mixed}: is damaged: its model.json and data.json are of different runs; restore both of the same run"
+    refused(run("predict", mixed, folder / "things.csv"), said)
+
+
+def test_runs_of_earlier_versions_which_do_not_tie_their_files_are_still_read(folder, tmp_path):
+    place = tmp_path / "copy"
+    subprocess.run(["cp", "-r", folder / "run", place], check=True)
+    content = read_json(place / "model.json")
+    del content["notes"]
+    (place / "model.json").write_text(json.dumps(content))
+    assert run("predict", place, folder / "things.csv").exit_code == 0
+
+
 @pytest.mark.parametrize("wrong", [{"scores": ["x"]}, {"scores": []}, {"baseline": None}, {"errors": [1.0]}], ids=str)
 def test_scores_that_are_not_numbers_are_named(folder, tmp_path, wrong):
     place = tmp_path / "copy"

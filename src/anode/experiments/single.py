@@ -14,7 +14,7 @@ import torch
 
 from anode.checks import require, usable_device
 from anode.experiments.descriptions import NAME as DESCRIBED
-from anode.experiments.descriptions import Description, check_same
+from anode.experiments.descriptions import Description, check_same, tie
 from anode.experiments.environment import environment
 from anode.experiments.judging import judge, save_result
 from anode.experiments.kinds import FILES, IMAGES, PICTURES, POINTS, TABLE
@@ -137,7 +137,7 @@ def train_single(
             if not begun and not any((folder / "checkpoint").glob("state-*")):  # nothing was trained
                 remove_begun(folder, new)
             raise
-        saving.save(prepared.model, folder / "model")
+        saving.save_noted(prepared.model, folder / "model", tie(folder))
         history.save(folder / "history.csv")
         history.save(folder / "history.json")
         save_result(folder, *judge(prepared.model, prepared.material))
@@ -260,6 +260,10 @@ def load_saved(folder: Path) -> Saved:
     repeats, history = saving.load(folder / "model"), History.load(folder / "history.json")
     model = repeats if repeats.members is None else unstack(repeats)[0]
     described = Description.load(folder) if single.kind in FILES or (folder / DESCRIBED).exists() else None
+    notes = saving.notes_of(folder / "model")  # none in runs of earlier versions
+    if described is not None and notes and notes != tie(folder):
+        both = f"model.json and {DESCRIBED} are of different runs"
+        raise DamagedFileError(f"{folder}: is damaged: its {both}; restore both of the same run, or train again")
     try:
         single.check_options()
         # Compare settings instead of building a model: damaged options may describe one of any size.

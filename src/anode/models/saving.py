@@ -19,7 +19,7 @@ from anode.models.ensemble import members_of, stack, unstack
 from anode.models.flow import PAPER
 from anode.models.randomness import apart
 from anode.ode.solver import SETTINGS, Solver
-from anode.storage import read_described, write_described
+from anode.storage import read_described, read_json, write_described
 from anode.version import __version__
 
 FORMAT = "anode model 2"
@@ -41,6 +41,11 @@ def save(model: nn.Module, path: str | Path) -> Path:
         TypeError: If the model cannot be described, for example because a part is not registered.
         OSError: If the files cannot be written.
     """
+    return save_noted(model, path, {})
+
+
+def save_noted(model: nn.Module, path: str | Path, notes: dict[str, Any]) -> Path:
+    """Save a model like :func:`save`, with notes in the JSON file that :func:`notes_of` reads."""
     if not isinstance(model, nn.Module):
         hint = "; call its own save(path)" if hasattr(model, "save") else ""
         raise TypeError(f"model: takes a torch.nn.Module, got {type(model).__name__}{hint}")
@@ -50,7 +55,14 @@ def save(model: nn.Module, path: str | Path) -> Path:
     for name, tensor in model.state_dict().items():  # tied parameters are written twice
         tensors[name] = tensor.clone() if tensor.data_ptr() in places else tensor
         places.add(tensor.data_ptr())
-    return write_described(described, description(model), weights, tensors)
+    content = {**description(model), "notes": notes} if notes else description(model)
+    return write_described(described, content, weights, tensors)
+
+
+def notes_of(path: str | Path) -> dict[str, Any]:
+    """Return the notes of a saved model that can be loaded; empty if it has none."""
+    found: dict[str, Any] = read_json(files(path)[0]).get("notes", {})
+    return found
 
 
 def description(model: nn.Module) -> dict[str, Any]:
