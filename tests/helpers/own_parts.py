@@ -53,6 +53,21 @@ class Lift(anode.Augment):
         return torch.cat([x, self.lift(x)], dim=-1)
 
 
+class Scaled(anode.Model):
+    """A model that contains a flow."""
+
+    def __init__(self, flow):
+        super().__init__()
+        self.inner, self.scale = flow, nn.Parameter(torch.ones(()))
+
+    def first_flow(self):
+        return self.inner
+
+    def run(self, x, **options):
+        flown = self.inner.run(x, **options)
+        return anode.Outcome(self.scale * flown.prediction, flown.features, flown.solution, flown.integrals)
+
+
 class Count(anode.Callback):
     """A callback that counts iterations, and ends training after some."""
 

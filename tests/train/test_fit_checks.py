@@ -9,6 +9,7 @@ import torch
 import anode
 from anode import History
 from anode.storage import read_json
+from helpers.own_parts import Scaled
 from helpers.trainings import (
     Copies,
     assert_same_history,
@@ -38,6 +39,12 @@ def test_what_is_recorded_is_what_flow_check_says_of_the_model_at_that_moment(ki
     expected = [float(flow_in(copies.models[at]).check(data.x).overall) for at in (0, 4, 6)]
     np.testing.assert_array_equal(history.check, np.float32(expected), strict=True)
     assert history.settings["check_every"] == 4
+
+
+def test_the_flow_of_a_model_of_your_own_is_checked():
+    model, data = Scaled(model_of("Flow")), data_of("Flow")
+    history = fit(model, data, check_every=100)
+    assert history.check[-1] == np.float32(model.inner.check(data.x).overall)
 
 
 def test_every_member_of_a_stack_has_its_own_error():

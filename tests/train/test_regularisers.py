@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import anode
+from helpers.own_parts import Scaled
 
 DATA = anode.datasets.load("moons", points=64)
 TIGHT = anode.Solver(rtol=1e-9, atol=1e-9)
@@ -258,6 +259,24 @@ def test_a_penalty_makes_trajectories_shorter():
             return integrals(model.flow, DATA.x, anode.Kinetic())[0].mean()
 
     assert energy(anode.Kinetic(1.0)) < 0.5 * energy()
+
+
+@pytest.mark.parametrize("name", ["kinetic", "errors"])
+def test_the_flow_of_a_model_of_your_own_is_regularised(name):
+    def trained(wrap):
+        torch.manual_seed(0)
+        flow = anode.Flow(anode.MLPField(2, 5))
+        loss = anode.Regularised(TERMS[name], loss="mse")
+        anode.fit(wrap(flow), (DATA.x, DATA.x), loss=loss, epochs=1, progress=False, seed=0)
+        return flow.field.state_dict()
+
+    def frozen(flow):
+        model = Scaled(flow)
+        model.scale.requires_grad_(False)
+        return model
+
+    alone, within = trained(lambda flow: flow), trained(frozen)
+    assert all(torch.allclose(alone[key], within[key], rtol=1e-5) for key in alone)
 
 
 @pytest.mark.parametrize("name", ["kinetic", "hutchinson", "steer", "errors"])

@@ -164,6 +164,9 @@ class DensityFlow(Model):
     def members(self) -> int | None:
         return self.flow.members
 
+    def first_flow(self) -> Flow:
+        return self.flow
+
     @property
     def _like(self) -> Tensor:
         """Return a tensor with the dtype and device of the model."""

@@ -91,6 +91,9 @@ class Flow(Model):
     def members(self) -> int | None:
         return self.field.members if isinstance(self.field, Field) else None
 
+    def first_flow(self) -> Flow:
+        return self
+
     def run(self, x: Tensor, *, along: Along | None = None, **options: Any) -> Outcome:
         """Return features and solution. A failed solve does not raise; check ``outcome.solution``.
 

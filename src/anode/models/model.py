@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,9 @@ from anode.checks import describe
 from anode.models.layers import Stackable
 from anode.ode.field import Field
 from anode.ode.solution import Solution
+
+if TYPE_CHECKING:
+    from anode.models.flow import Flow
 
 
 @dataclass
@@ -80,6 +83,15 @@ class Model(nn.Module, ABC):
             **options: Options of :func:`anode.solve` for this call, such as tighter tolerances, and those of
                 :meth:`anode.Flow.run`. Models that do not solve an ODE ignore them.
         """
+
+    def first_flow(self) -> Flow | None:
+        """Return the flow that inputs of this model enter first; ``None`` if there is none.
+
+        Override it in models that contain a flow, so that :func:`anode.fit` can check its solves (``check_every``) and
+        regularise it (:class:`anode.Regularised`). Regularisers also need that :meth:`run` passes its options on to the
+        flow, and its integrals to the outcome.
+        """
+        return None
 
     def forward(self, x: Tensor) -> Any:
         """Return the prediction, or raise :class:`anode.SolveError` if the solve failed."""

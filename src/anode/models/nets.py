@@ -116,6 +116,9 @@ class NeuralODE(Model):
     def members(self) -> int | None:
         return self.flow.members
 
+    def first_flow(self) -> Flow:
+        return self.flow
+
     def _check_input(self, x: Tensor) -> None:
         """Raise ``ValueError`` or ``TypeError`` if x is not a valid input of this model."""
         if self.in_features is not None:

@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from anode.models.density import DensityFlow
-from anode.models.flow import Flow
 from anode.models.model import Model, as_input
-from anode.models.nets import NeuralODE
 from anode.models.randomness import evaluating
 from anode.train.checkpoint.state import values_of
 from anode.train.losses import accuracy, mean
@@ -146,7 +143,7 @@ class Evaluation:
         """Record the error of solving the flow forward and back, unless already done."""
         if self.protocol.check_every is None or iterations in self.checks.arrays()["check_at"]:
             return
-        flow = flow_of(self.model)
+        flow = self.model.first_flow()
         assert flow is not None
         with evaluating(self.model):
             found = flow.check(self.to_check).overall
@@ -160,12 +157,6 @@ class Evaluation:
             x = data.first(self.like)[0]
             return x[:CHECKED_POINTS] if self.members.count is None else x[:, :CHECKED_POINTS]
         return data.take(data.in_turn(CHECKED_POINTS)[0], self.like)[0]
-
-
-def flow_of(model: Model) -> Flow | None:
-    """Return the flow that a model starts with; ``None`` if there is none."""
-    found = model.flow if isinstance(model, NeuralODE | DensityFlow) else model
-    return found if isinstance(found, Flow) else None
 
 
 class Patience:

@@ -13,7 +13,7 @@ from torch import Tensor
 from anode.checks import as_seed, check_call, describe, lookup, number, require
 from anode.models.model import AnyModule, Model, Outcome
 from anode.models.nets import NeuralODE
-from anode.train.evaluation import Snapshots, flow_of
+from anode.train.evaluation import Snapshots
 from anode.train.losses import LOSSES, Loss, check_targets, default_loss, losses_by, takes_outcome
 from anode.train.optimizers import LR, OPTIMIZERS, MakeOptimizer, MakeScheduler
 from anode.train.points import Order, Points
@@ -24,7 +24,7 @@ from anode.train.trial import try_on
 
 BATCH = 64
 """Default batch size."""
-WITH_FLOW = "only a Flow, a NeuralODE or a DensityFlow has one"
+WITH_FLOW = "a Flow, a NeuralODE and a DensityFlow have one; a model of your own returns it from first_flow()"
 ON_FAILURE = {
     "stop": "freeze a member, or stop training a single model",
     "skip": "skip the iteration and continue with the next",
@@ -79,7 +79,7 @@ class Protocol:
         self.clip = number("clip", clip, optional=True, finite=True)
         self.evaluate_every = number("evaluate_every", evaluate_every, whole=True, optional=True)
         self.check_every = number("check_every", check_every, whole=True, optional=True)
-        solved = self.check_every is None or flow_of(model) is not None
+        solved = self.check_every is None or model.first_flow() is not None
         require(solved, "check_every", check_every, f"None for a model without a flow: {WITH_FLOW}")
         self.patience = number("patience", patience, whole=True, optional=True)
         lookup("on_failure", on_failure, ON_FAILURE)
@@ -127,7 +127,7 @@ class Protocol:
         if isinstance(loss, type):
             raise TypeError(f"loss: takes {takes}, got the class {loss.__name__}; pass an object, {loss.__name__}()")
         check_call("loss", self.loss, 2, takes)
-        solved = not isinstance(loss, Regularised) or flow_of(model) is not None
+        solved = not isinstance(loss, Regularised) or model.first_flow() is not None
         require(solved, "loss", loss, f"no regularisers for a model without a flow: {WITH_FLOW}")
 
     def _check_combination(self) -> None:
@@ -169,7 +169,7 @@ class Protocol:
         options: dict[str, Any] = {"paths": 1} if several else {}
         if not isinstance(self.loss, Regularised):
             return options
-        flow = flow_of(model)
+        flow = model.first_flow()
         assert flow is not None
         return options | self.loss.options(flow)
 

@@ -15,7 +15,7 @@ from anode.models.model import AnyModule, Model, Outcome, as_input, check_input
 from anode.models.nets import NeuralODE
 from anode.models.randomness import evaluating
 from anode.ode.field import Field
-from anode.train.evaluation import Snapshots, flow_of
+from anode.train.evaluation import Snapshots
 from anode.train.losses import check_classes, check_targets, default_loss
 from anode.train.points import Points
 
@@ -86,7 +86,7 @@ def _outcome(name: str, model: Model, x: Tensor, like: Tensor, protocol: Protoco
 
 def _may_embed(model: Model) -> bool:
     """Whether a model may take whole numbers, as an embedding does: any module, or an augmentation of the user."""
-    flow = flow_of(model)
+    flow = model.first_flow()
     return isinstance(model, AnyModule) or not (flow is None or isinstance(flow.augment, Zeros))
 
 
