@@ -149,6 +149,30 @@ def test_random_numbers_and_buffers_go_on_as_well(tmp_path):
     assert torch.equal(after, drawn)
 
 
+class Freezing(anode.Callback):
+    """Freezes the head after the second iteration, and nothing later."""
+
+    def iteration(self, training):
+        if training.report.done == 2:
+            training.model.head.requires_grad_(False)
+
+
+@each_way
+@pytest.mark.parametrize("after", [3, 4])
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+def test_parameters_that_a_callback_has_frozen_stay_frozen(stacked, after, engine, tmp_path):
+    options = {"callbacks": [Freezing()], "lr": 1e-2}
+    if stacked:
+        options["lr"] = [1e-2, 1e2, 1e-2]  # a member fails
+    whole, half, other = (built(stacked, max_steps=20, engine=engine) for _ in range(3))
+    expected = fit(whole, DATA, **options)
+    assert len(expected.failures) == stacked
+    fit(half, DATA, **options, checkpoint=tmp_path, progress=interrupt_after(after))
+    assert_same_history(fit(spoiled(other), DATA, **options, checkpoint=tmp_path), expected)
+    assert same(values_of(other), values_of(whole))
+    assert not other.head.weight.requires_grad
+
+
 @each_way
 @pytest.mark.parametrize("evaluate_every", [None, 2, 4, 7])
 def test_more_epochs_may_be_asked_for_later(stacked, evaluate_every, tmp_path):

@@ -61,8 +61,11 @@ def capture(training: Training) -> Checkpoint:
     tensors["random"] = torch.get_rng_state()
     if training.parameters[0].is_cuda:
         tensors["random.cuda"] = torch.cuda.get_rng_state(training.parameters[0].device)
+    followed = {id(parameter) for parameter in training.parameters}
     content = {
         "optimizer": optimizer,
+        "untrained": [name for name, p in training.model.named_parameters() if not p.requires_grad],
+        "followed": [name for name, p in training.model.named_parameters() if id(p) in followed],
         "aside": [member for member, _ in members.set_aside],
         "history": history,
         "patience": [training.patience.lowest, training.patience.since] if training.patience.best else None,
@@ -81,6 +84,11 @@ def restore(training: Training, state: Checkpoint) -> None:
     members, evaluation, tensors = training.members, training.evaluation, state.tensors
     for name, value in values_of(training.model).items():
         value.copy_(tensors[f"model.{name}"])
+    if "followed" in state.content:  # checkpoints of version 0.2.0 do not have it
+        untrained, named = state.content["untrained"], dict(training.model.named_parameters())
+        for name, parameter in named.items():
+            parameter.requires_grad_(name not in untrained)
+        training.parameters[:] = [named[name] for name in state.content["followed"]]
     members.frozen = tensors["frozen"]
     members.set_aside = [
         (member, [tensors[f"aside.{i}.{j}"].to(p.device) for j, p in enumerate(training.parameters)])
