@@ -400,3 +400,14 @@ def test_a_flow_shows_its_settings():
     shown = repr(anode.Flow(anode.MLPField(3), augment=1, t1=2.0, rtol=1e-5, control="sample"))
     for part in ("Flow(", "MLPField(", "Zeros(1", "t1=2.0", "rtol=1e-05", "control='sample'", "max_steps=1000"):
         assert part in shown
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bytes_are_scaled_as_those_of_a_model(dtype):
+    model = anode.ImageNeuralODE((1, 4, 4), 3, filters=2, augment=1).to(dtype)
+    pixels = torch.arange(32, dtype=torch.uint8).reshape(2, 1, 4, 4)
+    scaled = pixels.to(dtype) / 255
+    assert torch.equal(model.flow(pixels), model.flow(scaled))
+    assert torch.equal(model.flow(pixels), model.features(pixels))
+    assert torch.equal(model.flow.trajectory(pixels, 3), model.flow.trajectory(scaled, 3))
+    assert torch.equal(model.flow.check(pixels).error, model.flow.check(scaled).error)

@@ -16,7 +16,7 @@ from anode.models.augment import Augment, Zeros, as_augment
 from anode.models.certify import BOUND, Certificate, Check, certify, check
 from anode.models.description import described
 from anode.models.misfit import MISTAKES, blame
-from anode.models.model import Model, Outcome
+from anode.models.model import Model, Outcome, as_input, first_parameter
 from anode.ode.control import Norm
 from anode.ode.field import Field
 from anode.ode.noise import Noise
@@ -98,7 +98,7 @@ class Flow(Model):
         """Return features and solution. A failed solve does not raise; check ``outcome.solution``.
 
         Args:
-            x: Inputs.
+            x: Inputs, in the dtype of the parameters or as ``uint8``, which is scaled to [0, 1].
             along: Quantities to integrate along the trajectories, as regularisers do. The state of the solve is then a
                 tuple of the flow's state and these integrals.
             **options: Options of :func:`anode.solve` for this call, or another ``t1``.
@@ -132,6 +132,8 @@ class Flow(Model):
         self, x: Tensor, along: Along | None = None, t1: float | None = None, **options: Any
     ) -> tuple[State, Solution]:
         """Return the initial states and the solution from there to the features."""
+        if isinstance(x, Tensor) and x.dtype == torch.uint8:
+            x = as_input(x, first_parameter(self))
         try:
             start, span = self.augment(x), (0.0, self.t1 if t1 is None else t1)
             if along is None:

@@ -135,8 +135,6 @@ class NeuralODE(Model):
             **options: Options of :meth:`anode.Flow.run` for this call.
         """
         self._check_input(x)
-        if x.dtype == torch.uint8:
-            x = as_input(x, first_parameter(self))
         paths = number("paths", self.flow.paths(options) if paths is None else paths, whole=True)
         return over_paths(lambda: self._run_once(x, **options), 1 if self.flow.noise(options) is None else paths)
 
