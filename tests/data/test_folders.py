@@ -53,6 +53,21 @@ def test_one_coloured_picture_makes_all_coloured(folder):
     assert read_pictures(folder).train.shape == (3, 5, 6)
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_pictures_are_as_large_as_they_are_when_turned_upright(tmp_path, orientation):
+    pixels = np.zeros((5, 6), np.uint8)
+    pixels[0] = 255
+    for name in ("a/1.png", "a/2.png", "b/1.png", "b/2.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        Image.fromarray(pixels).save(tmp_path / name, exif=exif)
+    found = read_pictures(tmp_path)
+    assert found.train.shape == ((1, 5, 6) if orientation < 5 else (1, 6, 5))
+    assert found.train.images[0].unique().tolist() == [0, 255]
+    assert found.notes == ()
+
+
 def test_other_sizes_are_resized_and_said(folder):
     draw(folder / "cat" / "9.png", size=(12, 12))
     found = read_pictures(folder)

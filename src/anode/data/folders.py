@@ -31,6 +31,8 @@ MOST_BYTES = 2**31
 """Largest size of all pictures in memory."""
 GREY, COLOUR = ("1", "L", "LA"), ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr")
 """Pillow's names for pictures of 8 bits per value."""
+ORIENTATION, ON_THEIR_SIDE = 0x0112, (5, 6, 7, 8)
+"""Where EXIF data say how the camera was held, and the values for pictures whose width is stored as their height."""
 
 Tell = Callable[[int], None]
 """Called with the number of pictures read since the last call."""
@@ -168,9 +170,14 @@ def _shape(paths: Sequence[Path], side: int | None, count: int) -> tuple[tuple[i
 
 
 def _look(path: Path) -> tuple[tuple[int, int], bool]:
-    """Return width and height of a picture, and whether it has colours. Pixels are not read."""
+    """Return width and height of a picture, turned upright, and whether it has colours. Pixels are not read."""
     with _opened(path) as picture:
-        return picture.size, picture.mode in COLOUR
+        try:
+            turned = picture.getexif().get(ORIENTATION) in ON_THEIR_SIDE
+        except (OSError, SyntaxError, ValueError) as error:
+            raise _damaged(path, error) from None
+        width, height = picture.size
+        return (height, width) if turned else (width, height), picture.mode in COLOUR
 
 
 def read_picture(path: Path, shape: Sequence[int]) -> Tensor:
@@ -184,10 +191,14 @@ def read_picture(path: Path, shape: Sequence[int]) -> Tensor:
             opaque = upright.convert("RGBA") if upright.mode in ("P", "PA") else upright
             made = opaque.convert("RGB" if channels == 3 else "L")
         except (OSError, SyntaxError, ValueError) as error:
-            raise ValueError(f"{path}: is a damaged picture ({error}); replace or remove it") from None
+            raise _damaged(path, error) from None
     if made.size != (width, height):
         made = made.resize((width, height), Image.Resampling.LANCZOS, reducing_gap=3.0)
     return torch.from_numpy(np.array(made).reshape(height, width, channels)).permute(2, 0, 1)
+
+
+def _damaged(path: Path, error: Exception) -> ValueError:
+    return ValueError(f"{path}: is a damaged picture ({error}); replace or remove it")
 
 
 def _opened(path: Path) -> Image.Image:
@@ -203,7 +214,7 @@ def _opened(path: Path) -> Image.Image:
     except (OSError, SyntaxError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # the system cannot open the file
             raise
-        raise ValueError(f"{path}: is a damaged picture ({error}); replace or remove it") from None
+        raise _damaged(path, error) from None
     if picture.mode not in GREY + COLOUR:  # Pillow would clip other values at 255
         picture.close()
         raise ValueError(f"{path}: takes 8 bits per value, got pixels of type {picture.mode}; convert it to 8 bits")
