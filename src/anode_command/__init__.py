@@ -14,7 +14,13 @@ INTERRUPTED = 130
 def run() -> None:
     """Run the command ``anode``. Ctrl-C during the import exits silently, because nothing has started yet."""
     if sys.argv[1:] == ["--version"]:  # needs no torch
-        print(f"anode {version('anode')}")
+        try:
+            os.write(
+                1, f"anode {version('anode')}\n".encode()
+            )  # unlike print, leaves nothing to be written at the exit
+        except OSError as error:
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(2)
         return
     interrupt_quietly()
     from anode.extras import MissingPackageError, needs

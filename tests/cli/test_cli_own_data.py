@@ -611,3 +611,11 @@ def test_output_to_a_full_disk_is_one_line(moons, command):
     ended = in_shell(f"$anode {command.format(moons)} > /dev/full")
     assert ended.returncode == 2
     assert ended.stderr.splitlines()[-1] == "error: [Errno 28] No space left on device"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("option", ["--version", "--help"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_so_is_help_that_cannot_be_written(option, unbuffered):
+    ended = in_shell(f"PYTHONUNBUFFERED={unbuffered} $anode {option} > /dev/full")
+    assert (ended.returncode, ended.stderr) == (2, "error: [Errno 28] No space left on device\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 import anode
 from anode.cli.bench import bench_app
-from anode.cli.console import commands, friendly, out, say, show_warning
+from anode.cli.console import commands, complain, friendly, out, say, show_warning
 from anode.cli.data import data_app
 from anode.cli.models import check, export, plot, train
 from anode.cli.paper import report, reproduce, search
@@ -76,4 +77,8 @@ app.add_typer(bench_app, name="bench")
 def run() -> None:
     """The command ``anode``."""
     warnings.showwarning = show_warning
-    app()
+    try:
+        app()
+    except OSError as error:  # --help writes to the standard output before a command handles errors
+        complain(str(error))
+        sys.exit(2)

@@ -85,9 +85,14 @@ def commands(about: str, **settings: Any) -> typer.Typer:
 
 def fail(line: str, code: int = 1) -> NoReturn:
     """Print an error and exit with a code."""
+    complain(line)
+    raise typer.Exit(code) from None
+
+
+def complain(line: str) -> None:
+    """Print an error, after which nothing is written to the standard output."""
     err.print(Text(f"error: {line}"), soft_wrap=True)
     drop_unwritten()
-    raise typer.Exit(code) from None
 
 
 def resumable(folder: Path) -> str:
