@@ -155,6 +155,9 @@ def _records(reader: Any, name: str, skipped: int) -> Iterator[tuple[int, list[s
             return
         except csv.Error as error:
             how = "close every quote, and double a quote that is part of a field"
+            if "field limit" in str(error):
+                most = f"fields of at most {csv.field_size_limit():,} characters"
+                raise ValueError(f"{name}, line {line}: takes {most}; shorten the field, or {how}") from None
             raise ValueError(f"{name}, line {line}: cannot be read ({error}); {how}") from None
         if record:
             yield line, record

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from anode.checks import as_seed, describe, finite_rows, lookup, number, require, whole_number
+from anode.checks import as_seed, describe, finite_rows, lookup, nearest, number, require, whole_number
 
 FULL_TURN = 2 * math.pi
 
@@ -297,12 +297,15 @@ def load(name: str, **options: Any) -> Dataset:
         Dataset('spirals', 100 points, dim=2)
         >>> toy.load("spirals", point=100)
         Traceback (most recent call last):
-        ValueError: option of spirals: takes one of points, noise, turns, seed, got 'point'; did you mean 'points'?
+        ValueError: point: is not an option of spirals, which takes points, noise, turns, seed; did you mean 'points'?
     """
     make = lookup("name", name, DATASETS)
     own = dict(signature(make).parameters)
+    known = list(dict.fromkeys([*own, "seed"]))
     for option in options:
-        lookup(f"option of {name}", option, {**own, "seed": None})
+        if option not in known:
+            takes = f"{name}, which takes {', '.join(known)}{nearest(option, known)}"
+            raise ValueError(f"{option}: is not an option of {takes}")
     return make(**{option: value for option, value in options.items() if option in own})
 
 
