@@ -22,3 +22,9 @@ def test_on_axes_of_others_the_legend_is_on_them():
 def test_numbers_of_evaluations_are_whole(nfe):
     right = certificate([1e-2, 1e-3, 1e-4], ERRORS, nfe, bound=0.01).axes[1]
     assert all(tick == round(tick) for tick in right.get_yticks())
+
+
+def test_dots_of_the_numbers_of_evaluations_are_not_cut_off():
+    right = certificate([1e-2, 1e-3, 1e-4], ERRORS, [14, 20, 20], bound=0.01).axes[1]
+    bottom, top = right.get_ylim()
+    assert (bottom, top > 21) == (0, True)

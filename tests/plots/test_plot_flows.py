@@ -63,6 +63,15 @@ def test_an_arrowhead_points_where_its_path_goes_halfway():
     assert 0 < tail[0] < 1
 
 
+def test_the_shape_of_an_arrowhead_shows_which_corner_is_its_tip():
+    ax = axes()
+    path = np.stack([np.linspace(0, 2, 11), np.linspace(0, -2, 11)], -1)[:, None]
+    flow_2d(ax, path, [1])
+    (*_, head), _ = arrows(ax)[0]._get_path_in_displaycoord()
+    one, tip, other = head.vertices[:3]
+    assert np.linalg.norm(tip - one) > 1.5 * np.linalg.norm(other - one)
+
+
 def test_some_paths_that_move_carry_arrowheads():
     resting = np.repeat(FLAT[:1], len(FLAT), 0)
     for paths, count in ((FLAT, 7), (resting, 0)):

@@ -111,7 +111,7 @@ class _Arrow(FancyArrowPatch):
         super().__init__(
             (tail[0], tail[1]),
             (tip[0], tip[1]),
-            arrowstyle="-|>,head_length=0.5,head_width=0.25",
+            arrowstyle="-|>,head_length=0.8,head_width=0.22",
             mutation_scale=11,
             shrinkA=0,
             shrinkB=0,
