@@ -6,7 +6,7 @@ import cmath
 import inspect
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from numbers import Real
@@ -38,7 +38,7 @@ def require(condition: bool, name: str, got: Any, takes: str) -> None:
         takes: What the argument takes.
     """
     if not condition:
-        got = describe(got) if isinstance(got, Tensor) and got.numel() > 1 else got
+        got = describe(got) if isinstance(got, Tensor | np.ndarray) and math.prod(got.shape) > 1 else got
         raise ValueError(f"{name}: takes {takes}, got {got!r}")
 
 
@@ -92,8 +92,13 @@ def check_function(name: str, function: Any, call: str) -> None:
         raise TypeError(f"{name}: takes a function {call}, got {function!r}{hint}")
 
 
-def names_arguments(function: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a function so that the error for an unknown argument lists the arguments that it takes."""
+def names_arguments(function: Callable[P, T], hints: Mapping[str, str] | None = None) -> Callable[P, T]:
+    """Decorate a function so that the error for an unknown argument lists the arguments that it takes.
+
+    Args:
+        function: The function.
+        hints: What to do instead, for some names that are not arguments. Others get the most similar argument.
+    """
     parameters = inspect.signature(function).parameters
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):  # the function checks its keywords itself
         return function
@@ -106,16 +111,17 @@ def names_arguments(function: Callable[P, T]) -> Callable[P, T]:
         except TypeError:
             for name in kwargs.keys() - known:
                 called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
-                takes = f"{called}, which takes {', '.join(known)}{nearest(name, known)}"
+                hint = f"; {hints[name]}" if hints and name in hints else nearest(name, known)
+                takes = f"{called}, which takes {', '.join(known)}{hint}"
                 raise TypeError(f"{name}: is not an argument of {takes}") from None
             raise
 
     return call
 
 
-def names_settings(kind: K) -> K:
+def names_settings(kind: K, hints: Mapping[str, str] | None = None) -> K:
     """Decorate the constructor of a class with :func:`names_arguments`."""
-    kind.__init__ = names_arguments(kind.__init__)
+    kind.__init__ = names_arguments(kind.__init__, hints)
     return kind
 
 
@@ -206,6 +212,8 @@ def describe(value: Any) -> Words:
     """Return a short description of a value for error messages."""
     if isinstance(value, Tensor):
         return Words(f"a tensor of shape {tuple(value.shape)} and dtype {value.dtype}")
+    if type(value) is np.ndarray:
+        return Words(f"a NumPy array of shape {value.shape} and dtype {value.dtype}")
     if isinstance(value, tuple | list):
         what = "numbers" if value and all(isinstance(each, Real) for each in value) else "elements"
         return Words(f"a {type(value).__name__} of {len(value)} {what}")

@@ -314,7 +314,7 @@ IMAGE, LABEL = torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.zeros(4, dtype=
     ("images", "labels", "classes", "error", "said"),
     [
         (IMAGE.float(), LABEL, 2, TypeError, "images: takes a tensor of torch.uint8, got a tensor of shape"),
-        (IMAGE.numpy(), LABEL, 2, TypeError, "images: takes a tensor of torch.uint8, got a ndarray"),
+        (IMAGE.numpy(), LABEL, 2, TypeError, "images: takes a tensor of torch.uint8, got a NumPy array"),
         (IMAGE, LABEL.int(), 2, TypeError, "labels: takes a tensor of torch.int64"),
         (IMAGE, [0] * 4, 2, TypeError, "labels: takes a tensor of torch.int64, got a list"),
         (IMAGE[:, 0], LABEL, 2, ValueError, "images: takes at least one image, of shape"),

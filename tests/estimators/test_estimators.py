@@ -382,12 +382,17 @@ def test_what_is_not_fitted_is_not_saved(tmp_path):
         ANODEClassifier().save(tmp_path / "model")
 
 
-def test_a_classifier_is_no_regressor(tmp_path):
-    iris_classifier(epochs=1).save(tmp_path / "model")
-    with pytest.raises(
-        DamagedFileError, match=r"is not an ANODERegressor that can be loaded .it holds an ANODEClassifier"
-    ):
-        ANODERegressor.load(tmp_path / "model")
+def test_the_error_of_a_file_of_another_kind_names_the_function_that_loads_it(tmp_path):
+    fitted = iris_classifier(epochs=1)
+    fitted.save(tmp_path / "classifier")
+    anode.save(fitted.model_, tmp_path / "model")
+    it_is = r"it holds an ANODEClassifier; call anode\.ANODEClassifier\.load"
+    with pytest.raises(DamagedFileError, match=rf"is not an ANODERegressor that can be loaded \({it_is}\)"):
+        ANODERegressor.load(tmp_path / "classifier")
+    with pytest.raises(DamagedFileError, match=rf"is not a model that can be loaded \({it_is}\)"):
+        anode.load(tmp_path / "classifier")
+    with pytest.raises(DamagedFileError, match=r"it holds a model; call anode\.load"):
+        ANODEClassifier.load(tmp_path / "model")
 
 
 @pytest.mark.parametrize(
@@ -596,5 +601,7 @@ def test_mistakes_in_parameters_are_named():
     said = r"hiden: is not an argument of ANODEClassifier, .*lr, .*; did you mean 'hidden'"
     with pytest.raises(TypeError, match=said):
         ANODEClassifier(hiden=3)
+    with pytest.raises(TypeError, match=r"rtol: is not an argument of .*; pass solver=anode\.Solver\(rtol=\.\.\.\)$"):
+        ANODEClassifier(rtol=1e-5)
     with pytest.raises(ValueError, match=r"augment: does not fit x of shape \(1, 4\): mat1"):
         ANODEClassifier(augment=Lift()).fit(IRIS.data, IRIS.target)

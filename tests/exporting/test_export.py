@@ -249,6 +249,7 @@ def test_a_regressor_is_exported_with_the_scale_of_its_targets(targets, tmp_path
         ({"path": "model.txt"}, r"path: takes a file that ends in one of .onnx, .pt2"),
         ({"tolerance": 0}, "tolerance: takes"),
         ({"x": [[1.0, 2.0]]}, "x: takes a tensor of inputs"),
+        ({"x": np.ones((2, 2))}, r"x: takes a tensor of inputs, .*, got a NumPy array of shape \(2, 2\)"),
         ({"x": torch.tensor([[1.0, torch.nan]])}, "x: takes finite values, got NaN"),
         ({"model": nn.Sequential(model_of_points(), Infinite())}, "x: takes inputs whose predictions are finite"),
         ({"x": torch.empty(0, 2)}, "x: takes at least one input"),

@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from anode.checks import names_settings, number
+from anode.ode.solver import SETTINGS
 from anode.train.callbacks import Callback
 from anode.train.optimizers import MakeOptimizer, MakeScheduler
 
@@ -111,7 +112,7 @@ def documented(base: type[Any]) -> Callable[[K], K]:
         merged = {name: (own[name].rstrip() + "\n" + inherited[name].rstrip()).strip("\n") for name in MERGED}
         sections = "\n\n".join(f"{name}:\n{content}" for name, content in (own | merged).items())
         kind.__doc__ = text + shared + sections
-        return names_settings(kind)
+        return names_settings(kind, {name: f"pass solver=anode.Solver({name}=...)" for name in SETTINGS})
 
     return add
 

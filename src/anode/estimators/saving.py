@@ -13,6 +13,7 @@ from torch import Tensor
 
 from anode.models.description import built_from, description_of, restore, scripts_builders
 from anode.models.flow import PAPER
+from anode.models.saving import FORMAT as MODEL
 from anode.models.saving import description, files, loadable, model_from, new_files
 from anode.ode.solver import SETTINGS, Solver
 from anode.storage import read_described, write_described
@@ -54,10 +55,12 @@ def load(kind: type[Any], path: str | Path) -> Any:
     described, weights = files(path)
     content, tensors = read_described(described, weights)
     with loadable(described, f"an {kind.__name__}"):
+        if content["format"] == MODEL:
+            raise ValueError("it holds a model; call anode.load")
         if content["format"] != FORMAT:
             raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
         if content["estimator"] != kind.__name__:
-            raise ValueError(f"it holds an {content['estimator']}")
+            raise ValueError(f"it holds an {content['estimator']}; call anode.{content['estimator']}.load")
         parameters = {name: _parameter(name, value, tensors) for name, value in content["parameters"].items()}
         settings = {name: parameters.pop(name) for name in SETTINGS if name in parameters}  # before version 0.2
         if settings:

@@ -78,7 +78,7 @@ def graph_of(model: Any, x: Any) -> Graph:
 
 @graph_of.register
 def _(model: nn.Module, x: Any) -> Graph:
-    require(isinstance(x, Tensor), "x", x, "a tensor of inputs, on which the error of the steps is measured")
+    require(isinstance(x, Tensor), "x", x, "a tensor of inputs, to measure the error of the steps on")
     require(len(x) > 0, "x", x, "at least one input")
     require(
         as_model(model).members is None, "model", describe(model), "a single model; call anode.unstack on a stack first"

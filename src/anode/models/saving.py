@@ -126,6 +126,8 @@ def load(path: str | Path) -> Any:
 
 def model_from(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Any:
     """Build a model from its description and its weights."""
+    if "estimator" in content:
+        raise ValueError(f"it holds an {content['estimator']}; call anode.{content['estimator']}.load")
     if content["format"] not in (FORMAT, BEFORE):
         raise ValueError(f"takes format {FORMAT!r}, got {content['format']!r}")
     if content["format"] == BEFORE:
