@@ -390,7 +390,7 @@ def test_batch_normalisation_that_mixes_points_is_refused():
     norm = nn.BatchNorm1d(8)
     model = anode.DensityFlow(2, field=nn.Sequential(nn.Linear(2, 8), norm, nn.Tanh(), nn.Linear(8, 2)))
     x = torch.randn(5, 2)
-    with pytest.raises(ValueError, match=r"field: takes no batch normalisation in training beside a density"):
+    with pytest.raises(ValueError, match=r"field: takes no batch normalisation in training mode, because a density"):
         model.log_prob(x)
     model.eval()
     assert torch.allclose(model.log_prob(x), torch.cat([model.log_prob(each) for each in x.split(1)]), atol=1e-4)

@@ -112,7 +112,7 @@ def refuse_mixing(field: nn.Module, of: str) -> None:
     """
     norms = (part for part in field.modules() if isinstance(part, _BatchNorm))
     mixing = next((part for part in norms if part.training or not part.track_running_stats), None)
-    takes = f"no batch normalisation in training beside {of}, which is that of each sample by itself; use"
+    takes = f"no batch normalisation in training mode, because {of} needs the derivative of each sample alone; use"
     require(mixing is None, "field", mixing, f"{takes} torch.nn.LayerNorm, or call .eval() on that module")
 
 
