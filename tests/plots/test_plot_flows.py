@@ -46,6 +46,17 @@ def test_labels_decide_the_colours_of_lines_dots_and_arrowheads():
     assert [patch.get_facecolor()[:3] for patch in arrows(ax)] == [tuple(COLORS[i]) for i in far_apart(FLAT, 24)]
 
 
+def test_paths_without_labels_have_one_colour():
+    flat, line, space = axes(), axes(), axes(three_d=True)
+    flow_2d(flat, FLAT)
+    flow_1d(line, TIMES, FLAT)
+    flow_3d(space, LIFTED)
+    for ax in (flat, line, space):
+        colors = ax.collections[0].get_colors()
+        assert same_color(colors[0][:3], CLASS_COLORS[0])
+        assert len(np.unique(colors, axis=0)) == 1
+
+
 def test_all_of_the_paths_are_within_the_axes():
     ax = axes()
     flow_2d(ax, FLAT, LABELS)

@@ -66,13 +66,13 @@ def gif(frames: Iterable[Figure | Picture], path: Path | str, fps: float = 10.0)
 
 
 def feature_frames(
-    snapshots: Sequence[ArrayLike], labels: ArrayLike, titles: Sequence[str] | None = None
+    snapshots: Sequence[ArrayLike], labels: ArrayLike | None = None, titles: Sequence[str] | None = None
 ) -> Iterator[Figure]:
     """Return one frame per snapshot of a feature space, all with the same limits.
 
     Args:
         snapshots: Features of each frame, [points, 2] or [points, 3]. Only some of many points are drawn.
-        labels: Classes as whole numbers from 0, [points].
+        labels: Classes as whole numbers from 0, [points]. Defaults to one class.
         titles: Title of each frame, such as "epoch 5, NFE 26". By default there is none.
     """
     count = len(snapshots)
@@ -86,14 +86,14 @@ def feature_frames(
 
 
 def trajectory_frames(
-    paths: ArrayLike, labels: ArrayLike, times: ArrayLike | None = None, *, turn: float = 60.0
+    paths: ArrayLike, labels: ArrayLike | None = None, times: ArrayLike | None = None, *, turn: float = 60.0
 ) -> Iterator[Figure]:
     """Return one frame per time: the points at that time, and the trails of some of them.
 
     Args:
         paths: States, [times, points, 2] or [times, points, 3]; see :func:`anode.plots.flows.project_3d` for more
             dimensions. Only some of many points are drawn.
-        labels: Classes as whole numbers from 0, [points].
+        labels: Classes as whole numbers from 0, [points]. Defaults to one class.
         times: Times to write above the frames, [times]. By default there are none.
         turn: Degrees by which the camera turns around three-dimensional paths, from the first frame to the last.
     """

@@ -20,15 +20,16 @@ from anode.plots.style import CLASS_COLORS, legend, legend_above, styled
 Labels = NDArray[np.int64]
 
 
-def as_labels(labels: ArrayLike, count: int, name: str = "labels") -> Labels:
+def as_labels(labels: ArrayLike | None, count: int, name: str = "labels") -> Labels:
     """Check the labels of ``count`` points and return them as class numbers from 0.
 
     Args:
-        labels: Whole numbers from 0, booleans, or -1 and 1, which become classes 0 and 1; [count].
+        labels: Whole numbers from 0, booleans, or -1 and 1, which become classes 0 and 1; [count]. ``None`` puts all
+            points in class 0.
         count: Number of points.
         name: Name of the argument, for error messages.
     """
-    array = as_array(labels)
+    array = np.zeros(count, dtype=np.int64) if labels is None else as_array(labels)
     require(array.shape == (count,), name, array.shape, f"an array of shape [{count}], one label per point")
     require(array.dtype.kind in "biuf", name, array.dtype.name, "whole numbers from 0; number the classes first")
     array = array.astype(np.float64)

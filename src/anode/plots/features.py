@@ -18,13 +18,13 @@ from anode.plots.style import RASTERIZED_FROM, bare, figure, styled
 
 
 @styled()
-def scatter(ax: Any, features: ArrayLike, labels: ArrayLike, *, size: float | None = None) -> Any:
+def scatter(ax: Any, features: ArrayLike, labels: ArrayLike | None = None, *, size: float | None = None) -> Any:
     """Plot the points of a feature space in the colours of their classes.
 
     Args:
         ax: Axes to plot on; three-dimensional axes for three features.
         features: Features, [points, 2] or [points, 3].
-        labels: Classes as whole numbers from 0, [points].
+        labels: Classes as whole numbers from 0, [points]. Defaults to one class.
         size: Area of a dot in square points. By default it decreases with the number of points.
 
     Returns:
@@ -38,7 +38,7 @@ def scatter(ax: Any, features: ArrayLike, labels: ArrayLike, *, size: float | No
 @styled()
 def strip(
     panels: Sequence[ArrayLike],
-    labels: ArrayLike | Sequence[ArrayLike],
+    labels: ArrayLike | Sequence[ArrayLike] | None = None,
     titles: Sequence[str] | None = None,
     columns: int | None = None,
     *,
@@ -49,7 +49,7 @@ def strip(
 
     Args:
         panels: Features of each panel, [points, 2] or [points, 3].
-        labels: Classes as whole numbers from 0, [points]; or one such array per panel.
+        labels: Classes as whole numbers from 0, [points]; or one such array per panel. Defaults to one class.
         titles: Title of each panel, such as "epoch 5, NFE 26". By default there is none.
         columns: Number of panels per row. By default at most four, with rows of similar length.
         shared: Whether all panels have the same limits. By default each panel is scaled to its points.
@@ -90,7 +90,7 @@ def _scatter(ax: Any, features: Array, colors: Sequence[str], size: float) -> An
     return ax.scatter(*features[order].T, c=[colors[i] for i in order], **look)
 
 
-def _colors_of_each(labels: ArrayLike | Sequence[ArrayLike], tiles: Sequence[Array]) -> Iterator[list[str]]:
+def _colors_of_each(labels: ArrayLike | Sequence[ArrayLike] | None, tiles: Sequence[Array]) -> Iterator[list[str]]:
     """Return the colours of the points of each panel, from labels for all panels or one array per panel."""
     owned: Sequence[Any] = [labels] * len(tiles)
     if isinstance(labels, list | tuple) and len(labels) and np.ndim(labels[0]) == 1:

@@ -23,13 +23,13 @@ ARROWS = 24
 
 
 @styled()
-def flow_2d(ax: Axes, paths: ArrayLike, labels: ArrayLike, *, arrows: int = ARROWS) -> None:
+def flow_2d(ax: Axes, paths: ArrayLike, labels: ArrayLike | None = None, *, arrows: int = ARROWS) -> None:
     """Plot paths in the plane, with equal scales on both axes.
 
     Args:
         ax: Axes to plot on.
         paths: States, [times, points, 2].
-        labels: Classes as whole numbers from 0, [points].
+        labels: Classes as whole numbers from 0, [points]. Defaults to one class.
         arrows: Number of paths with an arrowhead.
     """
     paths = as_values("paths", paths, ["times", "points", 2])
@@ -41,7 +41,7 @@ def flow_2d(ax: Axes, paths: ArrayLike, labels: ArrayLike, *, arrows: int = ARRO
 def flow_3d(
     ax: Any,
     paths: ArrayLike,
-    labels: ArrayLike,
+    labels: ArrayLike | None = None,
     elev: float = CAMERA[0],
     azim: float = CAMERA[1],
     *,
@@ -52,7 +52,7 @@ def flow_3d(
     Args:
         ax: Three-dimensional axes to plot on.
         paths: States, [times, points, 3]; see :func:`project_3d` for more dimensions.
-        labels: Classes as whole numbers from 0, [points].
+        labels: Classes as whole numbers from 0, [points]. Defaults to one class.
         elev, azim: Elevation and azimuth of the camera in degrees.
         arrows: Number of paths with an arrowhead.
     """
@@ -63,14 +63,16 @@ def flow_3d(
 
 
 @styled()
-def flow_1d(ax: Axes, times: ArrayLike, paths: ArrayLike, labels: ArrayLike, *, arrows: int = ARROWS) -> None:
+def flow_1d(
+    ax: Axes, times: ArrayLike, paths: ArrayLike, labels: ArrayLike | None = None, *, arrows: int = ARROWS
+) -> None:
     """Plot the first coordinate of paths against time.
 
     Args:
         ax: Axes to plot on.
         times: Times of the states, [times].
         paths: States, [times, points, dims]; the first dimension is plotted.
-        labels: Classes as whole numbers from 0, [points].
+        labels: Classes as whole numbers from 0, [points]. Defaults to one class.
         arrows: Number of paths with an arrowhead.
     """
     times = as_values("times", times, ["times"])
@@ -150,7 +152,7 @@ def _principal(points: Array) -> Array:
     return rows * np.sign(largest)  # the sign is arbitrary, but must be the same every time
 
 
-def _flow(ax: Any, paths: Array, labels: ArrayLike, arrows: int, *, size: float = 11.0, **look: float) -> None:
+def _flow(ax: Any, paths: Array, labels: ArrayLike | None, arrows: int, *, size: float = 11.0, **look: float) -> None:
     colors = colors_of(as_labels(labels, paths.shape[1]))
     lines(ax, paths, colors, **look)
     dots(ax, paths[0], colors, size, hollow=True)
