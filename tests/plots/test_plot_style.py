@@ -113,6 +113,14 @@ def test_a_name_with_a_dot_keeps_it(tmp_path):
     assert [path.name for path in save(figure(1, 1), str(tmp_path / "a.b"), ["svg"])] == ["a.b.svg"]
 
 
+def test_the_suffix_of_a_path_is_the_format(tmp_path):
+    assert save(figure(1, 1), tmp_path / "a.pdf") == [tmp_path / "a.pdf"]
+    assert save(figure(1, 1), tmp_path / "b.png", ["png", "svg"]) == [tmp_path / "b.png", tmp_path / "b.svg"]
+    with pytest.raises(ValueError, match=r"formats: takes a list, such as \['pdf'\], got 'pdf'"):
+        save(figure(1, 1), tmp_path / "c", "pdf")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pdf", "b.png", "b.svg"]
+
+
 def test_text_in_svg_is_text_and_formulas_have_fonts_to_fall_back_to(tmp_path):
     made = figure(3, 3)
     made.axes[0].set(xlabel="epoch", ylabel=r"$\phi(x)$")

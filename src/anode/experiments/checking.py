@@ -63,7 +63,7 @@ def check_saved(folder: Path, bound: float, points: int, picture: Path | None, r
     x = inputs_of(run, points, root)
     certificate = model.flow.certify(x, bound)
     trained = in_words(model.flow.check(x, bound))
-    return Checked(certificate, trained, style.save_picture(certificate.plot(), picture))
+    return Checked(certificate, trained, style.save(certificate.plot(), picture)[0])
 
 
 def inputs_of(run: Saved, points: int, root: Path | None) -> Tensor:

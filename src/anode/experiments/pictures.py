@@ -56,7 +56,7 @@ def draw_saved(folders: Sequence[Path], picture: Path | None, reference: float |
         _draw_flow(ax, run, paths, labels)
     for ax in [*made.axes[len(shown) : columns], *made.axes[columns + len(flows_of) :]]:
         ax.remove()
-    return style.save_picture(made, picture)
+    return style.save(made, picture)[0]
 
 
 def _draw_series(ax: Any, runs: Sequence[Saved], name: str) -> None:

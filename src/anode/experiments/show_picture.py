@@ -56,7 +56,7 @@ def draw_shown(run: Saved, picture: Path | None) -> Path:
         flow.set_title("flow from inputs (hollow) to features (full)")
     else:
         flow.remove()
-    return style.save_picture(made, picture)
+    return style.save(made, picture)[0]
 
 
 def _draw_nfe(ax: Any, history: Any) -> None:

@@ -266,32 +266,33 @@ def shades(count: int, model: str = "ANODE") -> list[str]:
 
 
 @styled()
-def save(figure: Figure, path: Path | str, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
+def save(figure: Figure, path: Path | str, formats: Sequence[str] | None = None) -> list[Path]:
     """Save a figure to files. The same figure gives the same bytes. Saving fixes the layout of the figure.
 
     Args:
         figure: The figure.
-        path: Path of the files without a suffix.
-        formats: Formats to write: "png", "svg" and "pdf".
+        path: Path of a file that ends in .png, .svg or .pdf; or of all files, without a suffix.
+        formats: Formats to write, a list of "png", "svg" and "pdf". Defaults to the suffix of ``path``, or to PNG and
+            SVG if it has none.
 
     Returns:
         The paths of the files.
     """
+    path = Path(path)
+    named = path.suffix[1:] in _WRITERS
+    if formats is None:
+        formats = [path.suffix[1:]] if named else ["png", "svg"]
+    require(not isinstance(formats, str), "formats", formats, f"a list, such as [{formats!r}]")
     for name in formats:
         lookup("formats", name, _WRITERS)
-    path = Path(path)
+    stem = path.stem if named else path.name
     _settle(figure)
-    return [_WRITERS[name](figure, path.with_name(f"{path.name}.{name}")) for name in formats]
+    return [_WRITERS[name](figure, path.with_name(f"{stem}.{name}")) for name in formats]
 
 
 def check_picture(path: Path) -> None:
     """Raise ``ValueError`` unless a figure can be saved under this name."""
     require(path.suffix[1:] in _WRITERS, "out", str(path), "a name that ends in .png, .svg or .pdf")
-
-
-def save_picture(figure: Figure, path: Path) -> Path:
-    """Save a figure to one file, in the format that the suffix of its name says."""
-    return save(figure, path.with_suffix(""), (path.suffix[1:],))[0]
 
 
 def _write_png(figure: Figure, path: Path) -> Path:
