@@ -1,5 +1,6 @@
 import json
 import pickle
+import re
 import time
 from functools import partial
 
@@ -444,8 +445,24 @@ def test_a_gradient_without_settings_comes_back_by_its_name(gradient, tmp_path):
 
 
 def test_a_model_that_is_not_there_is_not_damaged(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"none\.json"):
+    with pytest.raises(FileNotFoundError, match=r"No such file; pass the path that it was saved to: .*none\.json"):
         load(tmp_path / "none")
+
+
+def test_the_error_for_the_folder_of_a_run_names_the_model_in_it(tmp_path):
+    save(model_of(), tmp_path / "model")
+    with pytest.raises(FileNotFoundError, match=rf"pass {re.escape(str(tmp_path / 'model'))}:"):
+        load(tmp_path)
+
+
+def test_a_model_is_loaded_by_each_of_its_files(tmp_path):
+    model = model_of()
+    for name in ("one.json", "two.safetensors"):
+        save(model, tmp_path / name)
+        assert torch.equal(load(tmp_path / name).head.weight, model.head.weight)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{name}.{kind}" for name in ("one", "two") for kind in ("json", "safetensors")
+    }
 
 
 def test_weights_of_another_model_are_refused_also_if_they_would_fit(tmp_path):

@@ -14,7 +14,7 @@ from torch import Tensor
 from anode.models.description import built_from, description_of, restore, scripts_builders
 from anode.models.flow import PAPER
 from anode.models.saving import FORMAT as MODEL
-from anode.models.saving import description, files, loadable, model_from, new_files
+from anode.models.saving import description, loadable, model_from, new_files, old_files
 from anode.ode.solver import SETTINGS, Solver
 from anode.storage import read_described, write_described
 from anode.train.formats import from_json, to_json
@@ -52,7 +52,7 @@ def save(estimator: Any, path: str | Path) -> Path:
 
 def load(kind: type[Any], path: str | Path) -> Any:
     """Load an estimator of a class that :func:`save` wrote, or raise :class:`anode.files.DamagedFileError`."""
-    described, weights = files(path)
+    described, weights = old_files(path)
     content, tensors = read_described(described, weights)
     with loadable(described, f"an {kind.__name__}"):
         if content["format"] == MODEL:

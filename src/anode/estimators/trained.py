@@ -70,7 +70,7 @@ class Trained(TrainingParameters, ABC):
         """Load an estimator that :meth:`save` wrote. Unlike unpickling, this does not execute code from the file.
 
         Args:
-            path: The path that was passed to :meth:`save`, or the JSON file.
+            path: The path that was passed to :meth:`save`, or one of the two files.
 
         Raises:
             DamagedFileError: If the files do not hold an estimator of this class.

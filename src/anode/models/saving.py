@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from errno import ENOENT
 from itertools import zip_longest
 from os import PathLike
 from pathlib import Path
@@ -104,7 +105,7 @@ def load(path: str | Path) -> Any:
     and what you have registered with :func:`anode.register`.
 
     Args:
-        path: The path that was passed to :func:`save`, or the JSON file.
+        path: The path that was passed to :func:`save`, or one of the two files.
 
     Raises:
         FileNotFoundError: If a file does not exist.
@@ -118,7 +119,7 @@ def load(path: str | Path) -> Any:
         >>> torch.equal(anode.load(folder / "model")(torch.ones(1, 2)), model(torch.ones(1, 2)))
         True
     """
-    described, weights = files(path)
+    described, weights = old_files(path)
     content, tensors = read_described(described, weights)
     with loadable(described, "a model"):
         return model_from(content, tensors)
@@ -241,8 +242,18 @@ def files(path: str | Path) -> tuple[Path, Path]:
     if not isinstance(path, str | PathLike):
         raise TypeError(f"path: takes the path of a file, got {path!r}")
     path = Path(path)
-    path = path.with_suffix("") if path.suffix == ".json" else path
+    path = path.with_suffix("") if path.suffix in (".json", ".safetensors") else path
     return path.with_name(f"{path.name}.json"), path.with_name(f"{path.name}.safetensors")
+
+
+def old_files(path: str | Path) -> tuple[Path, Path]:
+    """Return the files of a path to read, or raise ``FileNotFoundError`` if there is no JSON file."""
+    found = files(path)
+    if not found[0].exists():
+        inside = Path(path) / "model"
+        what = str(inside) if inside.with_suffix(".json").exists() else "the path that it was saved to"
+        raise FileNotFoundError(ENOENT, f"No such file; pass {what}", str(found[0]))
+    return found
 
 
 def new_files(path: str | Path) -> tuple[Path, Path]:
