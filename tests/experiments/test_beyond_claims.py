@@ -207,6 +207,23 @@ def test_evaluations_are_judged_at_the_tolerance_that_is_certified_for_all(numbe
         assert BY_NUMBER[number].find_certified(results).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("number", "vote", "facts"),
+    [
+        (22, np.nan, lambda n: made(nfe=np.nan if n.endswith("heavy-ball") else 20)),
+        (27, np.nan, lambda n: made(nfe=np.nan if n.endswith("p0") else 20)),
+        (31, np.nan, lambda n: made(nfe=np.nan)),
+        (31, 0, lambda n: made(nfe=20 if n.endswith("node") else np.nan, held=GOOD if n.endswith("node") else BAD)),
+        (31, 1, lambda n: made(nfe=14 if n.endswith("-0.1") else 20 if n.endswith("node") else np.nan)),
+        (32, np.nan, lambda n: made(nfe=np.nan)),
+        (32, 1, lambda n: made(nfe=np.nan, held=GOOD if n.endswith("zeros") else BAD)),
+        (32, 0, lambda n: made(nfe=np.nan if n.endswith("steer-0.5") else 20)),
+    ],
+)
+def test_evaluations_that_are_unknown_do_not_vote_unless_the_rest_decides(number, vote, facts):
+    np.testing.assert_array_equal(BY_NUMBER[number].find(results_of(number, [facts])).votes, [vote])
+
+
 def test_the_rank_correlation_ignores_what_is_unknown():
     assert spearman(np.array([1.0, 2, np.nan, 4]), np.array([10.0, 20, -1e9, 400])) == pytest.approx(1)
     assert spearman(np.array([1.0, 2, 3]), np.array([9.0, 4, 1])) == pytest.approx(-1)

@@ -16,7 +16,7 @@ The level is that of one claim, or of one part. With many claims or parts, some 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from math import comb
@@ -50,8 +50,7 @@ class Finding:
     @classmethod
     def of_parts(cls, parts: Mapping[str, Votes], measured: list[tuple[str, str]]) -> Finding:
         """Return the finding that all parts are true."""
-        votes = np.array([np.asarray(part, dtype=float) for part in parts.values()])
-        return cls(np.where((votes == 0).any(0), 0.0, votes.min(0)), measured, parts)
+        return cls(all_of(list(parts.values())), measured, parts)
 
     def among(self, repeats: NDArray[np.bool_]) -> Finding:
         """Return the same finding, in which all repeats but the given ones count against the claim."""
@@ -89,6 +88,18 @@ class Finding:
 def known(holds: Votes, *values: NDArray[Any]) -> Votes:
     """Return the votes of the repeats in which all values were measured; the others, which have a NaN, do not vote."""
     return np.where(np.isnan(values).any(0), np.nan, holds)
+
+
+def all_of(votes: Sequence[Votes]) -> Votes:
+    """Return whether all of some votes agree; NaN if those that are unknown decide it."""
+    found = np.array([np.asarray(each, dtype=float) for each in votes])
+    return np.where((found == 0).any(0), 0.0, found.min(0))
+
+
+def any_of(votes: Sequence[Votes]) -> Votes:
+    """Return whether any of some votes agrees; NaN if those that are unknown decide it."""
+    found: Votes = 1 - all_of([1 - np.asarray(each, dtype=float) for each in votes])
+    return found
 
 
 def agreed(votes: Votes) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from anode.experiments.beyond.claims.common import held_out
 from anode.experiments.beyond.protocols import STRENGTHS, name_of, regularised
 from anode.experiments.beyond.runs import cost_of
-from anode.experiments.findings import Claim, Finding, Votes
+from anode.experiments.findings import Claim, Finding, Votes, all_of, any_of, known
 from anode.experiments.runs import Result
 from anode.experiments.study import Results, mean_std, median_mean
 
@@ -19,15 +17,21 @@ def regularisers_save(results: Results) -> Finding:
     numbers = [("none: NFE and held-out loss", pair(node))]
     for name in ("kinetic", "jacobian"):
         runs = [results[regularised("node", name, strength)] for strength in STRENGTHS[name]]
-        parts[f"{name}: some strength saves"] = np.any([saves(run, node) for run in runs], axis=0)
+        parts[f"{name}: some strength saves"] = any_of([saves(run, node) for run in runs])
         numbers += [(f"{name} {run.run.strength:g}: NFE and held-out loss", pair(run)) for run in runs]
     return Finding.of_parts(parts, numbers)
 
 
 def saves(result: Result, plain: Result) -> Votes:
     """Return whether evaluations fall by more than a tenth and the held-out loss rises by less than a tenth."""
-    found: Votes = (cost_of(result) < 0.9 * cost_of(plain)) & (held_out(result) < 1.1 * held_out(plain))
-    return found
+    cost, usual = cost_of(result), cost_of(plain)
+    return all_of([known(cost < 0.9 * usual, cost, usual), held_out(result) < 1.1 * held_out(plain)])
+
+
+def is_worse(result: Result, other: Result) -> Votes:
+    """Return whether the held-out loss is higher than that of another result, or it takes more evaluations."""
+    cost, usual = cost_of(result), cost_of(other)
+    return any_of([held_out(result) > held_out(other), known(cost > usual, cost, usual)])
 
 
 def pair(result: Result) -> str:
@@ -42,8 +46,7 @@ def augmentation_beats_regularisers(results: Results) -> Finding:
     numbers = [("ANODE: NFE and held-out loss", pair(anode))]
     for name, strengths in STRENGTHS.items():
         runs = [results[regularised("node", name, strength)] for strength in strengths]
-        worse = [(held_out(run) > held_out(anode)) | (cost_of(run) > cost_of(anode)) for run in runs]
-        parts[f"{name}: none is as good in both"] = np.all(worse, axis=0)
+        parts[f"{name}: none is as good in both"] = all_of([is_worse(run, anode) for run in runs])
         numbers += [(f"NODE, {name} {run.run.strength:g}: NFE and held-out loss", pair(run)) for run in runs]
     return Finding.of_parts(parts, numbers)
 
