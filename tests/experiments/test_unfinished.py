@@ -93,6 +93,18 @@ def test_a_finished_run_is_described_with_the_data_that_it_had(folder, tmp_path)
     assert results["svhn-p10"].run.train_size == 64
 
 
+def test_a_report_says_which_data_finished_runs_lacked(folder, tmp_path):
+    copytree(folder, tmp_path, dirs_exist_ok=True)
+    whole = run_of("svhn-p10")
+    fewer = replace(whole, train_size=64, test_pool=whole.test_size + 1)
+    save(fewer.train(None, tmp_path / "runs"), tmp_path / "runs")
+    report_again(tmp_path)
+    note = read_json(tmp_path / SO_FAR)["note"]
+    assert f"The train split of digits used here has 64 images, not the {whole.train_size} of this scale." in note
+    assert f"The test split of digits used here has {whole.test_size + 1} of the official 355 images" in note
+    assert note.count("used here") == 2  # nothing about the other finished run
+
+
 @pytest.mark.parametrize("batches", [3, 2], ids=["all images", "fewer images"])
 def test_the_repeat_that_has_come_furthest_is_shown_or_all_that_are_finished(tmp_path, batches):
     run = replace(run_of("mnist-node"), repeats=3, train_size=64 * batches)

@@ -10,6 +10,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
+from anode.data.images import IMAGES
 from anode.experiments.beyond.on_images import NETWORKS, network, of_family
 from anode.experiments.beyond.runs import LABELS
 from anode.experiments.beyond.studies.tables import COLORS as FAMILY_COLORS
@@ -132,7 +133,7 @@ def report_so_far(folder: Path, begun: dict[str, Any]) -> Path:
         "studies": [PROGRESS, *drawn],
         "claims": [{**claim, "figure": claim["figure"] if claim["figure"] in drawn else PROGRESS} for claim in claims],
         "failures": [failure for name, result in results.items() for failure in failures_of(name, result)],
-        "note": f"These results are not complete. {protocols_of(begun).note}",
+        "note": note_of(begun, [results[name].run for name in finished]),
         "environment": together([each.environment for each in results.values() if each.environment]),
         "timings": [{"name": name, "seconds": round(each.seconds, 1)} for name, each in results.items()],
         "seconds": round(sum(each.seconds for each in results.values()), 1),
@@ -182,6 +183,28 @@ def as_trained(run: Any, folder: Path) -> Any:
         return replace(run, train_size=protocol["train_size"], test_size=protocol["test_size"], **pools)
     except (KeyError, TypeError):
         raise DamagedFileError(f"{described}: is damaged; remove it to train the run again") from None
+
+
+def note_of(begun: dict[str, Any], finished: Iterable[Any]) -> str:
+    """Return in words how unfinished results differ from the paper, and what data their finished runs lacked."""
+    protocols = protocols_of(begun)
+    lacks = [lack_of(run, protocols.run(run.name, begun["repeats"], begun["seed"])) for run in finished]
+    return " ".join(filter(None, ["These results are not complete.", protocols.note, *dict.fromkeys(lacks)]))
+
+
+def lack_of(run: Any, wanted: Any) -> str:
+    """Return in words what data a finished run lacked; empty if none.
+
+    Args:
+        run: The run, with the sizes and pools of its data.
+        wanted: The same run with the sizes that its protocol asks for.
+    """
+    counts = dict(IMAGES[run.data].counts)
+    for split, pool in (("train", run.train_pool), ("test", run.test_pool)):
+        if pool is not None or run.sizes[split] < wanted.sizes[split]:
+            counts[split] = pool or run.sizes[split]
+    lack: str = wanted.with_counts(counts)[1]
+    return lack
 
 
 def so_far(run: Any, folder: Path) -> Result | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
@@ -153,10 +153,14 @@ class ImageRun(Run):
         return {"train": self.train_size, "test": self.test_size}
 
     def with_data(self, root: Path | None) -> tuple[ImageRun, str]:
+        return self.with_counts({split: images.count(self.data, split, root) for split in self.sizes})
+
+    def with_counts(self, counts: Mapping[str, int]) -> tuple[ImageRun, str]:
+        """Return the same as :meth:`with_data`, given the number of images of each split."""
         changes: dict[str, Any] = {}
         lacks = []
         for split, wanted in self.sizes.items():
-            found, official = images.count(self.data, split, root), images.IMAGES[self.data].counts[split]
+            found, official = counts[split], images.IMAGES[self.data].counts[split]
             if found < wanted:
                 changes[f"{split}_size"] = found
                 meant = f"the official {wanted:,}" if wanted == official else f"the {wanted:,} of this scale"
