@@ -98,7 +98,7 @@ def test_what_is_no_data_is_an_error_that_says_what_is(name, given_as, stacked):
 @each_way
 @pytest.mark.parametrize("name", ["data", "validation"])
 def test_points_alone_are_an_error_for_a_loss_that_needs_targets(name, stacked):
-    said = rf"{name}: takes points and targets, \(x, y\), as loss is 'huber', got points alone"
+    said = rf"{name}: takes points and targets \(x, y\) for loss 'huber', got only points"
     refuses(stack_of() if stacked else model_of(), ValueError, said, **{name: x})
 
 
@@ -272,25 +272,25 @@ def test_an_image_model_is_trained_on_image_data_without_further_ado():
             3,
             torch.arange(16),
             {"loss": "huber"},
-            r"as loss is 'huber', got \(16,\); class numbers go with loss=\"cross_e",
+            r"for loss 'huber', got \(16,\); for class indices, pass loss=\"cross_e",
         ),
         (
             1,
             torch.ones(16, 1).long(),
             {},
-            "class numbers from 0 to 0, .* got 1; with loss 'cross_entropy' integers are",
+            "class indices from 0 to 0, .* got 1; loss 'cross_entropy' treats integers as",
         ),
         (
             3,
             torch.ones(16, 3).long(),
             {},
-            "one class number a point, .* got .*; with loss 'cross_entropy' integers are",
+            "one class index per point, .* got .*; loss 'cross_entropy' treats integers as",
         ),
         (
             3,
             torch.ones(16).int(),
             {},
-            r"class numbers of torch\.int64 .* got torch\.int32; convert them with \.long\(\)",
+            r"class indices of dtype torch\.int64 .* got torch\.int32; convert them with \.long\(\)",
         ),
     ],
 )

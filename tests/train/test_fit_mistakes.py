@@ -37,7 +37,7 @@ def composed(field=None, head=None, augment=1):
     return anode.NeuralODE(field=field or OwnField(3, 3), head=head or Own(3, 1), augment=augment).double()
 
 
-LOSS = "loss: takes a function that returns a tensor of losses: one number, or losses of every point, got"
+LOSS = "loss: takes a function that returns a tensor: one loss, or losses per point, got"
 
 
 @pytest.mark.parametrize("stacked", [False, True])
@@ -50,9 +50,12 @@ LOSS = "loss: takes a function that returns a tensor of losses: one number, or l
         (lambda p, t: p > t, f"{LOSS} one that returned a tensor of .*torch.bool"),
         (lambda p, t: p * 1j, f"{LOSS} one that returned a tensor of .*torch.complex128"),
         (lambda outcome, t: outcome, f"{LOSS} one that returned a Outcome"),
-        (lambda p, t: (p - t).detach(), "loss: takes losses that depend on the model's parameters, got some without"),
+        (
+            lambda p, t: (p - t).detach(),
+            "loss: takes losses that depend on the model's parameters, got losses without a",
+        ),
         (lambda p, t: (p - t)[..., :3, :], f"{LOSS} shape .*3, 1\\) for 8 points"),
-        (lambda p, t: p @ t, "loss: fails on a tensor of shape .*targets, a tensor of shape"),
+        (lambda p, t: p @ t, "loss: fails for a tensor of shape .*, with a tensor of shape .* as targets"),
         (lambda p: p, r"loss: takes one of huber, .*, got .*\(p\): too many positional arguments"),
         (lambda p, t, w: p, r"loss: takes one of huber, .*, got .*: missing a required argument: 'w'"),
         (nn.MSELoss, r"loss: takes .*, got the class MSELoss; pass an object, MSELoss\(\)"),
@@ -126,7 +129,7 @@ def test_a_loss_of_a_failed_solve_is_no_mistake_of_the_loss():
             {"data": (x.long(), y)},
             r"data: takes torch.float64, .*int64; convert it with x\.to\(torch\.float64\)",
         ),
-        ({"data": (x, y + 0j)}, "data: takes real numbers as targets, as loss is 'huber', got torch.complex128"),
+        ({"data": (x, y + 0j)}, "data: takes real targets for loss 'huber', got torch.complex128"),
     ],
     ids=range(18),
 )
@@ -168,7 +171,7 @@ def test_what_cannot_go_together_is_named_with_the_shapes(model, said):
 
 def test_a_loss_that_broadcasts_points_against_each_other_is_named():
     data = data_of()
-    said = r"loss: gives a loss for every pair of points, .*predictions of shape \(8, 1\) and targets of shape \(8,\)"
+    said = r"loss: returns a loss for every pair of points, .*predictions of shape \(8, 1\) and targets of shape \(8,\)"
     with pytest.raises(ValueError, match=said):
         fit(model_of(), (data.x, data.y[:, 0]), loss=lambda p, t: (p - t) ** 2, batch_size=8)
     fit(model_of(), (data.x, data.y[:, 0]), loss=lambda p, t: (p[:, 0] - t) ** 2, batch_size=8)
@@ -326,8 +329,8 @@ def test_settings_that_are_wrong_are_not_blamed_on_a_part_of_the_model():
     [
         ({"evaluate_every": 3}, r"evaluate_every: takes None without validation data \(pass validation=.*, got 3"),
         ({"checkpoint_every": 3}, r"checkpoint_every: takes None without a folder \(pass checkpoint=.*, got 3"),
-        ({"loss": nn.CrossEntropyLoss()}, "loss: takes another function .*always 0, got CrossEntropyLoss.*BCEWith"),
-        ({"loss": nn.functional.cross_entropy}, "loss: takes another function .*with one output"),
+        ({"loss": nn.CrossEntropyLoss()}, "loss: takes a loss other than .*always 0, got CrossEntropyLoss.*BCEWith"),
+        ({"loss": nn.functional.cross_entropy}, "loss: takes a loss other than cross entropy .*with one output"),
     ],
     ids=["evaluate_every", "checkpoint_every", "CrossEntropyLoss", "cross_entropy"],
 )

@@ -123,7 +123,7 @@ def test_a_transform_is_applied_to_what_is_trained_on_and_to_nothing_else():
             r"data: takes torch\.float64, .*int64; convert it",
         ),
         ([(1, 2)], "data: takes a Dataset"),
-        (lambda seed: [data_of().x], r"data: takes points and targets, \(x, y\), as loss is 'huber', got points alone"),
+        (lambda seed: [data_of().x], r"data: takes points and targets \(x, y\) for loss 'huber', got only points"),
         (
             lambda seed: [(data_of().x.float(), data_of().y)],
             r"data: takes torch\.float64, the dtype of the model's parameters",

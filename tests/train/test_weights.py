@@ -65,7 +65,7 @@ def test_weights_are_a_part_of_what_a_checkpoint_belongs_to(tmp_path):
 
 
 def test_a_loss_of_ones_own_has_to_leave_the_points_apart():
-    with pytest.raises(ValueError, match="loss: takes a function that gives every point its own losses"):
+    with pytest.raises(ValueError, match="loss: takes a function that returns losses per point"):
         trained(weighted(torch.ones(22)), loss=lambda p, y: (p - y).square().mean())
 
 

@@ -174,7 +174,7 @@ class NeuralODEEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Trai
 
     @abstractmethod
     def _colored_by(self, y: Array) -> tuple[Array, list[str]]:
-        """Return the values that colours stand for and, if they are class numbers, the names of the classes."""
+        """Return the values that colours stand for and, if they are class indices, the names of the classes."""
 
     # Training
 

@@ -27,7 +27,7 @@ def torch_program(
         module: The module, whose ``forward`` takes one argument, ``x``.
         x: Two example inputs.
         outputs: Names of the outputs; not part of this format.
-        labels: Names of the classes if the first output is a class number; otherwise empty.
+        labels: Names of the classes if the first output is a class index; otherwise empty.
         notes: Metadata of the file.
     """
     with quiet():
@@ -63,7 +63,7 @@ def onnx(
 
 
 def name_classes(model: Any, labels: tuple[str, ...]) -> None:
-    """Replace the class numbers in the first output by the names of the classes."""
+    """Replace the class indices in the first output by the names of the classes."""
     from onnx import TensorProto, helper
 
     output = model.graph.output[0]

@@ -21,7 +21,7 @@ Labels = NDArray[np.int64]
 
 
 def as_labels(labels: ArrayLike | None, count: int, name: str = "labels") -> Labels:
-    """Check the labels of ``count`` points and return them as class numbers from 0.
+    """Check the labels of ``count`` points and return them as class indices from 0.
 
     Args:
         labels: Whole numbers from 0, booleans, or -1 and 1, which become classes 0 and 1; [count]. ``None`` puts all

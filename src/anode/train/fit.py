@@ -97,7 +97,7 @@ def fit(
             If the first parameter of the function is called ``outcome``, it is given the :class:`anode.Outcome` instead
             of the predictions. Defaults to the model's ``default_loss`` if it has one, such as that of
             :class:`anode.DensityFlow`. Otherwise it defaults to ``"cross_entropy"`` for integer targets, which are
-            class numbers, and to ``"huber"`` for others. For class numbers, accuracies are recorded too.
+            class indices, and to ``"huber"`` for others. For class indices, accuracies are recorded too.
         transform: A function applied to the points of every training batch, such as random flips of images. It must
             return the same number of points, in the same dtype. It is tried on one point before training.
         validation: Validation data, evaluated in batches of ``batch_size``. If a solve fails, the validation loss is

@@ -18,7 +18,7 @@ from anode.ode.solution import SolveError
 def _check_shapes(prediction: Tensor, target: Tensor) -> None:
     if prediction.shape != target.shape:  # torch would broadcast them against each other
         shapes = f"{tuple(prediction.shape)}, got {tuple(target.shape)}"
-        raise ValueError(f"data: takes targets of the shape of the predictions, {shapes}")
+        raise ValueError(f"data: takes targets with the shape of the predictions, {shapes}")
 
 
 def _huber(prediction: Tensor, target: Tensor) -> Tensor:
@@ -37,15 +37,15 @@ def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 
 VALUES_INSTEAD = (
-    "with loss 'cross_entropy' integers are classes; pass values as floating point numbers, or another loss"
+    "loss 'cross_entropy' treats integers as classes; to predict values, pass them as floats, or choose another loss"
 )
-"""A hint for targets that were taken for class numbers."""
+"""A hint for targets that were treated as class indices."""
 
 Loss = Callable[..., Tensor]
 """Maps predictions, or a whole outcome, and targets to the losses of single elements or samples."""
 
 LOSSES: dict[str, Loss] = {"huber": _huber, "mse": _mse, "cross_entropy": _cross_entropy}
-"""Losses by name. ``cross_entropy`` takes logits and class numbers; the others take two tensors of the same shape."""
+"""Losses by name. ``cross_entropy`` takes logits and class indices; the others take two tensors of the same shape."""
 
 
 def takes_outcome(loss: Loss) -> bool:
@@ -58,7 +58,7 @@ def takes_outcome(loss: Loss) -> bool:
 
 
 def default_loss(target: Tensor) -> str:
-    """Return the default loss for targets: cross entropy for integers, which are class numbers, otherwise Huber's."""
+    """Return the default loss for targets: cross entropy for integers, which are class indices, otherwise Huber's."""
     whole = not (target.is_floating_point() or target.is_complex() or target.dtype == torch.bool)
     return "cross_entropy" if whole else "huber"
 
@@ -75,26 +75,26 @@ def check_targets(name: str, loss: str, prediction: Tensor, target: Tensor, dims
     """
     shape, got = (*target.shape[:dims], *prediction.shape[dims:]), tuple(target.shape)
     if target.numel() == 0:
-        raise ValueError(f"{name}: takes points and targets, (x, y), as loss is {loss!r}, got points alone")
+        raise ValueError(f"{name}: takes points and targets (x, y) for loss {loss!r}, got only points")
     if target.is_complex():
-        raise TypeError(f"{name}: takes real numbers as targets, as loss is {loss!r}, got {target.dtype}")
+        raise TypeError(f"{name}: takes real targets for loss {loss!r}, got {target.dtype}")
     if loss != "cross_entropy":
         if got != shape:
-            hint = "" if target.is_floating_point() else '; class numbers go with loss="cross_entropy"'
-            takes = f"targets of the shape of the predictions, {shape}"
-            raise ValueError(f"{name}: takes {takes}, as loss is {loss!r}, got {got}{hint}")
+            hint = "" if target.is_floating_point() else '; for class indices, pass loss="cross_entropy"'
+            takes = f"targets with the shape of the predictions, {shape}"
+            raise ValueError(f"{name}: takes {takes}, for loss {loss!r}, got {got}{hint}")
         return
     if target.dtype != torch.int64:
         raise TypeError(
-            f"{name}: takes class numbers of torch.int64 as targets, as loss is {loss!r}, got {target.dtype}; convert "
-            "them with .long()"
+            f"{name}: takes class indices of dtype torch.int64 as targets for loss {loss!r}, got {target.dtype}; "
+            "convert them with .long()"
         )
     if got not in (shape[:-1], (*shape[:-1], 1)):
-        takes = f"one class number a point, shape {shape[:-1]}"
+        takes = f"one class index per point, shape {shape[:-1]}"
         raise ValueError(f"{name}: takes {takes}, got {got}; {VALUES_INSTEAD}")
     least, most = int(target.min()), int(target.max())
     if least < 0 or most >= shape[-1]:
-        takes = f"class numbers from 0 to {shape[-1] - 1}, as the model has {shape[-1]} outputs"
+        takes = f"class indices from 0 to {shape[-1] - 1}, because the model has {shape[-1]} outputs"
         raise ValueError(f"{name}: takes {takes}, got {least if least < 0 else most}; {VALUES_INSTEAD}")
 
 
@@ -108,8 +108,8 @@ def check_classes(name: str, loss: Loss, prediction: Tensor, dims: int) -> None:
         dims: Number of leading dimensions that index members and points.
     """
     if (isinstance(loss, nn.CrossEntropyLoss) or loss is F.cross_entropy) and prediction.shape[dims:] == (1,):
-        hint = 'values go with "huber" or "mse", two classes with one output with nn.BCEWithLogitsLoss()'
-        takes = f"another function than cross entropy for a model with one output, whose loss on {name} is always 0"
+        hint = 'use "huber" or "mse" for values, and nn.BCEWithLogitsLoss() for two classes'
+        takes = f"a loss other than cross entropy for a model with one output, where its value on {name} is always 0"
         raise ValueError(f"loss: takes {takes}, got {loss!r}; {hint}")
 
 
@@ -127,9 +127,9 @@ def losses_by(loss: Loss, given: Any, targets: Tensor, dims: int) -> Tensor:
     except (SolveError, torch.OutOfMemoryError):
         raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        what = f"fails on {describe(given)} and targets, {describe(targets)}"
+        what = f"fails for {describe(given)}, with {describe(targets)} as targets"
         raise ValueError(f"loss: {what}: {error}") from error
-    takes = "a function that returns a tensor of losses: one number, or losses of every point"
+    takes = "a function that returns a tensor: one loss, or losses per point"
     if not isinstance(losses, Tensor) or not losses.is_floating_point():
         raise TypeError(f"loss: takes {takes}, got one that returned {describe(losses)}")
     points = targets.shape[dims - 1]
@@ -139,10 +139,14 @@ def losses_by(loss: Loss, given: Any, targets: Tensor, dims: int) -> Tensor:
     rests = {tuple(each.shape[dims:]) for each in (prediction, targets) if isinstance(each, Tensor)}
     if rests == {(), (1,)} and losses.shape[dims - 1 :] == (points, points) and points > 1:
         shapes = f"predictions of shape {tuple(prediction.shape)} and targets of shape {tuple(targets.shape)}"
-        raise ValueError(f"loss: gives a loss for every pair of points, as torch broadcasts {shapes}; reshape one")
+        raise ValueError(
+            f"loss: returns a loss for every pair of points, because torch broadcasts {shapes}; reshape one"
+        )
     if torch.is_grad_enabled() and not losses.requires_grad:
         hint = "compute them from the predictions with torch, without .detach(), .item() or NumPy"
-        raise ValueError(f"loss: takes losses that depend on the model's parameters, got some without gradient; {hint}")
+        raise ValueError(
+            f"loss: takes losses that depend on the model's parameters, got losses without a gradient; {hint}"
+        )
     return losses
 
 
@@ -156,12 +160,12 @@ def mean(losses: Tensor, members: int | None, weights: Tensor | None = None) -> 
     """
     if weights is not None:
         if losses.shape[: weights.ndim] != weights.shape:
-            takes = "a function that gives every point its own losses, as the points have weights"
-            raise ValueError(f"loss: takes {takes}, got one that gives shape {tuple(losses.shape)}")
+            takes = "a function that returns losses per point, because the points have weights"
+            raise ValueError(f"loss: takes {takes}, got one that returned shape {tuple(losses.shape)}")
         losses = losses * weights.reshape(weights.shape + (1,) * (losses.ndim - weights.ndim))
     if members is not None and losses.shape[:1] != (members,):
-        takes = f"a function that gives every one of {members} members its own losses"
-        raise ValueError(f"loss: takes {takes}, got one that gives shape {tuple(losses.shape)}")
+        takes = f"a function that returns losses per member, [{members}, ...]"
+        raise ValueError(f"loss: takes {takes}, got one that returned shape {tuple(losses.shape)}")
     return losses.mean() if members is None else losses.reshape(members, -1).mean(1)
 
 

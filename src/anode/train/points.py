@@ -173,6 +173,6 @@ def _kind(data: Any) -> str:
         hint = "; pass DataLoader(data, batch_size=64)" if isinstance(data, torch.utils.data.Dataset) else ""
         return f"{type(data).__name__}{hint}"
     kinds = [type(part).__name__ for part in data[:4]]
-    convert = "; convert its parts with torch.as_tensor(part, dtype=torch.float32), class numbers with torch.int64"
+    convert = "; convert its parts with torch.as_tensor(part, dtype=torch.float32), class indices with torch.int64"
     hint = convert if any(isinstance(part, np.ndarray | list) for part in data) else ""
     return f"a {type(data).__name__} of {len(data)} parts ({', '.join(kinds)}){hint}"
