@@ -203,11 +203,6 @@ def usable_device(name: Any) -> str:
     return name
 
 
-def counted(count: float, what: str) -> str:
-    """Return a count with its noun, such as ``1 row`` or ``2 rows``."""
-    return f"1 {what}" if count == 1 else f"{count:,} {what}s"
-
-
 def describe(value: Any) -> Words:
     """Return a short description of a value for error messages."""
     if isinstance(value, Tensor):

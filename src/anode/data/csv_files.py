@@ -14,8 +14,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from anode.checks import counted
 from anode.data.tables import Builder, Table, check_names
+from anode.words import counted
 
 MOST_BYTES = 5 * 10**8
 """Size of the largest file that is read. Tables are kept in memory."""

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from anode.checks import counted, nearest
+from anode.checks import nearest
 from anode.data.tables import NUMBER, Array, Column, Table
+from anode.words import counted
 
 MOST_CATEGORIES = 100
 """Number of distinct texts up to which a column is a category."""

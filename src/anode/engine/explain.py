@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from anode.checks import check_function, counted
+from anode.checks import check_function
 from anode.engine import obstacles
 from anode.engine.compiled import Compiled
 from anode.engine.compiling import compiled, components, known_of
@@ -26,6 +26,7 @@ from anode.ode.packing import Packing
 from anode.ode.problem import Problem
 from anode.ode.solution import Engine, State
 from anode.ode.solver import DEFAULT
+from anode.words import counted
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,6 +10,7 @@ from statistics import median
 
 from anode.train.callbacks import Report
 from anode.train.progress import Bars, Listener, Patient
+from anode.words import duration
 
 WINDOW = 256
 """Number of latest reports of a run that its speed is computed from: about one epoch with its evaluation."""
@@ -171,10 +172,3 @@ def lasting(seconds: Sequence[float], jobs: int) -> float:
     for each in seconds:
         lanes[lanes.index(min(lanes))] += each
     return max(lanes)
-
-
-def duration(seconds: float) -> str:
-    """Return an approximate time in words."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from anode.checks import counted
 from anode.data.encoding import Category, Number
 from anode.experiments.descriptions import Description
 from anode.experiments.judging import Result, load_result
@@ -17,6 +16,7 @@ from anode.experiments.options import TrainOptions
 from anode.experiments.predicting import described_data
 from anode.experiments.single import Saved
 from anode.train.history import History
+from anode.words import counted, duration
 
 MOST_CLASSES = 12
 """Largest number of classes whose confusion matrix is printed."""
@@ -71,7 +71,7 @@ def training_line(history: History, keeps_best: bool) -> str:
     stopped = f"; stopped: {history.stopped}" if history.stopped else ""
     failed = f"; {len(history.failures)} failed" if history.failures else ""
     seconds = float(history.seconds.sum())
-    length = f"{history.epochs} epochs, {len(history):,} iterations, {_duration(seconds)}"
+    length = f"{history.epochs} epochs, {len(history):,} iterations, {duration(seconds)}"
     kept = _best(history) if keeps_best and len(history.validation) else ""
     return f"trained {repeats}for {length}: {loss}{checked}{stopped}{failed}{kept}"
 
@@ -83,12 +83,6 @@ def _best(history: History) -> str:
         return ""
     epoch = history.validation_at[at] / history.batches
     return f"; the model of epoch {epoch:.3g} was kept, with a validation loss of {float(history.validation[at]):.4g}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def score_line(found: Description, result: Result) -> str:

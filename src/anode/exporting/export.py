@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.checks import counted, describe, number, require
+from anode.checks import describe, number, require
 from anode.exporting.formats import WRITERS
 from anode.exporting.steps import Steps, flows_in, least_steps, stepped
 from anode.extras import needs
 from anode.files import write_bytes
 from anode.models.model import as_model
 from anode.version import __version__
+from anode.words import counted
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Graph:
         data: Inputs of the model on which the error is measured.
         inputs: Two or more example inputs of the exported module.
         outputs: Names of the module's outputs.
-        labels: Names of the classes if the first output is a class number; otherwise empty.
+        labels: Names of the classes if the first output is a class index; otherwise empty.
         notes: Further metadata of the file.
         about: A description of the file's inputs and outputs, one line each.
     """

@@ -80,17 +80,3 @@ def label(study: str) -> str:
     """
     parts = re.fullmatch(r"(fig|table)0*(\d+.*)", study)
     return f"{KINDS[parts[1]]} {parts[2]}" if parts else study
-
-
-def duration(seconds: float) -> str:
-    """Return a time in words.
-
-    Example:
-        >>> duration(6.24), duration(400.1), duration(4000)
-        ('6.2 s', '6 min 40 s', '1 h 7 min')
-    """
-    if round(seconds, 1) < 60:
-        return f"{seconds:.1f} s"
-    if round(seconds) < 3600:
-        return f"{round(seconds) // 60} min {round(seconds) % 60} s"
-    return f"{round(seconds / 60) // 60} h {round(seconds / 60) % 60} min"

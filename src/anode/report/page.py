@@ -13,10 +13,9 @@ from pathlib import Path
 from reprlib import repr as shortened
 from string import Template
 
-from anode.checks import counted
 from anode.files import write_text
 from anode.report.claims import MARKS, claim_badges, claims_section, verdict_of
-from anode.report.markup import Markup, data_block, definitions, duration, element, label, table
+from anode.report.markup import Markup, data_block, definitions, element, label, table
 from anode.report.reading import (
     IMAGES,
     Record,
@@ -28,6 +27,7 @@ from anode.report.reading import (
     require,
     study_names,
 )
+from anode.words import counted, duration
 
 FORMAT = "anode results 1"
 MARKER = "anode-results.json"
