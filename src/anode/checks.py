@@ -61,14 +61,24 @@ def nearest(name: Any, known: Iterable[str], cutoff: float = 0.6) -> str:
     return f"; did you mean {lower[near[0]]!r}?" if near else ""
 
 
-def check_call(name: str, function: Callable[..., Any], arguments: int, takes: str) -> None:
-    """Raise ``TypeError`` unless an argument can be called with ``arguments`` positional arguments."""
+def check_function(name: str, function: Any, takes: str, arguments: int | None = None) -> None:
+    """Raise ``TypeError`` unless an argument is a function or a callable object.
+
+    Args:
+        name: The name of the argument.
+        function: Its value.
+        takes: What the argument takes.
+        arguments: Number of positional arguments that it must take; it may then be a class, which returns an object. If
+            ``None``, the caller checks them, and a class is refused.
+    """
     if not callable(function):
-        got = repr(function)
-        raise TypeError(f"{name}: takes {takes}, got {got if got.isprintable() else describe(function)}")
-    why = uncallable(function, arguments)
-    if why is not None:
-        raise TypeError(f"{name}: takes {takes}, got {why}")
+        got: str | None = repr(function) if repr(function).isprintable() else describe(function)
+    elif arguments is not None:
+        got = uncallable(function, arguments)
+    else:
+        got = f"{function!r}; pass an object, {function.__name__}(...)" if isinstance(function, type) else None
+    if got is not None:
+        raise TypeError(f"{name}: takes {takes}, got {got}")
 
 
 def uncallable(function: Callable[..., Any], arguments: int) -> str | None:
@@ -83,13 +93,6 @@ def uncallable(function: Callable[..., Any], arguments: int) -> str | None:
         called = getattr(function, "__qualname__", type(function).__qualname__)
         return f"{called}{signature}: {error}"
     return None
-
-
-def check_function(name: str, function: Any, call: str) -> None:
-    """Raise ``TypeError`` unless an argument is a function or a callable object."""
-    if isinstance(function, type) or not callable(function):
-        hint = f"; pass an object, {function.__name__}(...)" if isinstance(function, type) else ""
-        raise TypeError(f"{name}: takes a function {call}, got {function!r}{hint}")
 
 
 def names_arguments(function: Callable[P, T], hints: Mapping[str, str] | None = None) -> Callable[P, T]:

@@ -124,7 +124,7 @@ def explain(f: Callable[[Tensor, Any], Any], y0: State, t: float = 0.0) -> Expla
         >>> anode.explain(lambda t, y: y * torch.rand(()), torch.rand(64, 2))
         engine    torch, which calls f as it is: f draws random numbers (aten.rand)
     """
-    check_function("f", f, "f(t, y)")
+    check_function("f", f, "a function f(t, y)")
     problem = _problem(f, y0, t)
     obstacle = obstacles.obstacle(problem, DEFAULT.gradient_method)
     if obstacle:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from anode.checks import Words, check_call, describe, flag, require, whole_number
+from anode.checks import Words, check_function, describe, flag, require, whole_number
 from anode.models.alike import configuration
 from anode.models.augment import Augment, Zeros, as_augment, augmented_size
 from anode.models.layers import ImageHead
@@ -99,7 +99,7 @@ def field_of(field: Any, state: int | tuple[int, ...]) -> nn.Module:
     """Call the user's function with the size of the state and return its field."""
     takes = "a function or class that is given the size of the state and returns a torch.nn.Module f(t, h)"
     require(not isinstance(field, nn.Module), "field", describe(field), takes)
-    check_call("field", field, 1, takes)
+    check_function("field", field, takes, 1)
     module = field(state)
     returned = Words(f"{field!r}, which returned {describe(module)}")
     require(isinstance(module, nn.Module), "field", returned, takes)

@@ -123,7 +123,7 @@ def problem_from(
     dense: bool = False,
 ) -> Problem:
     """Build a :class:`Problem` from torchdiffeq's arguments."""
-    check_function("func", func, "func(t, y)")
+    check_function("func", func, "a function func(t, y)")
     y0 = inputs.tensors(y0, mixed=True)
     kind, times, options = _checked_method(method), _checked_times(t), _checked_options(options)
     by_scipy = method == scipy_solver.NAME
@@ -132,7 +132,7 @@ def problem_from(
     if event_fn is not None:
         require(len(times) == 2, "t", t, "two times with event_fn: the start, and a second one for the direction")
         times = [times[0], math.copysign(math.inf, times[1] - times[0])]
-        check_function("event_fn", event_fn, "event_fn(t, y)")
+        check_function("event_fn", event_fn, "a function event_fn(t, y)")
         event_fn = signed(event_fn)
     unknown = options.keys() - kind.options
     if unknown:
@@ -176,7 +176,7 @@ def _checked_options(options: Any) -> Settings:
         raise TypeError(f"options: takes a dictionary of torchdiffeq's options, got {describe(options)}")
     found = dict(options or {})
     if found.get("norm") is not None:
-        check_function('options["norm"]', found["norm"], "of the state that returns one number")
+        check_function('options["norm"]', found["norm"], "a function of the state that returns one number")
     return found
 
 
@@ -351,5 +351,6 @@ def adjoint_norm(norm: Any, problem: Problem) -> Callable[[tuple[Tensor, ...]], 
 
     if norm is None or norm == "seminorm":
         return largest_norm(state_norm, seminorm=norm is not None)
-    check_function('adjoint_options["norm"]', norm, 'of a tuple of tensors that returns one number, or "seminorm"')
+    takes = 'a function of a tuple of tensors that returns one number, or "seminorm"'
+    check_function('adjoint_options["norm"]', norm, takes)
     return custom if problem.packing.is_tuple else norm

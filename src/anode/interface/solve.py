@@ -83,10 +83,10 @@ def solve(
         >>> str(solution.engine)
         'native'
     """
-    check_function("f", f, "f(t, y)")
+    check_function("f", f, "a function f(t, y)")
     for name, function, call in (("event", event, "event(t, y)"), ("norm", norm, "norm(error)")):
         if function is not None:
-            check_function(name, function, call)
+            check_function(name, function, f"a function {call}")
     solver = as_solver(solver, DEFAULT, settings)
     y0 = inputs.state(y0)
     by_member = isinstance(f, Field) and f.members is not None

@@ -252,7 +252,7 @@ def odeint_event(
     """
     if not isinstance(t0, Tensor) or t0.numel() != 1:
         raise TypeError(f"t0: takes a floating point tensor of one time, such as torch.tensor(0.0), got {describe(t0)}")
-    check_function("event_fn", event_fn, "event_fn(t, y)")
+    check_function("event_fn", event_fn, "a function event_fn(t, y)")
     event_fn = signed(event_fn)
     start = t0.reshape(1)
     span = torch.cat([start, start.detach() + (-1.0 if reverse_time else 1.0)])

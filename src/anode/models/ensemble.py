@@ -14,7 +14,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_leaves, tree_map
 
-from anode.checks import check_call, describe, require, whole_number
+from anode.checks import check_function, describe, require, whole_number
 from anode.engine.mapped import Mapped, Member, first_of
 from anode.engine.timeless import knows_no_time
 from anode.models.alike import difference
@@ -104,7 +104,7 @@ def seeded(build: Callable[[], M], seeds: Iterable[int]) -> M:
     takes = "a function without arguments that returns a torch.nn.Module"
     if isinstance(build, nn.Module):
         raise TypeError(f"build: takes {takes}, got {describe(build)}; pass lambda: {type(build).__name__}(...)")
-    check_call("build", build, 0, takes)
+    check_function("build", build, takes, 0)
     found = list(seeds) if isinstance(seeds, Iterable) else [seeds]
     whole = isinstance(seeds, Iterable) and all(whole_number(seed) is not None for seed in found)
     require(whole, "seeds", seeds, "whole numbers, one per member, such as range(5)")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from anode.checks import check_call
+from anode.checks import check_function
 
 if TYPE_CHECKING:
     from anode.train.training import Training
@@ -92,5 +92,5 @@ def checked_callbacks(callbacks: Any) -> tuple[Callback, ...]:
             raise TypeError(f"callbacks: takes {takes}, got {each!r}{hint}")
         for name in ("begin", "iteration", "evaluation", "epoch", "end"):
             takes_training = f"objects whose method {name}(self, training) takes the training run"
-            check_call("callbacks", getattr(each, name), 1, takes_training)
+            check_function("callbacks", getattr(each, name), takes_training, 1)
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from anode.checks import as_seed, check_call, describe, lookup, number, require
+from anode.checks import as_seed, check_function, describe, lookup, number, require
 from anode.models.model import AnyModule, Model, Outcome
 from anode.models.nets import NeuralODE
 from anode.train.evaluation import Snapshots
@@ -85,7 +85,7 @@ class Protocol:
         lookup("on_failure", on_failure, ON_FAILURE)
         self.on_failure = on_failure
         if transform is not None:
-            check_call("transform", transform, 1, "a function that maps the points of a batch to points")
+            check_function("transform", transform, "a function that maps the points of a batch to points", 1)
         self._check_combination()
         given = model.default_loss if loss is None else loss
         if isinstance(given, Regularised) and given.loss is None:
@@ -110,12 +110,12 @@ class Protocol:
         else:
             example = "lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
             takes = f"one of {', '.join(OPTIMIZERS)}, or a function of a list of parameters, such as {example}"
-            check_call("optimizer", optimizer, 1, takes)
+            check_function("optimizer", optimizer, takes, 1)
             for name, value in (("lr", lr), ("weight_decay", weight_decay)):
                 require(value is None, name, value, "None if optimizer is a function, which sets it")
         if scheduler is not None:
             takes = "a function of the optimizer, such as lambda optimizer: StepLR(optimizer, step_size=10), or None"
-            check_call("scheduler", scheduler, 1, takes)
+            check_function("scheduler", scheduler, takes, 1)
         self.optimizer, self.scheduler = optimizer, scheduler
         self.lr = [_rate(each) for each in per_member("lr", LR if lr is None else lr, self.members)]
         self.weight_decay: float = number("weight_decay", weight_decay or 0.0, zero=True, finite=True)
@@ -126,7 +126,7 @@ class Protocol:
         takes = f"one of {', '.join(LOSSES)}, or a function of predictions and targets"
         if isinstance(loss, type):
             raise TypeError(f"loss: takes {takes}, got the class {loss.__name__}; pass an object, {loss.__name__}()")
-        check_call("loss", self.loss, 2, takes)
+        check_function("loss", self.loss, takes, 2)
         solved = not isinstance(loss, Regularised) or model.first_flow() is not None
         require(solved, "loss", loss, f"no regularisers for a model without a flow: {WITH_FLOW}")
 

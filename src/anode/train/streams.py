@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from anode.checks import Words, check_call, describe, finite_rows, require
+from anode.checks import Words, check_function, describe, finite_rows, require
 from anode.data.images import ImageData
 from anode.data.toy import Dataset
 from anode.models.model import as_input, check_input
@@ -42,7 +42,7 @@ class Stream:
     def __init__(self, name: str, source: Any, members: int | None, seed: int) -> None:
         self.name, self.source, self.members, self.seed = name, source, members, seed
         if self.is_function:
-            check_call(name, source, 1, "a function of a seed that returns the batches of an epoch")
+            check_function(name, source, "a function of a seed that returns the batches of an epoch", 1)
         self._place: tuple[int, int] | None = None  # the epoch and the index of the batch that comes next
         self._rest: Iterator[Any] = iter(())
 
