@@ -248,3 +248,42 @@ def test_if_the_command_is_killed_its_processes_end_and_the_same_command_complet
     kept = {name for name in before if name.startswith("map-identity")}
     assert len(kept) == 2
     assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+
+
+# Two runs on images that do not end by themselves, and whose states are not saved within the first minute.
+LASTING = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from anode.cli.console import friendly
+from anode.experiments.halves import HALVES
+from anode.experiments.workers import do_runs
+from anode.train.progress import Bars
+from typer import Exit
+
+if __name__ == "__main__":
+    runs = [HALVES["images"].scales["smoke"].run(name, 1, 0) for name in ("mnist-node", "mnist-p5")]
+    try:
+        with friendly("interrupted"), Bars() as bars:
+            do_runs([replace(run, epochs=100_000) for run in runs], Path(sys.argv[1]), 2, bars)
+    except Exit as end:
+        sys.exit(end.exit_code)
+"""
+
+
+@pytest.mark.slow
+@needs_proc
+def test_sigterm_to_all_processes_lets_them_save_their_states(tmp_path):
+    program, log, out = tmp_path / "lasting.py", tmp_path / "log", tmp_path / "out"
+    program.write_text(LASTING)
+    out.mkdir()
+    with (
+        log.open("w") as err,
+        subprocess.Popen([sys.executable, str(program), str(out)], stderr=err, start_new_session=True) as process,
+    ):
+        wait_until(lambda: all(f"{name}: iteration" in log.read_text() for name in ("mnist-node", "mnist-p5")))
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(60) == 143
+    assert log.read_text().endswith("interrupted\n")
+    for name in ("mnist-node", "mnist-p5"):
+        assert list((out / f"{name}.part" / "seed-0").glob("state-*.json"))
