@@ -249,3 +249,71 @@ def test_modules_that_differ_each_time_are_called_in_python_in_the_end(net):
         solution = anode.solve(f, Y0, (0.0, 1.0))
     assert "has changed" in str(solution.engine)
     torch.testing.assert_close(solution.y1, anode.solve(f, Y0, (0.0, 1.0), engine="torch").y1)
+
+
+class Sentinel:
+    """An object without attributes, so that all of them look alike."""
+
+
+FIRST, SECOND = Sentinel(), Sentinel()
+NAMES, GAINS = {}, {}
+
+
+class Telling(Wrapper):
+    """Tells objects apart that have the same attributes."""
+
+    best = None
+
+    def __init__(self, net, mode=None, one=None, two=None):
+        super().__init__(net, 1.0)
+        self.mode, self.one, self.two = mode, one, two
+
+    def forward(self, t, y):
+        gain = 3.0 if self.mode is FIRST or self.one is self.two or self is Telling.best else 1.0
+        return gain * GAINS.get(self.mode, 1.0) * NAMES.get(self, 1.0) * self.net(y) * t
+
+
+def named(net, gain):
+    f = Telling(net, one=Sentinel())
+    NAMES[f] = gain
+    return f
+
+
+def both(value):
+    return {"one": value, "two": value}
+
+
+def best(net):
+    Telling.best = Telling(net, one=Sentinel())
+    return [Telling.best, Telling(net, one=Sentinel())]
+
+
+@pytest.mark.parametrize(
+    "alike",
+    [
+        lambda net: [Telling(net, mode, one=Sentinel()) for mode in (FIRST, SECOND)],
+        lambda net: [Telling(net, mode, one=Sentinel()) for mode in (SECOND, FIRST)],
+        lambda net: [Telling(net, one=Sentinel(), two=Sentinel()), Telling(net, one=FIRST, two=FIRST)],
+        lambda net: [Telling(net, one=[1.0], two=[1.0]), Telling(net, one=FIRST.__dict__, two=FIRST.__dict__)],
+        lambda net: [Telling(net, one=[1.0], two=[1.0]), Telling(net, **both([1.0]))],
+        lambda net: [Telling(net, one=shift(0), two=shift(1)), Telling(net, **both(shift(0)))],
+        best,
+        lambda net: [named(net, gain) for gain in (2.0, 5.0)],
+        lambda net: [Telling(net, mode, one=Sentinel()) for mode in GAINS],
+    ],
+    ids=["first", "second", "objects", "dicts", "lists", "tensors", "class", "key", "attribute as key"],
+)
+def test_objects_with_equal_attributes_are_told_apart_where_f_does(net, alike, monkeypatch):
+    monkeypatch.setitem(GAINS, Sentinel(), 2.0)
+    monkeypatch.setitem(GAINS, Sentinel(), 5.0)
+    monkeypatch.setattr(Telling, "best", None)
+    for f in alike(net) * 2:
+        check(f)
+    NAMES.clear()
+
+
+def test_an_attribute_that_becomes_the_same_tensor_as_another_is_noticed(net):
+    f = Telling(net, one=shift(0), two=shift(1))
+    for two in (shift(2), f.one, shift(3), f.one):
+        f.two = two
+        check(f)

@@ -151,10 +151,10 @@ class Known:
             return None
         if not self.guard.holds() and not self.guard.swap():
             return None
+        replaced = comparison.replaced()
+        if replaced and self.guard.has_elsewhere(replaced, places):
+            return None
         if found or self.guard.moved:
-            replaced = [old for old, new in found.items() if id(new) != old]
-            if replaced and self.guard.has_elsewhere(replaced, places):
-                return None
             moved = {old: found.get(id(new), new) for old, new in self.guard.moved.items()}
             found = {old: new for old, new in {**found, **moved}.items() if id(new) != old}
             if any(id(x) in found for x in self.traced.fixed()):

@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from anode.engine.extension import extension
-from anode.engine.watch.same import can_swap, same
+from anode.engine.watch.same import SCALARS, can_swap, same
 
 ABSENT: Any = object()
 """The value of a name that does not exist."""
@@ -83,7 +83,7 @@ class Guard:
         self.tensors: list[Tensor] = []
         self.moved: dict[int, Tensor] = {}
         self._never = False
-        self._fixed: list[tuple[Any, Tensor]] = []  # tensors in places where none can take another's, and the places
+        self._fixed: list[tuple[Any, Any]] = []  # values in places where none can take another's, and the places
         self._arrays: list[tuple[np.ndarray[Any, Any], tuple[Any, ...]]] = []
         self._objects: list[Any] = []
         self._attributes: tuple[list[Any], list[str]] = ([], [])
@@ -154,8 +154,8 @@ class Guard:
         self._add(self._lengths, len(container), container, None)
 
     def fix(self, owner: Any, value: Any) -> None:
-        """Note a value that is not an attribute or variable, so that no other tensor can replace it."""
-        if isinstance(value, Tensor):
+        """Note a value that is not an attribute or variable, so that no other can replace it."""
+        if type(value) not in SCALARS:
             self._fixed.append((owner, value))
 
     def watch_array(self, array: np.ndarray[Any, Any]) -> None:
@@ -204,7 +204,10 @@ class Guard:
             return False
         pairs = [*((slot.first, now) for slot, _, now in slots), *((self._first[i], now) for i, _, now in cells)]
         tensors = [(first, now) for first, now in pairs if isinstance(first, Tensor) and isinstance(now, Tensor)]
-        if self._never or not all(can_swap(first, now, found) for first, now in (*tensors, *self._stays())):
+        stay = [(x, x) for _, x in self._fixed if isinstance(x, Tensor)]
+        if self._never or not all(can_swap(first, now, found) for first, now in (*tensors, *stay)):
+            return False
+        if len(set(map(id, found.values()))) < len(found):  # f may tell two tensors from one
             return False
         self._expect([(slot, now) for slot, _, now in slots], [(i, now) for i, _, now in cells])
         if self.holds():
@@ -213,20 +216,17 @@ class Guard:
         self._expect([(slot, then) for slot, then, _ in slots], [(i, then) for i, then, _ in cells])
         return False
 
-    def _stays(self) -> Iterator[tuple[Tensor, Tensor]]:
-        return ((x, x) for _, x in self._fixed)
-
-    def has_elsewhere(self, tensors: Collection[int], places: Collection[int]) -> bool:
-        """Whether any of these tensors is also stored outside these variables and containers.
+    def has_elsewhere(self, values: Collection[int], places: Collection[int]) -> bool:
+        """Whether any of these tensors or objects is also stored outside these variables and containers.
 
         Args:
-            tensors: The ids of the tensors.
+            values: The ids of the tensors and objects.
             places: The ids of the variables and containers.
         """
         cells = ((cell, self._read.expected[i]) for i, cell in self._cells.items())
         slots = ((slot.space, slot.expected) for slot in self._slots.values())
         held = chain(cells, slots, self._fixed)
-        return any(id(x) in tensors and id(owner) not in places for owner, x in held)
+        return any(id(x) in values and id(owner) not in places for owner, x in held)
 
     def _expect(self, slots: list[tuple[_Slot, Any]], cells: list[tuple[int, Any]]) -> None:
         """Expect other tensors in place of the first ones."""

@@ -65,7 +65,7 @@ class Comparison:
     """Compares functions that may be equal: made of the same code and objects, such as a lambda in a loop.
 
     Objects and modules are compared by their attributes, such as those of a module that is made for each solve around
-    another one.
+    another one. Each takes the place of exactly one other: f may use ``is``, or find objects in a dict.
 
     Args:
         swaps: Receives the tensors of the second function that replace others of the first, by the ids of the latter.
@@ -73,20 +73,31 @@ class Comparison:
 
     Attributes:
         places: The ids of the first function's variables and containers that were searched for such tensors.
-        objects: The second function's objects, by the ids of the first function's objects in whose place they are.
+        objects: The second function's objects and tensors, by the ids of those of the first in whose place they are.
     """
 
     def __init__(self, swaps: dict[int, Tensor], ignored: Collection[tuple[int, str]] = ()) -> None:
         self.places: set[int] = set()
         self.objects: dict[int, Any] = {}
         self.swaps, self._ignored = swaps, ignored
-        self._within: set[tuple[int, int]] = set()  # what is being compared: a function may be in its own closure
+        self._back: dict[int, Any] = {}  # the first function's objects, by the ids of the second function's
+
+    def replaced(self) -> set[int]:
+        """Return the ids of the objects and tensors that replace others, and of these others."""
+        pairs = ((old, id(new)) for old, new in self.objects.items())
+        return {each for pair in pairs if pair[0] != pair[1] for each in pair}
 
     def is_same(self, a: Any, b: Any) -> bool:
-        """Whether two functions compute the same, except for replaced tensors."""
-        if a is b or (id(a), id(b)) in self._within:
-            return True
-        self._within.add((id(a), id(b)))
+        """Whether two functions compute the same, except for replaced tensors. Values are compared likewise."""
+        if id(a) in self.objects or id(b) in self._back:  # compared before, or being compared: it may hold itself
+            return self.objects.get(id(a)) is b and self._back.get(id(b)) is a
+        self.objects[id(a)], self._back[id(b)] = b, a
+        return a is b or self._same_contents(a, b) or self._same_parts(a, b)
+
+    def _same_parts(self, a: Any, b: Any) -> bool:
+        """Whether two functions or objects have the same code, class, variables and attributes, or tensors can swap."""
+        if isinstance(a, Tensor) and isinstance(b, Tensor):
+            return can_swap(a, b, self.swaps)
         if isinstance(a, FunctionType) and isinstance(b, FunctionType):
             return self._same_function(a, b)
         if isinstance(a, Timeless) and isinstance(b, Timeless):
@@ -102,8 +113,6 @@ class Comparison:
         return type(a) is type(b) and is_plain_object(a) and self._same_object(a, b)
 
     def _same_object(self, a: Any, b: Any) -> bool:
-        if self.objects.setdefault(id(a), b) is not b:
-            return False
         own = {name: value for name, value in a.__dict__.items() if name != MEMORY}
         other = {name: value for name, value in b.__dict__.items() if name != MEMORY}
         self.places.add(id(a.__dict__))
@@ -129,9 +138,7 @@ class Comparison:
             return False
 
     def _same_value(self, a: Any, b: Any) -> bool:
-        if isinstance(a, Tensor) and isinstance(b, Tensor):
-            return can_swap(a, b, self.swaps)
-        return same(a, b) or self._same_contents(a, b) or self.is_same(a, b)
+        return (a is not b and same(a, b)) or self.is_same(a, b)
 
     def _same_contents(self, a: Any, b: Any) -> bool:
         """Whether two containers have the same elements in the same order."""
