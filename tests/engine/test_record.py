@@ -521,3 +521,11 @@ def test_quantized_layers_are_refused():
     net = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(3, 3)), {nn.Linear})
     with pytest.raises(Untraceable, match="f uses parameters that are not tensors"):
         traced(lambda t, y: net(y), (torch.rand(4, 3),))
+
+
+def test_an_operation_of_another_library_is_not_taken_for_torchs_of_the_same_name():
+    library = torch.library.Library("anode_tests", "DEF")
+    library.define("exp(Tensor x) -> Tensor")
+    library.impl("exp", lambda x: 2 * x.exp(), "CompositeExplicitAutograd")
+    with torch.no_grad(), pytest.raises(Untraceable, match=r"anode_tests\.exp is not among the operations"):
+        traced(lambda t, y: torch.ops.anode_tests.exp(y.detach()), (points(3),))

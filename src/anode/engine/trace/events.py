@@ -40,7 +40,7 @@ class Event:
     """One operation.
 
     Attributes:
-        function: The ATen operation.
+        function: The operation, of ATen or of another library.
         args, kwargs: Its arguments, with a `Ref` for each tensor.
         reads: The tensors whose values it uses.
         outs: What it returned; ``None`` for outputs that are not tensors.
@@ -63,8 +63,14 @@ class Event:
 
 
 def operation_name(function: Any) -> str:
-    """Return the name of an ATen operation, without its overload."""
-    return function.overloadpacket.__name__
+    """Return the name of an operation, without its overload; with its namespace in front if it is not one of ATen."""
+    name: str = function.overloadpacket.__name__
+    return name if function.namespace == "aten" else f"{function.namespace}.{name}"
+
+
+def label(function: Any) -> str:
+    """Return the name of an operation for messages, with its namespace."""
+    return f"{function.namespace}.{function.overloadpacket.__name__}"
 
 
 def leaves(tree: Any) -> Iterator[Any]:

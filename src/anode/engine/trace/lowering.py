@@ -14,7 +14,7 @@ from anode.engine.program.program import Builder
 from anode.engine.trace.activations import ACTIVATIONS
 from anode.engine.trace.calls import mapped
 from anode.engine.trace.dependence import LITERAL, MOVING, PARAMETRIC, Dependence
-from anode.engine.trace.events import Event, Recording, Ref, Untraceable
+from anode.engine.trace.events import Event, Recording, Ref, Untraceable, label
 from anode.engine.trace.functions import FUNCTIONS
 from anode.engine.trace.lookups import COUNTING, LOOKUPS, PICKS
 from anode.engine.trace.movements import MOVEMENTS, move
@@ -152,7 +152,7 @@ class Lowering:
             raise Untraceable(f"f computes in {x.dtype}, the state is {self.dtype} (aten.{event.name})")
 
     def _translate(self, event: Event) -> None:
-        op = AtenOp(self.builder, f"{event.function.namespace}.{event.name}")
+        op = AtenOp(self.builder, label(event.function))
         name = event.name
         if name in COPIES:
             source = event.reads[1] if name in ("copy_", "copy") else event.reads[0]

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from anode.engine.trace.calls import Calls, Replacements, mapped
-from anode.engine.trace.events import Event, Recording, Ref, Storage, Untraceable, leaves, operation_name
+from anode.engine.trace.events import Event, Recording, Ref, Storage, Untraceable, label, leaves, operation_name
 from anode.engine.trace.modes import under
 from anode.ode.packing import broadcasts_to
 
@@ -117,18 +117,18 @@ class Recorder(TorchDispatchMode):
         if any(kind not in (Tensor, torch.nn.Parameter) for kind in types):
             self.refuse(f"f uses a tensor subclass ({types[0].__name__})")
         if torch.Tag.nondeterministic_seeded in func.tags and operation_name(func) != EXACT_ATTENTION:
-            self.refuse(f"f draws random numbers ({_label(func)})")
+            self.refuse(f"f draws random numbers ({label(func)})")
         if any(isinstance(x, torch.ScriptObject) for x in leaves(given)):
-            self.refuse(f"f uses parameters that are not tensors ({_label(func)})")  # such as those of quantized layers
+            self.refuse(f"f uses parameters that are not tensors ({label(func)})")  # such as those of quantized layers
 
     def _check_values(self, func: Any, reads: tuple[Ref, ...]) -> None:
         """Refuse operations through which Python, or the size of a tensor, depends on values that may change."""
         name = operation_name(func)
         if name in READS_VALUES and any(self._changes(x) for x in reads):
-            self.refuse(f"f reads values into Python ({_label(func)})")
+            self.refuse(f"f reads values into Python ({label(func)})")
         if name == "index" and any(x.dtype == torch.bool and self._moves(x) for x in reads):
             self.refuse(
-                f"f picks elements by a mask that depends on the state or time ({_label(func)}): use torch.where"
+                f"f picks elements by a mask that depends on the state or time ({label(func)}): use torch.where"
             )
 
     def _moves(self, x: Ref) -> bool:
@@ -153,7 +153,7 @@ class Recorder(TorchDispatchMode):
         for x in targets:
             if self.storages[x.storage].origin != "made":
                 own = "its argument" if self.storages[x.storage].origin == "input" else "a tensor that it did not make"
-                self.refuse(f"f writes into {own} ({_label(func)})")
+                self.refuse(f"f writes into {own} ({label(func)})")
         return tuple(targets)
 
     def _add(self, func: Any, named: Any, reads: Any, outs: Any, writes: tuple[Ref, ...], result: Any) -> None:
@@ -168,15 +168,11 @@ class Recorder(TorchDispatchMode):
             by_ref = {self.ref(x): x for x in tensors}
             values = tuple(by_ref[x].detach().clone() for x in writes if x in by_ref)
             if len(values) != len(writes):
-                self.refuse(f"{_label(func)} is not among the operations that the engine has")
+                self.refuse(f"{label(func)} is not among the operations that the engine has")
             if operation_name(func) in UNFILLED:
                 values = tuple(torch.zeros_like(x) for x in values)
         self.alive.append(result)
         self.events.append(Event(func, named[0], named[1], reads, outs, writes, values))
-
-
-def _label(func: Any) -> str:
-    return f"{func.namespace}.{operation_name(func)}"
 
 
 def record(
