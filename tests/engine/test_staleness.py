@@ -655,3 +655,10 @@ def test_a_thousand_solves_of_modules_that_change_are_those_of_the_loop_in_pytho
                 assert f.nfe - before == ours.stats.calls + plain.stats.calls
                 native += str(ours.engine) == "native"
     assert native >= 12
+
+
+def test_a_tensor_that_is_stored_otherwise_is_traced_anew_if_f_asks():
+    holder, square = types.SimpleNamespace(), torch.ones(2, 2, dtype=torch.float64)
+    f = lambda t, y: -y + t * (1.0 if holder.square.is_contiguous() else 3.0)  # noqa: E731
+    for holder.square in (square, square[:, :1].expand(2, 2), square.clone()):
+        assert assert_fresh(f) == "native"

@@ -157,7 +157,7 @@ class Known:
         if found or self.guard.moved:
             moved = {old: found.get(id(new), new) for old, new in self.guard.moved.items()}
             found = {old: new for old, new in {**found, **moved}.items() if id(new) != old}
-            if any(id(x) in found for x in self.traced.fixed()):
+            if (found and self.traced.asks) or any(id(x) in found for x in self.traced.fixed()):
                 return None
             pairs = ((x, found[id(x)]) for x in self.tensors if id(x) in found)
             rows = self.traced.rows(found)

@@ -63,6 +63,7 @@ class Traced(Captured):
             ``no_grad``, the program's gradients are others than autograd's.
         numbers: For which numbers of points f does the same; ``None`` if it does not ask how many there are.
         context: The tensors with a row per point that the program reads as further features of the state.
+        asks: Whether f asks how tensors are stored or differentiated, so that none can replace another.
     """
 
     slope: Rows
@@ -70,6 +71,7 @@ class Traced(Captured):
     passes_gradients: bool
     numbers: Numbers | None = None
     context: tuple[Tensor, ...] = ()
+    asks: bool = False
 
     def inputs(self) -> tuple[Tensor, ...]:
         """All tensors of the program, in the builder's order. Autograd follows how derived ones are computed."""
@@ -139,7 +141,16 @@ def trace(
     read = tuple(x for x, is_read in zip(context, lowering.reads_context, strict=True) if is_read)
     numbers = Numbers(recording.calls, recording.batch) if recording.batch and recording.calls.asked & SIZES else None
     shapes = tuple(shape[batch_dims:] for shape in recording.shapes)
-    return Traced(**vars(captured), slope=slope, shapes=shapes, passes_gradients=passes, numbers=numbers, context=read)
+    asks = not recording.calls.asked.isdisjoint(CIRCUMSTANCES)
+    return Traced(
+        **vars(captured),
+        slope=slope,
+        shapes=shapes,
+        passes_gradients=passes,
+        numbers=numbers,
+        context=read,
+        asks=asks,
+    )
 
 
 def _check_circumstances(
