@@ -166,8 +166,9 @@ def test_one_that_differs_in_anything_else_is_traced_anew(net, others):
         lambda seed: {"table": {"shift": shift(seed)}},
         lambda seed: {"factors": [shift(seed), 2.0]},
         lambda seed: {"more": Timesaver(shift(seed))},
+        lambda seed: {"part": Part(shift(seed)), "table": {"shift": shift(seed), "shape": shift(seed).shape}},
     ],
-    ids=["object", "dict", "list", "module"],
+    ids=["object", "dict", "list", "module", "shape"],
 )
 def test_tensors_are_found_wherever_they_are_held(net, held):
     for seed in range(3):

@@ -17,7 +17,7 @@ from anode.engine.timeless import Timeless
 MEMORY = "_anode_memory"
 """The attribute in which a module keeps what is known of it, which f does not read."""
 POINTER = struct.calcsize("P")
-CONTAINERS = (dict, OrderedDict, list, tuple, set)
+CONTAINERS = (dict, OrderedDict, list, tuple, torch.Size, set)
 """Types of containers whose elements are compared."""
 SCALARS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), torch.device})
 """Types whose values are compared by ``repr``, which tells 0.0 from -0.0 and treats NaN as equal to itself."""
