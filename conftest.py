@@ -5,6 +5,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 collect_ignore_glob = [
     "docs/*.py",
     "docs/tutorials/*.py",
@@ -24,3 +26,9 @@ if "ANODE_NATIVE" in os.environ:  # test the compiled engine in this folder, see
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     sys.modules["anode._native"] = module
+
+
+@pytest.fixture(autouse=True)
+def _as_a_program(doctest_namespace):
+    """Let functions of examples be those of a user: the engine does not watch what belongs to anode itself."""
+    doctest_namespace["__name__"] = "__main__"

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 import anode
 from anode.experiments.search.grid import search
 from anode.experiments.search.runs import Cross
-from anode.experiments.search.spaces import PAPER, Setting, settings
+from anode.experiments.search.spaces import PAPER_GRIDS, Setting, settings
 from anode.train.progress import Bars
 
 
@@ -57,7 +57,7 @@ def ours(epochs: int, jobs: int) -> float:
     """Seconds for the whole grid."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        search({"ANODE": PAPER["ANODE"]}, [Cross(epochs=epochs)], Path(folder), jobs, Bars())
+        search({"ANODE": PAPER_GRIDS["ANODE"]}, [Cross(epochs=epochs)], Path(folder), jobs, Bars())
         return time.perf_counter() - start
 
 
@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    every = list(settings("ANODE", PAPER["ANODE"]))
+    every = list(settings("ANODE", PAPER_GRIDS["ANODE"]))
     generator, fifth = random.Random(0), len(every) // 5
     with joblib.parallel_config("loky", inner_max_num_threads=1):
         theirs(every[:2], 1, options.jobs)  # starts the processes

@@ -351,7 +351,7 @@ def test_the_same_command_says_a_forecast_and_a_line_for_every_evaluation(tmp_pa
     settings = Settings(("fig13",), tmp_path / "out", scale="smoke", jobs=1, repeats=1)
     reproduce(planned(settings), bars)
     lines = bars.console.file.getvalue().splitlines()
-    assert re.fullmatch(r"about \d+ s for all runs: overfit-(a?)node \d+ s, overfit-(a?)node \d+ s", lines[0])
+    assert re.fullmatch(r"about [\d.]+ s for all runs: overfit-(a?)node [\d.]+ s, overfit-(a?)node [\d.]+ s", lines[0])
     looked = [line for line in lines if ": iteration " in line]
     assert len(looked) == 2 * planned(settings).runs[0].evaluations
     assert looked[-1].endswith("about 0 s left, 0 s for all runs")

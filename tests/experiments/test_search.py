@@ -21,7 +21,7 @@ from anode.experiments.runs import load
 from anode.experiments.search import spaces, tpe
 from anode.experiments.search.grid import Judged, best, markdown, ranked, search
 from anode.experiments.search.runs import Cross, SearchRun, groups, losses
-from anode.experiments.search.spaces import PAPER, PAPERS_BEST, Setting, settings
+from anode.experiments.search.spaces import PAPER_GRIDS, PAPERS_BEST, Setting, settings
 from anode.experiments.search.tpe import found_in, opened, optimise
 from anode.files import DamagedFileError
 from anode.train.progress import Bars
@@ -41,9 +41,9 @@ def _few_points(monkeypatch):
 
 
 def test_the_papers_grids_have_84_settings():
-    counts = {model: len(list(settings(model, space))) for model, space in PAPER.items()}
+    counts = {model: len(list(settings(model, space))) for model, space in PAPER_GRIDS.items()}
     assert counts == {"ResNet": 36, "NODE": 12, "ANODE": 36}
-    assert all(PAPERS_BEST[model] in list(settings(model, space)) for model, space in PAPER.items())
+    assert all(PAPERS_BEST[model] in list(settings(model, space)) for model, space in PAPER_GRIDS.items())
 
 
 def test_a_setting_is_described_by_what_is_searched():
@@ -84,7 +84,7 @@ def test_a_grid_is_read(tmp_path):
 
 
 def test_settings_of_one_shape_are_one_run():
-    every = [one for model, space in PAPER.items() for one in settings(model, space)]
+    every = [one for model, space in PAPER_GRIDS.items() for one in settings(model, space)]
     runs = groups(every, Cross())
     assert len(runs) == 28
     assert all(len(run.settings) == 3 and run.repeats == 9 for run in runs)
@@ -313,7 +313,7 @@ def test_choices_with_a_seed_are_the_same_every_time(tmp_path):
 def test_a_study_of_another_space_is_refused(tmp_path):
     storage = storages(tmp_path)["sqlite"]
     opened("NODE", SMALL, QUICK, storage)
-    for space, cross in ((PAPER["NODE"], QUICK), (SMALL, replace(QUICK, folds=2))):
+    for space, cross in ((PAPER_GRIDS["NODE"], QUICK), (SMALL, replace(QUICK, folds=2))):
         with pytest.raises(ValueError, match="has a study 'anode-NODE-d2' with another grid"):
             opened("NODE", space, cross, storage)
 

@@ -255,7 +255,7 @@ def test_a_norm_may_return_a_number_of_python():
 @pytest.mark.parametrize(
     ("f", "said"),
     [
-        (torch.nn.Linear(2, 2).double(), r"got Linear\(input.*too many positional .*; .*pass lambda t, y: f\(y\)"),
+        (torch.nn.Linear(2, 2).double(), r"got Linear\(input.*too many positional .*; .*pass torch.nn.Sequential\(f\)"),
         (lambda y: y, r"got .*<lambda>\(y\): too many positional .*; .*pass lambda t, y: f\(y\)"),
         (lambda t, y, z: y, r"got .*<lambda>\(t, y, z\): missing a required argument: 'z'$"),
     ],

@@ -42,7 +42,7 @@ def test_what_is_recorded_is_what_flow_check_says_of_the_model_at_that_moment(ki
 
 
 def test_the_flow_of_a_model_of_your_own_is_checked():
-    model, data = Scaled(model_of("Flow")), data_of("Flow")
+    model, data = Scaled(model_of("Flow")).double(), data_of("Flow")
     history = fit(model, data, check_every=100)
     assert history.check[-1] == np.float32(model.inner.check(data.x).overall)
 

@@ -18,8 +18,8 @@ from anode.ode.packing import Packing
 
 Unary = Callable[[Tensor, float, float], Tensor]
 
-_PLAIN = ["exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "square", "erf", "atan"]
-_PLAIN += ["sinh", "cosh", "relu", "tanh", "sigmoid", "sign"]
+_PLAIN = ["exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "square", "erf", "erfc"]
+_PLAIN += ["atan", "sinh", "cosh", "relu", "tanh", "sigmoid", "sign"]
 
 
 def _plain(name: str) -> Unary:
