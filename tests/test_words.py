@@ -6,7 +6,8 @@ from anode.words import counted, duration
 @pytest.mark.parametrize(
     ("seconds", "says"),
     [
-        (0, "0.00 s"),
+        (0, "0 s"),
+        (0.001, "0.00 s"),
         (0.123, "0.12 s"),
         (1, "1.0 s"),
         (9.94, "9.9 s"),

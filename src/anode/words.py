@@ -15,7 +15,7 @@ def duration(seconds: float) -> str:
         >>> duration(0.123), duration(6.24), duration(42.3), duration(400.1), duration(3060), duration(4000)
         ('0.12 s', '6.2 s', '42 s', '6 min 40 s', '51 min', '1 h 7 min')
     """
-    if seconds < 0.005:
+    if not seconds:
         return "0 s"
     if round(seconds, 1) < 10:
         return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2f} s"
