@@ -409,3 +409,39 @@ def test_gradients_reach_what_was_computed_before_the_first_solve_of_f(why):
     (ours,) = torch.autograd.grad(solution.ys.sum(), raw, retain_graph=True)
     plain = anode.solve(f, start(4).detach(), (0.0, 1.0), engine="torch", **LOOPS[why])
     torch.testing.assert_close(ours, torch.autograd.grad(plain.ys.sum(), raw)[0], rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("options", [{}, {"step_at": [0.5]}], ids=["the engine's loop", "the loop in Python"])
+def test_only_code_of_the_user_is_called_in_every_solve(options):
+    layers, y0 = nn.Sequential(nn.Linear(4, 4), nn.Tanh()).double(), start(4, dim=4)
+    users = Calling(layers)
+    for f, expected in ((layers, 0), (anode.SecondOrder(anode.MLPField(2, inputs=4)).double(), 0), (users, 1)):
+        anode.solve(f, y0, (0.0, 1.0), **options)
+        assert len(calls_of_modules(lambda f=f: anode.solve(f, y0, (0.0, 1.0), **options), f)) == expected
+
+
+class Calling(nn.Module):
+    """A module with code of its own."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, t, y):
+        return self.layers(y)
+
+
+def calls_of_modules(call, f):
+    """Return the calls of f's forward method while another function runs."""
+    found, code = [], type(f).forward.__code__
+
+    def profile(frame, event, _):
+        if event == "call" and frame.f_code is code and frame.f_locals["self"] is f:
+            found.append(frame)
+
+    sys.setprofile(profile)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return found

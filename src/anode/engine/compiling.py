@@ -123,7 +123,7 @@ def known_for(f: Rate, example: Example, start: Callable[[], Any], prepare: Call
         if seen.obstacle:
             known.obstacle = seen.obstacle
         else:
-            known.guard, known.counters = seen.guard, seen.counters
+            known.guard, known.counters, known.is_ours = seen.guard, seen.counters, seen.is_ours
             _trace(known, example)
         memory.keep(known)
         return known

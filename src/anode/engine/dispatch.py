@@ -108,7 +108,7 @@ def traced(problem: Problem, use: Callable[[Compiled, Known], R | None]) -> tupl
 
 def _solved(problem: Problem, gradient: Gradient, field: Compiled, known: Known | None) -> Solution:
     """Run the whole solve in the engine."""
-    if known is None:
+    if known is None or is_sure(known, problem):
         return solving.solve(problem, field, gradient)
     solution = solving.solve(problem, field, gradient, first_slope(problem))
     known.count(solution.stats.calls - 1)  # f made the first call itself
@@ -124,7 +124,7 @@ def _prepared(problem: Problem, gradient: Gradient, field: Compiled, known: Know
         if records and any(x.requires_grad for x in (problem.y0, *field.tensors, *field.context)):
             return None  # autograd has to record the slopes
     derivative = CompiledDerivative(problem, field, () if known is None else known.counters)
-    if known is not None:
+    if known is not None and not is_sure(known, problem):
         if problem.slope is None:
             problem.slope = problem.rate(problem.now, problem.y0)
         if not derivative.agrees(problem.now, problem.y0, problem.slope.detach()):
@@ -149,6 +149,11 @@ def number_obstacle(known: Known, problem: Problem) -> str:
     if problem.y0.shape in known.tried:  # then the number of points was checked before
         return ""
     return unlike(known, problem.f, example_of(problem))
+
+
+def is_sure(known: Known, problem: Problem) -> bool:
+    """Whether a solve need not call f to see that its program still holds."""
+    return known.is_ours and problem.slope is None
 
 
 def first_slope(problem: Problem) -> Tensor:
