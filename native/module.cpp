@@ -17,6 +17,7 @@
 #include <type_traits>
 #include <variant>
 
+#include "adjoint.h"
 #include "conv_field.h"
 #include "field.h"
 #include "probe.h"
@@ -192,6 +193,9 @@ using Scalar = typename ScalarOf<std::decay_t<X>>::type;
 
 const char* named(const std::string& instructions) { return instructions.empty() ? nullptr : instructions.c_str(); }
 
+/// How a solve with one step size ended: how often the field was evaluated, the time reached, status and counts.
+using End = std::tuple<long, double, long, long, long, long>;
+
 /// A solve in either precision.
 class AnySolve {
  public:
@@ -225,8 +229,8 @@ class AnySolve {
     return calls;
   }
 
-  /// The same for a solve with one step size: how often the field was evaluated, the time reached, status and counts.
-  std::tuple<long, double, long, long, long, long> run_one(Address y0, const Addresses& outputs, Address last) {
+  /// The same for a solve with one step size.
+  End run_one(Address y0, const Addresses& outputs, Address last) {
     double t = 0;
     std::int64_t counts[4] = {};
     const auto address = [](const auto* place) { return reinterpret_cast<Address>(place); };
@@ -284,6 +288,25 @@ class AnyField {
       using T = Scalar<decltype(field)>;
       field.pull(times, at<T>(kept), at<T>(cotangent), at<T>(at_y), threads);
     }, field_);
+  }
+
+  /// Solves the adjoint ODE from a state, which is overwritten. Everything but the parts is as in `task`.
+  End solve_adjoint(const HeldTask& task, const Numbers& sizes, int normed, const std::vector<int>& gradients,
+                     Address state) {
+    std::vector<int> components = task.task.components;
+    if (components.empty()) components.push_back(task.program->dim);
+    const Parts parts{components, sizes, normed, gradients, shared_};
+    if (gradients.size() != shared_.size())
+      throw std::invalid_argument("gradients: takes a part for each of the program's tensors, or 0");
+    Interrupt interrupt;
+    const Clock clock = std::visit([&](auto& field) {
+      using T = Scalar<decltype(field)>;
+      Adjoint<T> adjoint(*task.method, task.task, parts, field, kernels<T>(sizes.at(0), named(task.instructions)),
+                         task.threads);
+      return adjoint.run(at<T>(state), [&] { return interrupt(); });
+    }, field_);
+    interrupt.raise();
+    return {clock.nfe, clock.t, clock.status, clock.nfe, clock.accepted, clock.rejected};
   }
 
   void take(const Addresses& gradients) {
@@ -412,7 +435,9 @@ NB_MODULE(_native, m) {
            nb::arg("kept"), nb::arg("threads"), nb::call_guard<nb::gil_scoped_release>())
       .def("pull", &AnyField::pull, nb::arg("times"), nb::arg("kept"), nb::arg("cotangent"), nb::arg("at_y"),
            nb::arg("threads"), nb::call_guard<nb::gil_scoped_release>())
-      .def("take", &AnyField::take, nb::arg("gradients"), nb::call_guard<nb::gil_scoped_release>());
+      .def("take", &AnyField::take, nb::arg("gradients"), nb::call_guard<nb::gil_scoped_release>())
+      .def("solve_adjoint", &AnyField::solve_adjoint, nb::arg("task"), nb::arg("sizes"), nb::arg("normed"),
+           nb::arg("gradients"), nb::arg("state"), nb::call_guard<nb::gil_scoped_release>());
   nb::class_<ConvField>(m, "ConvField")
       .def("__init__",
            [](ConvField* self, int inputs, int outputs, int filters, int activation, bool time,

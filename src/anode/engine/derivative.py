@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from anode.engine import native
+from anode.engine import native, obstacles
 from anode.engine.compiled import Compiled
 from anode.engine.replayed import Replayed
+from anode.engine.solving import while_worthwhile
 from anode.engine.watch.purity import Counter
 from anode.ode.field import BYTES_KEPT, Derivative, Rate, partial_gradients
+from anode.ode.integrate import Trace
 from anode.ode.problem import Problem
 
 
@@ -133,6 +135,35 @@ class CompiledDerivative(Derivative):
             return slope
 
         return rate
+
+    def adjoint_loop(self, problem: Problem, seminorm: bool) -> Callable[[Tensor], Trace] | None:
+        own, field = self._problem, self._field
+        if obstacles.of_loop(problem) or self._computed or field.context or (field.components and own.plan.group_dims):
+            return None
+        of_y = own.packing.sizes if field.components else [own.y0.numel()]
+        _, _, _, *gradients = problem.packing.sizes
+        sizes = [*of_y, *of_y, *gradients]
+        first = 2 * len(of_y)
+        places = {id(p): first + i for i, p in enumerate(self.parameters)}
+        parts = {
+            "sizes": sizes,
+            "normed": first if seminorm else len(sizes),
+            "gradients": [places.get(id(x), 0) for x in field.tensors],
+        }
+
+        def loop(state: Tensor) -> Trace:
+            def attempt(most: int) -> tuple[Trace, None]:
+                end, task = state.clone(), native.task_of(problem.plan, field, own.y0, False, most)
+                place = end.data_ptr() + end.element_size()  # after the cotangent of time, which is 0
+                return native.trace_of(self._engine.solve_adjoint(task, **parts, state=place), end), None
+
+            trace, _ = while_worthwhile(problem, attempt, lambda trace: trace.y)
+            times = problem.plan.times
+            trace.outputs = [state if times[i] == times[0] else trace.y for i in problem.plan.wanted]
+            self.count(trace.stats.calls)
+            return trace
+
+        return loop
 
     def _pass_on(self, found: dict[int, Tensor]) -> None:
         """Add the gradients that reach parameters through tensors computed from them."""

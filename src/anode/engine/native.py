@@ -92,8 +92,7 @@ def run(
     outputs = torch.empty_like(y0) if count == 1 else y0.new_empty((count, *y0.shape))
     places = list(range(outputs.data_ptr(), outputs.data_ptr() + outputs.nbytes, y0.nbytes))
     if not plan.group_dims:
-        calls, t, status, nfe, accepted, rejected = solve.run_one(start, places, last.data_ptr())
-        return outputs, Trace([], last, t, STATUSES[status], Stats(nfe, accepted, rejected, calls)), solve
+        return outputs, trace_of(solve.run_one(start, places, last.data_ptr()), last), solve
     times = y0.new_empty(plan.groups, dtype=torch.float64)
     counts = y0.new_empty((4, *plan.groups), dtype=torch.int64)
     calls = solve.run(start, places, last.data_ptr(), times.data_ptr(), [c.data_ptr() for c in counts])
@@ -102,14 +101,18 @@ def run(
 
 def made(plan: Plan, field: Compiled, y0: Tensor, tensors: Sequence[Tensor], *, keep: bool, most: int) -> Any:
     """Return the engine's object for a solve."""
+    return extension.Solve(task_of(plan, field, y0, keep, most), [x.data_ptr() for x in tensors])
+
+
+def task_of(plan: Plan, field: Compiled, y0: Tensor, keep: bool, most: int) -> Any:
+    """Return the engine's object for everything about a solve except its tensors, from the plan's cache if possible."""
     threads = torch.get_num_threads()
     key = (field.program, field.members, field.shared, field.components, keep, most, threads, instructions)
-    task = plan.prepared.get(key, lambda: _task(plan, field, y0, keep, most, threads))
-    return extension.Solve(task, [x.data_ptr() for x in tensors])
+    return plan.prepared.get(key, lambda: _task(plan, field, y0, keep, most, threads))
 
 
 def _task(plan: Plan, field: Compiled, y0: Tensor, keep: bool, most: int, threads: int) -> Any:
-    """Return the engine's object for everything about a solve except its tensors."""
+    """Build the engine's object for :func:`task_of`."""
     assert isinstance(plan.controller, PID)
     rows = y0.numel() // field.program.dim
     return extension.Task(
@@ -137,6 +140,12 @@ def _task(plan: Plan, field: Compiled, y0: Tensor, keep: bool, most: int, thread
         threads=threads,
         instructions=instructions,
     )
+
+
+def trace_of(ends: tuple[Any, ...], last: Tensor) -> Trace:
+    """Return a trace without outputs, given how the engine says that a solve ended, and its last state."""
+    calls, t, status, nfe, accepted, rejected = ends
+    return Trace([], last, t, STATUSES[status], Stats(nfe, accepted, rejected, calls))
 
 
 def field_of(field: Compiled, y: Tensor) -> Any:

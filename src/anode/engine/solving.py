@@ -6,10 +6,10 @@ differ by rounding only. :mod:`anode.engine.obstacles` lists what it does not su
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ from anode.ode.problem import Problem
 from anode.ode.solution import Solution, Status
 from anode.ode.stiffness import is_hopeless
 
+R = TypeVar("R")
+
 
 def _rows(problem: Problem, field: Compiled, packed: Tensor) -> Tensor:
     """Return a packed state as rows of features, one per point."""
@@ -36,6 +38,27 @@ def _packed(problem: Problem, field: Compiled, rows: Tensor) -> Tensor:
         return field.features(rows, problem.y0.shape)
     rows = field.features(rows, (rows.shape[-2], field.dim))
     return problem.packing.pack(field.parted(rows, problem.packing.whole_shapes), stacked=rows.ndim > 2)
+
+
+def while_worthwhile(
+    problem: Problem, attempt: Callable[[int], tuple[Trace, R]], packed: Callable[[Trace], Tensor]
+) -> tuple[Trace, R]:
+    """Solve with more and more steps until that succeeds or is hopeless. A stiff solve is stopped early, as in Python.
+
+    Args:
+        problem: The problem.
+        attempt: Solves with at most this number of steps, and returns the trace and something else.
+        packed: Returns the packed last state of a trace.
+    """
+    plan = problem.plan
+    most = plan.max_steps if plan.stiff_steps is None else min(plan.max_steps, CHECK_EVERY)
+    while True:
+        trace, result = attempt(most)
+        if trace.status is Status.SUCCESS or most >= plan.max_steps or trace.status != Status.MAX_STEPS:
+            return trace, result
+        if is_hopeless(problem.rate, plan, float(trace.t), packed(trace), trace.stats):
+            return trace, result
+        most = min(10 * most, plan.max_steps)
 
 
 class Call:
@@ -66,15 +89,12 @@ class Call:
         """
         problem, plan = self.problem, self.problem.plan
         slope = None if self.slope is None else self._slope_rows(self.slope)
-        most = plan.max_steps if plan.stiff_steps is None else min(plan.max_steps, CHECK_EVERY)
-        while True:
+
+        def attempt(most: int) -> tuple[Trace, Tensor]:
             states, trace, self.solve = run(plan, self.field, y0, tensors, keep=self.keep, slope=slope, most=most)
-            if trace.status is Status.SUCCESS or most >= plan.max_steps or trace.status != Status.MAX_STEPS:
-                break
-            y = _packed(problem, self.field, trace.y)  # a stiff solve is stopped early, as in the loop
-            if is_hopeless(problem.rate, plan, float(trace.t), y, trace.stats):
-                break
-            most = min(10 * most, plan.max_steps)
+            return trace, states
+
+        trace, states = while_worthwhile(problem, attempt, lambda trace: _packed(problem, self.field, trace.y))
         self.trace = trace
         return (states,) if trace.status is Status.SUCCESS else (states, trace.y)
 

@@ -21,8 +21,7 @@ from anode.interface.callbacks import CALLBACKS, watch_of
 from anode.interface.packing import FlatPacking
 from anode.ode import inputs
 from anode.ode.adams import CARRIER, MOST_SLOPES, Adams
-from anode.ode.adjoint import largest_norm
-from anode.ode.control import PID
+from anode.ode.control import PID, AdjointNorm
 from anode.ode.packing import Packing
 from anode.ode.plan import Plan
 from anode.ode.plans import planned
@@ -343,14 +342,14 @@ METHODS: dict[str, Method] = {
 
 def adjoint_norm(norm: Any, problem: Problem) -> Callable[[tuple[Tensor, ...]], Tensor]:
     """Return the norm of the backward solve's state (cotangent of t, y, cotangent of y, *cotangents of parameters)."""
-    state_norm, unpack = problem.plan.norm, problem.packing.unpack
+    plan, unpack = problem.plan, problem.packing.unpack
 
     def custom(parts: tuple[Tensor, ...]) -> Tensor:
         at_time, y, adjoint, *at_params = parts
         return norm((at_time, *unpack(y), *unpack(adjoint), *at_params))
 
     if norm is None or norm == "seminorm":
-        return largest_norm(state_norm, seminorm=norm is not None)
+        return AdjointNorm(plan.norm, norm is not None, plan.own_norm)
     takes = 'a function of a tuple of tensors that returns one number, or "seminorm"'
     check_function('adjoint_options["norm"]', norm, takes)
     return custom if problem.packing.is_tuple else norm

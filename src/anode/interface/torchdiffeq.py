@@ -177,7 +177,7 @@ def odeint_adjoint(
             None,
         )
         try:
-            return solve_backward(backward)
+            return solve_backward(backward, rate, back_options["norm"])
         except SolveError as error:
             raise _as_theirs(error) from None
 

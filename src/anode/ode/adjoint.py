@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from anode.checks import is_finite
-from anode.ode.control import Norm, rms
+from anode.ode.control import AdjointNorm
 from anode.ode.field import Derivative, Rate
 from anode.ode.gradient import dot, only_once, prepare
 from anode.ode.packing import OnPacked
-from anode.ode.solution import SolveError, Stats
+from anode.ode.solution import SolveError, Stats, Status
 
 if TYPE_CHECKING:
+    from anode.ode.integrate import Trace
     from anode.ode.problem import Problem
 
 
@@ -89,31 +90,29 @@ class ContinuousSolve(torch.autograd.Function):
         return (None, None, None, None, adjoint[2], at_times if needs_time else None, *at_params)
 
 
-def solve_backward(problem: Problem) -> tuple[Tensor, ...]:
+def solve_backward(problem: Problem, rate: AdjointRate, norm: Any) -> tuple[Tensor, ...]:
     """Return the final state of a backward solve, or raise :class:`SolveError`.
 
     If the cotangent is not finite, no step size can be chosen, and the result is NaN, as elsewhere in autograd.
+
+    Args:
+        problem: The backward solve.
+        rate: Its right-hand side.
+        norm: The norm of its state.
     """
     if not problem.plan.keeps_non_finite and not is_finite(problem.y0):
         return problem.packing.unpack(torch.full_like(problem.y0, torch.nan))  # type: ignore[return-value]
-    solution = problem.unrecorded()
+    if problem.loop is None and isinstance(norm, AdjointNorm) and not norm.is_own:
+        problem.loop = rate.loop(problem, norm.seminorm)
+    with torch.no_grad():
+        trace = problem.integrate(problem.y0)
+    if trace.status == Status.SUCCESS:
+        return problem.packing.unpack(trace.outputs[-1])  # type: ignore[return-value]
+    solution = problem.solution(trace, trace.outputs, trace.y, "none")
     try:
         return solution.check().y1  # type: ignore[return-value]
     except SolveError as error:
         raise SolveError(f"in the backward solve of the continuous adjoint, {error}", solution) from None
-
-
-def largest_norm(state_norm: Norm, seminorm: bool) -> Callable[[tuple[Tensor, ...]], Tensor]:
-    """Return the norm of the adjoint state: the largest norm of its components, without the parameters' if seminorm."""
-
-    def norm(parts: tuple[Tensor, ...]) -> Tensor:
-        at_time, y, adjoint, *at_params = parts
-        norms = [at_time.abs(), state_norm(y), state_norm(adjoint)]
-        if not seminorm:
-            norms += [rms(0, part.numel())(part) for part in at_params if part.numel()]
-        return torch.stack(norms).amax()
-
-    return norm
 
 
 def carried(gradient: Tensor, dtype: torch.dtype) -> Tensor:
@@ -157,6 +156,19 @@ class AdjointRate(OnPacked):
         def counted(t: Tensor, state: Tensor) -> Tensor:
             self.calls += 1
             return rate(t, state)
+
+        return counted
+
+    def loop(self, problem: Problem, seminorm: bool) -> Callable[[Tensor, Tensor | None], Trace] | None:
+        """Return the compiled loop over the steps of a backward solve, if there is one. See :class:`Problem`."""
+        run = self.derivative.adjoint_loop(problem, seminorm)
+        if run is None:
+            return None
+
+        def counted(state: Tensor, slope: Tensor | None) -> Trace:
+            trace = run(state)
+            self.calls += trace.stats.calls
+            return trace
 
         return counted
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from anode.checks import flag, names_settings, number, require
-from anode.ode.adjoint import AdjointRate, ContinuousSolve, largest_norm, solve_backward
-from anode.ode.control import rms
+from anode.ode.adjoint import AdjointRate, ContinuousSolve, solve_backward
+from anode.ode.control import AdjointNorm, rms
 from anode.ode.field import AutogradDerivative, Derivative
 from anode.ode.gradient import Gradient
 from anode.ode.integrate import Trace
@@ -124,7 +124,8 @@ class Continuous(Gradient):
         def solve_back(
             rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor, options: dict[str, Any]
         ) -> tuple[Tensor, ...]:
-            return solve_backward(self._backward_problem(problem, rate, state, span))
+            norm = self._norm(problem)
+            return solve_backward(self._backward_problem(problem, rate, state, span, norm), rate, norm)
 
         own = None if problem.compiled is None else problem.compiled.wanted(found.params, False)
 
@@ -140,15 +141,19 @@ class Continuous(Gradient):
         outputs |= {index: ys[n] for n, index in enumerate(reached) if index in outputs}
         return problem.solution(trace, list(outputs.values()), ys[-1], self.name)
 
+    def _norm(self, problem: Problem) -> AdjointNorm:
+        """Return the norm of the backward solve's state, which has one step size."""
+        plan = problem.plan
+        of_state = rms(0, problem.y0.numel()) if plan.group_dims else plan.norm
+        return AdjointNorm(of_state, self.seminorm, plan.own_norm)
+
     def _backward_problem(
-        self, problem: Problem, rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor
+        self, problem: Problem, rate: AdjointRate, state: tuple[Tensor, ...], span: Tensor, norm: AdjointNorm
     ) -> Problem:
         """Return the problem of the backward solve from one output time to the previous one."""
         plan, packing = problem.plan, Packing(state, 0)
         y, times = packing.pack(state), span.tolist()
         between = [knot for knot, _ in plan.knots or () if min(times) < knot < max(times)]
-        state_norm = rms(0, problem.y0.numel()) if plan.group_dims else plan.norm
-        norm = largest_norm(state_norm, self.seminorm)
         backward = replace(
             plan,
             tableau=self._tableau(plan),

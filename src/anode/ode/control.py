@@ -208,6 +208,28 @@ def rms(group_dims: int, size: int) -> Norm:
     return norm
 
 
+@dataclass(frozen=True)
+class AdjointNorm:
+    """The norm of an adjoint state (0, y, cotangent of y, *gradients): the largest norm of its parts.
+
+    Attributes:
+        of_state: The norm of y and of its cotangent.
+        seminorm: Whether to leave out the gradients, whose norms are their root mean squares.
+        is_own: Whether the caller passed ``of_state``.
+    """
+
+    of_state: Norm
+    seminorm: bool
+    is_own: bool
+
+    def __call__(self, parts: tuple[Tensor, ...]) -> Tensor:
+        at_time, y, adjoint, *at_params = parts
+        norms = [at_time.abs(), self.of_state(y), self.of_state(adjoint)]
+        if not self.seminorm:
+            norms += [rms(0, part.numel())(part) for part in at_params if part.numel()]
+        return torch.stack(norms).amax()
+
+
 def largest_rms(group_dims: int, sizes: list[int]) -> Norm:
     """Return a norm for packed tuples: the largest root mean square of their components."""
     counted = [(i, rms(group_dims, size)) for i, size in enumerate(sizes) if size or not sum(sizes)]

@@ -5,10 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from anode.ode.integrate import Trace
+    from anode.ode.problem import Problem
 
 Rate = Callable[[Tensor, Tensor], Tensor]
 """The right-hand side f(t, y) of an ODE whose state is one tensor."""
@@ -67,6 +71,17 @@ class Derivative(ABC):
 
         Args:
             sizes: Number of elements of each of these parts.
+        """
+        return None
+
+    def adjoint_loop(self, problem: Problem, seminorm: bool) -> Callable[[Tensor], Trace] | None:
+        """Return a compiled loop over the steps of the adjoint ODE, or ``None``.
+
+        The loop takes the packed state at the start, see :meth:`adjoint`, and uses the usual norm.
+
+        Args:
+            problem: The backward solve.
+            seminorm: Whether the norm leaves out the gradients of ``parameters``.
         """
         return None
 

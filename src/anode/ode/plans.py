@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from anode.ode.control import AdjointNorm
 from anode.ode.solution import State
 from anode.ode.solver import Solver
 from anode.ode.transforms import may_be_followed
@@ -13,7 +14,7 @@ from anode.recent import Recent
 T = TypeVar("T")
 
 PLANS: Recent[Any] = Recent(256)
-COMPARABLE = frozenset({float, int, bool, str, type(None), Solver})
+COMPARABLE = frozenset({float, int, bool, str, type(None), Solver, AdjointNorm})
 """Types whose equal values are interchangeable, so that they can be part of a cache key."""
 
 

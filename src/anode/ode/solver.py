@@ -15,7 +15,7 @@ from torch import Tensor
 
 from anode.checks import describe, lookup, names_settings, nearest, number, require, whole_number
 from anode.ode.continuous import Continuous
-from anode.ode.control import CONTROLLERS, PID, Controller
+from anode.ode.control import CONTROLLERS, PID, AdjointNorm, Controller
 from anode.ode.discrete import Discrete
 from anode.ode.gradient import Gradient
 from anode.ode.noise import Noise
@@ -176,7 +176,7 @@ class Solver:
             times=times,
             wanted=wanted,
             like=y.detach().new_empty(()).expand(y.shape),
-            own_norm=norm is not None,
+            own_norm=norm.is_own if isinstance(norm, AdjointNorm) else norm is not None,
             max_steps=self.max_steps,
             controller=self.step_controller,
             group_dims=len(packing.groups),
