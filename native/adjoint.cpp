@@ -117,7 +117,7 @@ double Adjoint<T>::norm(const Sum<T>& sum, const T* y1) const {
     for (long i = start + whole * lanes; i < end; ++i) {  // what does not fill a vector
       T error = 0;
       for (int k = 0; k < sum.count; ++k) error += sum.weights[k] * sum.parts[k][i];
-      const T scale = std::max(std::fabs(y_[i]), std::fabs(y1[i])) * rtol + atol;
+      const T scale = std::max(std::fabs(y1[i]), std::fabs(y_[i])) * rtol + atol;  // NaN if y1 is
       error = error / scale + (scale - scale);  // NaN where the state overflowed
       squares += double(error) * double(error);
     }
