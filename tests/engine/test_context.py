@@ -268,6 +268,17 @@ def test_a_condition_that_does_not_fit_the_points_is_fs_own_error():
         anode.odeint(f, points(7, 2), TIMES)
 
 
+def test_a_row_for_all_points_is_not_taken_for_one_per_point_if_there_is_one_point_first(assert_same):
+    f, y0 = Conditional(points(1, 3)), points(1, 2)
+    f.shift = points(1, 3, seed=4)
+    f.forward = lambda t, y: f.net(torch.cat([y, f.condition + f.shift], 1)) * t
+    for rows in (1, 8, 1, 30):
+        f.condition, y0 = points(rows, 3, seed=rows), points(rows, 2)
+        assert_same(f, y0, [y0, f.condition, f.shift, *f.parameters()])
+        assert anode.explain(f, y0).engine.name == "native"
+    assert memory_of(f).traces.total() == 2
+
+
 def test_a_condition_that_is_changed_in_place_is_read_again(assert_same):
     f, y0 = Conditional(points(8, 3, grad=False)), points(8, 2)
     anode.odeint(f, y0, TIMES)

@@ -118,6 +118,11 @@ class Known:
         for counter in self.counters:
             counter.advance(calls)
 
+    def has_rows(self, points: int) -> bool:
+        """Whether the tensors with a row per point have as many; of one point, others may have been taken for such."""
+        context = () if self.traced is None else self.traced.context
+        return all(len(self.swapped.get(id(x), x)) == points for x in context)
+
     def of(self, f: Rate) -> Known | None:
         """Return what is known of f, which may be another function that does the same; ``None`` if nothing is.
 
@@ -206,7 +211,7 @@ class Memory:
                 if (known.kind is not kind and known.kind != kind) or known.first not in (None, first):
                     continue
                 found = known.of(f)
-                if found is not None:
+                if found is not None and found.has_rows(first[0]):
                     if known is not self.entries[-1]:
                         self.entries = [*(each for each in self.entries if each is not known), known]
                     return found

@@ -105,6 +105,4 @@ def unfit(field: Compiled, y0: Tensor) -> str:
     sizes = (n * (1 if one else field.members or 1) for n, one in zip(field.program.sizes, field.shared, strict=True))
     if any(x.numel() != size for x, size in zip(field.tensors, sizes, strict=True)):
         return "the field's parameters have another size than before"
-    if any(len(x) * field.dim != y0.numel() for x in field.context):
-        return "f reads a tensor that does not have one row per point"
     return ""
