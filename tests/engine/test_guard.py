@@ -537,13 +537,6 @@ def test_a_list_holds_only_if_all_elements_are_the_same(before, after):
     assert guard.holds() == (list(map(repr, before)) == list(map(repr, after)))
 
 
-def test_a_guard_that_gave_up_never_holds():
-    guard = Guard()
-    assert guard.holds()
-    guard.give_up()
-    assert not guard.holds()
-
-
 class Short(list):
     """A list that does not tell how many elements it has."""
 

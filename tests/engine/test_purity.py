@@ -28,6 +28,7 @@ from anode.engine.watch.purity import Counter, observe
 T, Y = torch.tensor(0.5), torch.ones(3, 2)
 HISTORY = []
 COUNT = 0
+CACHE = None
 SCALE = 2.0
 SQUARE = torch.square
 ACTIVATIONS = {"tanh": torch.tanh, "double": lambda y: 2 * y}
@@ -47,7 +48,6 @@ def accepted(f):
 def refused(f, words):
     observation = seen(f)
     assert words in observation.obstacle
-    assert not observation.guard.holds()
     assert observation.counters == ()
     return observation
 
@@ -421,11 +421,6 @@ def store_on_self(self, t, y):
     return y
 
 
-def store_twice_the_same(self, t, y):
-    self.last = None
-    return y
-
-
 def delete(self, t, y):
     del self.last
     return y
@@ -521,7 +516,6 @@ class WithList(Net):
     ("forward", "words"),
     [
         (store_on_self, "f sets the attribute 'last' of Mine"),
-        (store_twice_the_same, "f sets the attribute 'last' of Mine"),
         (delete, "f sets the attribute 'last' of Mine"),
         (store_by_setattr, "f calls setattr"),
         (store_by_object, "f uses __setattr__"),
@@ -532,7 +526,7 @@ class WithList(Net):
         (append, "f appends to a list (list.append)"),
         (append_by_alias, "f appends to a list (list.append)"),
         (append_to_class_list, "f appends to a list (list.append)"),
-        (extend_in_place, "f sets the attribute 'history' of Mine"),
+        (extend_in_place, "f changes a list"),
         (append_global, "f appends to a list (list.append)"),
         (append_by_map, "f changes a list"),
         (fill_cache, "f changes a dict"),
@@ -548,6 +542,90 @@ def test_changing_what_outlives_the_call_is_an_obstacle(forward, words):
 class Rate:
     def __init__(self):
         self.value = 2.0
+
+
+def store_if_absent(self, t, y):
+    if self.last is None:
+        self.last = torch.ones(2)
+    return y * self.last
+
+
+def store_by_hasattr(self, t, y):
+    if not hasattr(self, "late"):
+        self.late = nn.Linear(2, 2)
+    return self.late(y)
+
+
+def store_the_same(self, t, y):
+    self.width = y.shape[1]
+    return y * self.width
+
+
+def store_and_set_back(self, t, y):
+    self.last = 2.0
+    y = y * self.last
+    self.last = None
+    return y
+
+
+@pytest.mark.parametrize("forward", [store_if_absent, store_by_hasattr, store_the_same])
+def test_what_the_first_call_makes_is_an_obstacle_to_that_call_alone(forward):
+    f = net(forward)
+    first = refused(f, "f ")
+    assert not first.guard.holds()
+    accepted(f)
+
+
+def test_an_attribute_that_is_set_back_is_accepted():
+    accepted(net(store_and_set_back))
+
+
+def test_a_global_that_is_made_once_is_an_obstacle_to_that_call_alone(monkeypatch):
+    def f(t, y):
+        global CACHE
+        if CACHE is None:
+            CACHE = torch.ones(2)
+        return y * CACHE
+
+    monkeypatch.setattr(sys.modules[__name__], "CACHE", None)
+    refused(f, "f changes the global CACHE")
+    guard = accepted(f).guard
+    sys.modules[__name__].CACHE = None
+    assert not guard.holds()
+
+
+def test_an_attribute_that_f_may_set_is_watched_even_if_nothing_reads_it():
+    def forward(self, t, y):
+        if len(y) > 3:
+            self.seen = True
+        return y
+
+    f = net(forward)
+    guard = accepted(f).guard
+    f(T, torch.ones(5, 2))
+    assert [change.name for change in guard.changes()] == ["seen"]
+    guard.undo()
+    assert guard.holds()
+    assert not hasattr(f, "seen")
+
+
+def test_an_obstacle_holds_for_as_long_as_nothing_has_changed():
+    def forward(self, t, y):
+        self.nfe += 1
+        if self.last is not None:
+            self.last.append(y)
+        return y
+
+    f = net(forward)
+    f.last = []
+    first = refused(f, "f appends to a list")
+    f.last.clear()
+    f(T, Y)
+    f.last.clear()
+    assert first.guard.holds()
+    f.last = None
+    assert not first.guard.holds()
+    accepted(f)
 
 
 def test_changing_an_object_in_a_helper_or_a_loop_is_an_obstacle():

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from anode.engine.compiled import Compiled
 from anode.engine.derivative import CompiledDerivative
-from anode.engine.known import CHANGES, Kind, Known, Rate, first_sizes, forms, kin_of, memory_of
+from anode.engine.known import Kind, Known, Rate, first_sizes, forms, kin_of, memory_of
 from anode.engine.mapped import Member, is_mapped, member_of
 from anode.engine.program.program import Builder
 from anode.engine.trace.calls import Calls, calls_of
 from anode.engine.trace.events import Untraceable
 from anode.engine.trace.tracing import Traced, trace
-from anode.engine.watch.purity import observe
+from anode.engine.watch.purity import observe, words
 from anode.ode.field import parameters_of
 from anode.ode.problem import Problem
 from anode.ode.solution import as_tuple
@@ -74,6 +74,21 @@ def known_of(problem: Problem) -> Known:
         _ = problem.now, problem.module_parameters, problem.own_derivative
 
     f = problem.f
+    known = recalled(problem)
+    if known is not None:
+        return known
+    kin, example = kin_of(f), example_of(problem)
+    known = None if kin is None else kin.tired(f, example.of_member(f).kind)
+    if known is None:
+        known = known_for(f, example, problem.start, prepare)
+        if kin is not None:
+            kin.keep(known)
+    return known
+
+
+def recalled(problem: Problem) -> Known | None:
+    """Return what is known of a problem's f; ``None`` if nothing is, or if f has changed."""
+    f = problem.f
 
     def kind() -> tuple[Kind, tuple[int, ...]]:
         example = example_of(problem).of_member(f)
@@ -82,16 +97,8 @@ def known_of(problem: Problem) -> Known:
     mode = is_mapped(f), torch.is_grad_enabled(), torch.get_default_dtype()
     found = problem.plan.prepared.get(mode, kind)  # cached because it is slow to compute
     known = memory_of(f).find(f, *found)
-    if known is not None:
-        return known
-    kin = kin_of(f)
-    if kin is None:
-        return known_for(f, example_of(problem), problem.start, prepare)
-    known = kin.find(f, *found)
-    if known is None:
-        tired = Known(f, found[0], CHANGES) if kin.is_tired(found[0]) else None
-        known = tired or known_for(f, example_of(problem), problem.start, prepare)
-        kin.keep(known)
+    if known is None and (kin := kin_of(f)) is not None:
+        known = kin.find(f, *found)
     return known
 
 
@@ -112,18 +119,13 @@ def known_for(f: Rate, example: Example, start: Callable[[], Any], prepare: Call
     with _alone():
         example = example.of_member(f)
         kind, memory = example.kind, memory_of(f)
-        known = memory.find(f, kind, first_sizes(example.states))
+        known = memory.find(f, kind, first_sizes(example.states)) or memory.tired(f, kind)
         if known is not None:
             return known
-        if memory.is_tired(kind):
-            return Known(f, kind, CHANGES)
-        known = Known(f, kind)
         prepare()
         seen = observe(f, start)
-        if seen.obstacle:
-            known.obstacle = seen.obstacle
-        else:
-            known.guard, known.counters, known.is_ours = seen.guard, seen.counters, seen.is_ours
+        known = Known(f, kind, seen.obstacle, seen.guard, seen.counters, seen.is_ours)
+        if not seen.obstacle:
             _trace(known, example)
         memory.keep(known)
         return known
@@ -161,13 +163,16 @@ def _trace(known: Known, example: Example) -> None:
             known.traced = trace(f, states, example.is_tuple, batch_dims, t, builder, example.is_map, rows)
             if member is not None:
                 known.traced, known.shared = _of_all(known.traced, member)
+            if changes := known.guard.undo():  # which f did not do for the number of points that was observed
+                raise Untraceable(words(changes[0]))
         except Untraceable as error:
+            known.guard.undo()
             known.obstacle = str(error) if rows else known.obstacle or str(error)
             continue
         if known.kind.recording and not known.traced.passes_gradients:
             known.obstacle = "f stops gradients, with detach or otherwise"
             break
-        reached = () if known.guard is None else known.guard.tensors
+        reached = known.guard.tensors
         if {id(x) for x in known.traced.existing()} - {id(x) for x in reached}:
             known.obstacle = (
                 "f uses a tensor that was not found from it, so that another could take its place unnoticed"
@@ -191,7 +196,7 @@ def may_be_context(known: Known, states: tuple[Tensor, ...]) -> tuple[Tensor, ..
 
     A function is traced on few points. If f combines such a tensor with the state, it has to be cut to as many rows.
     """
-    if known.guard is None or not states[0].ndim:
+    if not states[0].ndim:
         return ()
     points, dtype = len(states[0]), states[0].dtype
     found = {id(x): x for x in known.guard.tensors if not isinstance(x, nn.Parameter) and x.dtype == dtype}
@@ -286,7 +291,8 @@ def unlike(known: Known, f: Rate, example: Example) -> str:
 def is_tried(known: Known, problem: Problem, field: Compiled) -> bool:
     """Whether the program agrees with f at another time and state too; checked once per shape of states.
 
-    f was traced with a few points and may depend on their number in a way that is not visible at the start.
+    f was traced with a few points and may depend on their number in a way that is not visible at the start. For the
+    same reason, this checks that f has changed nothing.
     """
     if problem.y0.shape in known.tried:
         return True
@@ -297,7 +303,8 @@ def is_tried(known: Known, problem: Problem, field: Compiled) -> bool:
     with torch.no_grad():
         slope = problem.rate(t, y)
     known.count(-1)
-    if not CompiledDerivative(problem, field).agrees(t, y, slope):
+    again = recalled(problem)
+    if again is None or again.guard is not known.guard or not CompiledDerivative(problem, field).agrees(t, y, slope):
         return False
     known.tried.add(problem.y0.shape)
     return True

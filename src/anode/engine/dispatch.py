@@ -103,6 +103,7 @@ def traced(problem: Problem, use: Callable[[Compiled, Known], R | None]) -> tupl
             return use(field, known), ""
         except native.StaleError:
             forget(problem.f, known)
+            problem.slope = problem.found = None  # so that f is called, and observed, once more
     return None, "f does not compute what was traced of it"
 
 

@@ -129,11 +129,14 @@ def explain(f: Callable[[Tensor, Any], Any], y0: State, t: float = 0.0) -> Expla
     obstacle = obstacles.obstacle(problem, DEFAULT.gradient_method)
     if obstacle:
         return Explanation(Engine(obstacle))
-    names = Names(f)
     field = described(problem)
     if field is not None:
+        names = Names(f)
         return _explained(field, [names.of(x) for x in field.tensors], problem, batched=True)
     known = known_of(problem)
+    if not known.guard.holds():  # this call of f has made something that others will use, such as a layer
+        problem = _problem(f, y0, t)
+        known = known_of(problem)
     if problem.slope is not None:  # f was called once more than tracing accounts for
         known.count(-1)
     obstacle = (
@@ -141,7 +144,7 @@ def explain(f: Callable[[Tensor, Any], Any], y0: State, t: float = 0.0) -> Expla
     )
     if obstacle:
         return Explanation(Engine(obstacle))
-    return _of_traced(known, problem, names)
+    return _of_traced(known, problem, Names(f))
 
 
 def _problem(f: Callable[[Tensor, Any], Any], y0: State, t: float) -> Problem:

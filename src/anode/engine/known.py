@@ -73,7 +73,7 @@ class Known:
         f: The function.
         kind: The kind of the states.
         obstacle: Why it cannot be compiled; empty if it has a program.
-        guard: Checks whether anything that f reads has changed.
+        guard: Checks whether anything that f reads has changed; if f has side effects, what was found of it so far.
         counters: The counters of f.
         is_ours: Whether f consists of layers of torch and of this library. The guard suffices for these, so that solves
             need not compare the first slope.
@@ -93,7 +93,7 @@ class Known:
     f: Rate
     kind: Kind
     obstacle: str = ""
-    guard: Guard | None = None
+    guard: Guard = field(default_factory=Guard)
     counters: tuple[CallCounter, ...] = ()
     is_ours: bool = False
     traced: Traced | None = None
@@ -151,8 +151,6 @@ class Known:
         if not comparison.is_same(self.f, f):
             return None
         found, places = comparison.swaps, comparison.places
-        if self.guard is None:
-            return found
         if self.program is None or self.traced is None:
             return found if self.guard.holds() else None
         if forms(self.tensors) != self.forms:  # a parameter's data may be replaced
@@ -237,9 +235,12 @@ class Memory:
         """Remove an entry that turned out to be wrong, given it or a copy of it."""
         self.entries = [each for each in self.entries if each.guard is not known.guard]
 
-    def is_tired(self, kind: Kind) -> bool:
-        """Whether a kind of state was traced so often that tracing again does not pay off."""
-        return self.traces[kind] >= MOST_TRACES
+    def tired(self, f: Rate, kind: Kind) -> Known | None:
+        """Return that f is not compiled if it was traced so often that tracing again does not pay off."""
+        if self.traces[kind] < MOST_TRACES:
+            return None
+        last = next((known.obstacle for known in reversed(self.entries) if known.kind == kind), "")
+        return Known(f, kind, last or CHANGES)
 
 
 FUNCTIONS: Recent[Memory] = Recent(MOST_FUNCTIONS)

@@ -82,7 +82,6 @@ class Guard:
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
         self.moved: dict[int, Tensor] = {}
-        self._never = False
         self._fixed: list[tuple[Any, Any]] = []  # values in places where none can take another's, and the places
         self._arrays: list[tuple[np.ndarray[Any, Any], tuple[Any, ...]]] = []
         self._objects: list[Any] = []
@@ -98,7 +97,7 @@ class Guard:
         self._counts: list[int] = []  # of their elements
         self._mappings: list[dict[Any, Any]] = []
         self._types = _Table(lambda: map(type, self._objects))
-        self._read = _Table(lambda: map(getattr, *self._attributes))
+        self._read = _Table(lambda: map(_attribute, *self._attributes))
         self._inherited = _Table(lambda: map(MappingProxyType.get, *self._class_slots, repeat(ABSENT)))
         self._lengths = _Table(lambda: map(len, self._sized))
         self._items = _Table(lambda: chain.from_iterable(self._containers))
@@ -172,10 +171,6 @@ class Guard:
         del self._slots[id(space), key]
         self._arranged = None
 
-    def give_up(self) -> None:
-        """Make :meth:`holds` always return ``False``."""
-        self._never = True
-
     def changes(self) -> list[Change]:
         """Return what has changed since it was first watched."""
         found = []
@@ -191,6 +186,16 @@ class Guard:
         arrays = (Change(array, None, old, new) for array, old in self._arrays if (new := _contents(array)) != old)
         return [*found, *(change for table in self._tables for change in table.changes()), *resized, *arrays]
 
+    def undo(self) -> list[Change]:
+        """Set attributes and global variables back to what they were. Return everything that had changed."""
+        changes = [] if self.holds() else self.changes()
+        for slot in self._slots.values() if changes else ():
+            if slot.expected is not ABSENT:
+                slot.space[slot.key] = slot.expected
+            else:
+                slot.space.pop(slot.key, None)
+        return changes
+
     def swap(self) -> bool:
         """Find the tensors that have replaced others. Return whether nothing else has changed.
 
@@ -205,7 +210,7 @@ class Guard:
         pairs = [*((slot.first, now) for slot, _, now in slots), *((self._first[i], now) for i, _, now in cells)]
         tensors = [(first, now) for first, now in pairs if isinstance(first, Tensor) and isinstance(now, Tensor)]
         stay = [(x, x) for _, x in self._fixed if isinstance(x, Tensor)]
-        if self._never or not all(can_swap(first, now, found) for first, now in (*tensors, *stay)):
+        if not all(can_swap(first, now, found) for first, now in (*tensors, *stay)):
             return False
         if len(set(map(id, found.values()))) < len(found):  # f may tell two tensors from one
             return False
@@ -244,15 +249,10 @@ class Guard:
         It runs before every solve, so compiled code compares identities. Values are compared only if an identity
         differs.
         """
-        if self._never:
-            return False
         if self._arranged is None:
             self._arranged = self._arrange()
         if not extension.unchanged(*self._arranged):
-            try:
-                return not self.changes()
-            except (AttributeError, KeyError, ValueError):  # an attribute is gone, or the variable of a closure
-                return False
+            return not self.changes()
         return not self._arrays or all(_contents(array) == old for array, old in self._arrays)
 
     def _arrange(self) -> tuple[Any, ...]:
@@ -269,6 +269,14 @@ class Guard:
         """Yield each of these containers with the values expected in it."""
         counts, rest = dict(zip(map(id, self._containers), self._counts, strict=True)), iter(table.expected)
         return ((each, tuple(islice(rest, counts[id(each)]))) for each in containers)
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    """Return an attribute; ``ABSENT`` if it is gone, as that of an empty cell is."""
+    try:
+        return getattr(owner, name)
+    except (AttributeError, ValueError):
+        return ABSENT
 
 
 def _contents(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:

@@ -72,8 +72,8 @@ class Observation(Generic[T]):
         result: What the call returned.
         obstacle: Why a recording may not replace f, such as "f calls print"; empty if it may.
         counters: The counters that f advanced. Compare those of two calls: f may not advance them every time.
-        guard: Holds for as long as nothing has changed that f reads from Python, except its counters. It never holds
-            if there is an obstacle.
+        guard: Holds for as long as nothing has changed that f reads from Python, except its counters. If there is an
+            obstacle, it watches what was found before: another call may have none once this has changed.
         is_ours: Whether only code of torch and of this library ran, so that the guard is known to be complete.
     """
 
@@ -125,7 +125,6 @@ class _Watcher:
     """
 
     def __init__(self, f: Callable[..., Any], call: Callable[[], Any]) -> None:
-        self.guard = Guard()
         self._obstacle = ""
         self._caller = call.__code__ if isinstance(call, FunctionType) and call is not f else None
         self.entered: set[CodeType] = set()
@@ -133,9 +132,10 @@ class _Watcher:
         self._importing: FrameType | None = None
         self._parents: dict[CodeType, CodeType] = {}
         self._candidates: dict[tuple[int, str], Any] = {}
+        self._reach = Reach()
+        self.guard = self._reach.guard
         try:
-            self._reach = Reach()
-            self.guard = self._reach.guard
+            self._reach.surroundings()
             self._reach.add(f)
         except UnwatchableError as error:
             self._obstacle = str(error)
@@ -168,19 +168,21 @@ class _Watcher:
         self._refuse(use_obstacle(module, code.co_qualname) or numpy_obstacle(module, code.co_qualname))
         if is_standard(module):
             self._standard.add(code)
-        if code not in self.entered:
-            self.entered.add(code)
-            self._parents.update(dict.fromkeys(nested(code), code))
-            self._reach.enter(code, frame.f_globals)
-            self._inspect(code)
-        for store in summarize(code).stores if module != "contextlib" else ():  # it sets attributes of new objects only
-            self._store(store, frame)
+        try:
+            if code not in self.entered:
+                self.entered.add(code)
+                self._parents.update(dict.fromkeys(nested(code), code))
+                self._reach.enter(code, frame.f_globals)
+                self._inspect(code, frame.f_globals)
+        finally:  # of code with an obstacle too, whose counters the guard is to ignore
+            for store in summarize(code).stores if module != "contextlib" else ():  # it sets those of new objects only
+                self._store(store, frame)
 
-    def _inspect(self, code: CodeType) -> None:
-        """Refuse code that changes anything that outlives the call."""
+    def _inspect(self, code: CodeType, variables: dict[str, Any]) -> None:
+        """Refuse code that changes anything that outlives the call, and watch the global variables that it may set."""
         summary = summarize(code)
         for name in summary.changes:
-            self._refuse(f"f changes the global {name}")
+            self._reach.watch(variables, name, variables)
         for name in sorted(summary.outer):
             self._refuse(f"f changes {name}, a variable outside of it" if self._outlives(code, name) else "")
         for name in sorted(summary.loads & HIDDEN_WRITES):
@@ -197,33 +199,30 @@ class _Watcher:
         return name not in parent.co_cellvars and self._outlives(parent, name)
 
     def _store(self, store: Store, frame: FrameType) -> None:
-        """Refuse an assignment to an attribute, unless it is a counter or the object is new."""
+        """Watch an attribute that the code may set, unless the object is new. Refuse if it cannot be watched.
+
+        Code may contain an assignment that does not run, such as that of a layer which the first call makes.
+        """
         owner = _resolve(store.path, frame)
-        outside = owner is ABSENT or isinstance(owner, Tensor | type | ModuleType | FunctionType)
-        if not outside and owner not in self._reach:
-            return
-        if not outside and store.counts and type(owner.__dict__.get(store.name)) is int:
-            self._candidates[id(owner), store.name] = owner
-            return
-        whose = f" of {type(owner).__name__}" if owner is not ABSENT else ""
-        raise UnwatchableError(f"f sets the attribute {store.name!r}{whose}")
+        if owner is ABSENT or isinstance(owner, Tensor | type | ModuleType | FunctionType):
+            whose = f" of {type(owner).__name__}" if owner is not ABSENT else ""
+            raise UnwatchableError(f"f sets the attribute {store.name!r}{whose}")
+        if owner in self._reach and type(owner).__dictoffset__:
+            self._reach.watch(owner.__dict__, store.name, owner)
+            if store.counts and type(owner.__dict__.get(store.name)) is int:
+                self._candidates[id(owner), store.name] = owner
 
     def conclude(self) -> tuple[str, tuple[Counter, ...]]:
         """Compare everything with its value before the call, and return the obstacle and the counters."""
-        if self._obstacle:
-            self.guard.give_up()
-            return self._obstacle, ()
         counters, others = [], []
         for change in self.guard.changes():
             if (id(change.owner), change.name) in self._candidates and type(change.after) is int:
                 counters.append(Counter(change.owner, change.name, change.after - change.before))
             else:
                 others.append(change)
-        obstacle = next(map(_words, others), "") or self._unknown() or self._reads(counters)
+        obstacle = self._obstacle or next(map(words, others), "") or self._unknown() or self._reads(counters)
         for counter in counters:
             self.guard.ignore(counter.owner.__dict__, counter.name)
-        if obstacle:
-            self.guard.give_up()
         return obstacle, () if obstacle else tuple(counters)
 
     def _unknown(self) -> str:
@@ -260,7 +259,8 @@ def _resolve(path: Path, frame: FrameType) -> Any:
     return value
 
 
-def _words(change: Change) -> str:
+def words(change: Change) -> str:
+    """Return the obstacle that f has changed something."""
     owner, name = change.owner, change.name
     if isinstance(owner, dict) and "__name__" in owner and "__builtins__" in owner:
         return f"f changes the global {name}"

@@ -68,13 +68,16 @@ class Reach(NameWatch):
         self.codes: set[CodeType] = set()
         self._entered: set[CodeType] = set()
         self._functions: dict[CodeType, list[FunctionType]] = {}
+
+    def surroundings(self) -> None:
+        """Watch what every module reads: hooks for all of them, and whether parametrizations are cached."""
+        for name in _GLOBAL_HOOKS:
+            self.guard.watch_contents(getattr(nn.modules.module, name))
+        self.guard.watch_slot(vars(parametrize), "_cache_enabled", parametrize)
         if has_global_hooks():
             raise UnwatchableError("a hook is registered for all modules")
         if parametrize._cache_enabled:
             raise UnwatchableError("torch.nn.utils.parametrize.cached is active")
-        self.guard.watch_slot(vars(parametrize), "_cache_enabled", parametrize)
-        for name in _GLOBAL_HOOKS:
-            self.guard.watch_contents(getattr(nn.modules.module, name))
 
     def __contains__(self, value: Any) -> bool:
         """Whether a value was found, and so existed before."""
@@ -94,12 +97,16 @@ class Reach(NameWatch):
             variables: The global variables that it sees.
         """
         self._entered.add(code)
-        summary = summarize(code)
-        for path in summary.globals:
+        self._mention(code)
+        for path in summarize(code).globals:
             self._global(path, variables)
         for function in self._functions.get(code, ()):
             self._closure(function)
-        self._mention(code)
+        self.add(None)
+
+    def watch(self, space: dict[str, Any], name: str, owner: Any) -> None:
+        """Watch an attribute of an object or a global variable, which may not exist."""
+        self._slot(space, name, owner)
         self.add(None)
 
     def imports(self, name: str) -> None:
@@ -193,9 +200,9 @@ class Reach(NameWatch):
             raise UnwatchableError("f uses a module compiled by torch.compile")
         for name in (*STORES, *_HOOKS):
             contents = module.__dict__[name]
+            self.guard.watch_contents(contents)
             if name in _HOOKS and contents:
                 raise UnwatchableError(f"a hook is registered on {type(module).__name__}")
-            self.guard.watch_contents(contents)
             if name in STORES:
                 self.guard.watch_slot(module.__dict__, name, module)
                 self._waiting += contents.values()
