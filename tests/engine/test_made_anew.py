@@ -219,6 +219,52 @@ def test_a_change_of_the_first_is_not_taken_for_one_of_the_second(net):
     check(second)
 
 
+class Noted(Wrapper):
+    """Holds what it does not read, beside what it reads in one branch or by a computed name."""
+
+    def __init__(self, net, moved, **notes):
+        super().__init__(net, moved)
+        for name, value in notes.items():
+            setattr(self, name, value)
+
+    def forward(self, t, y):
+        slope = super().forward(t, y)
+        if self.gain > 1.0:
+            return slope * self.scale
+        return slope
+
+
+class Named(nn.Module):
+    def __init__(self, net, moved, **notes):
+        super().__init__()
+        self.net, self.moved = net, moved
+        for name, value in notes.items():
+            setattr(self, name, value)
+
+    def forward(self, t, y):
+        return (self.net(y) + self.moved) * t * getattr(self, "fac" + "tor", 1.0)
+
+
+def test_what_f_does_not_read_may_differ(net):
+    for i in range(MOST_TRACES + 2):
+        f = Noted(net, shift(i), epoch=i, losses=[0.1] * i, batch=torch.ones(i, 3), **({"late": i} if i > 5 else {}))
+        check(f)
+    assert traces(f) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "notes"),
+    [
+        (Noted, [{"gain": 2.0, "scale": 1.0}, {"gain": 2.0, "scale": 3.0}]),
+        (Noted, [{"gain": 1.0}, {"gain": 2.0, "scale": 3.0}]),
+        (Named, [{}, {"factor": 2.0}, {"factor": 3.0}, {}]),
+    ],
+)
+def test_what_f_reads_in_some_cases_may_not_differ(net, make, notes):
+    for each in notes:
+        check(make(net, shift(0), **each))
+
+
 def test_new_parameters_are_a_new_network(net):
     for seed in range(3):
         f = Wrapper(net, nn.Parameter(shift(seed)))

@@ -128,14 +128,11 @@ class Known:
 
         The result is a copy if tensors or counters were replaced: another thread may solve with others.
         """
-        comparison, counters = None, self.counters
-        if self.f is not f:
-            comparison = Comparison({}, {(id(counter.owner), counter.name) for counter in counters})
+        comparison = Comparison(self.guard.is_read)
         swaps = self.swaps(f, comparison)
         if swaps is None:
             return None
-        if comparison is not None:
-            counters = tuple(each.moved(comparison.objects) for each in counters)
+        counters = tuple(each.moved(comparison.objects) for each in self.counters)
         return replace(self, swapped=swaps, counters=counters) if swaps or counters != self.counters else self
 
     def swaps(self, f: Rate, comparison: Comparison | None = None) -> dict[int, Tensor] | None:
@@ -147,7 +144,7 @@ class Known:
             f: The function.
             comparison: Compares it with the traced function.
         """
-        comparison = comparison or Comparison({})
+        comparison = comparison or Comparison(self.guard.is_read)
         if not comparison.is_same(self.f, f):
             return None
         found, places = comparison.swaps, comparison.places

@@ -152,6 +152,10 @@ class Guard:
         self._sized.append(container)
         self._add(self._lengths, len(container), container, None)
 
+    def is_read(self, space: dict[Any, Any], key: str) -> bool:
+        """Whether f may read one key of the ``__dict__`` of an object that it reaches. Its counters are not read."""
+        return (id(space), key) in self._slots
+
     def fix(self, owner: Any, value: Any) -> None:
         """Note a value that is not an attribute or variable, so that no other can replace it."""
         if type(value) not in SCALARS:

@@ -11,10 +11,8 @@ from torch import nn
 from anode.engine.watch.bytecode import MATCH_ARGS, Path, strings, summarize
 from anode.engine.watch.guard import ABSENT, Guard
 from anode.engine.watch.rules import builtin_obstacle, is_clean, use_obstacle
-from anode.engine.watch.same import MEMORY
+from anode.engine.watch.same import MACHINERY
 
-MACHINERY = frozenset({MEMORY, *nn.Module().__dict__} - {"training"})
-"""Attributes of every module; those that matter are watched apart."""
 STORES = ("_parameters", "_buffers", "_modules")
 READS_ANY_NAME = frozenset({"getattr", "hasattr", "attrgetter", "methodcaller", "__getattribute__", MATCH_ARGS})
 

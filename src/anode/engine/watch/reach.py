@@ -31,9 +31,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from anode.engine.watch.bytecode import summarize
-from anode.engine.watch.names import MACHINERY, READS_ANY_NAME, STORES, NameWatch, UnwatchableError
+from anode.engine.watch.names import READS_ANY_NAME, STORES, NameWatch, UnwatchableError
 from anode.engine.watch.rules import builtin_obstacle, is_clean, numpy_obstacle, use_obstacle
-from anode.engine.watch.same import SCALARS, is_plain_object
+from anode.engine.watch.same import MACHINERY, SCALARS, is_plain_object
 from anode.ode.field import has_global_hooks
 
 MOST_OBJECTS = 2000

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anode.engine.timeless import Timeless
 
 MEMORY = "_anode_memory"
 """The attribute in which a module keeps what is known of it, which f does not read."""
+MACHINERY = frozenset({MEMORY, *nn.Module().__dict__} - {"training"})
+"""Attributes of every module; those that matter are watched apart."""
 POINTER = struct.calcsize("P")
 CONTAINERS = (dict, OrderedDict, list, tuple, torch.Size, set)
 """Types of containers whose elements are compared."""
@@ -68,18 +70,20 @@ class Comparison:
     another one. Each takes the place of exactly one other: f may use ``is``, or find objects in a dict.
 
     Args:
-        swaps: Receives the tensors of the second function that replace others of the first, by the ids of the latter.
-        ignored: Attributes of objects in the first function that may differ, as pairs of an object's id and a name.
+        is_read: Whether the first function may read an attribute, given the ``__dict__`` of an object and a name.
+            Other attributes may differ.
 
     Attributes:
+        swaps: The tensors of the second function that replace others of the first, by the ids of the latter.
         places: The ids of the first function's variables and containers that were searched for such tensors.
         objects: The second function's objects and tensors, by the ids of those of the first in whose place they are.
     """
 
-    def __init__(self, swaps: dict[int, Tensor], ignored: Collection[tuple[int, str]] = ()) -> None:
+    def __init__(self, is_read: Callable[[dict[str, Any], str], bool] = lambda space, name: True) -> None:
+        self.swaps: dict[int, Tensor] = {}
         self.places: set[int] = set()
         self.objects: dict[int, Any] = {}
-        self.swaps, self._ignored = swaps, ignored
+        self._is_read = is_read
         self._back: dict[int, Any] = {}  # the first function's objects, by the ids of the second function's
 
     def replaced(self) -> set[int]:
@@ -113,11 +117,12 @@ class Comparison:
         return type(a) is type(b) and is_plain_object(a) and self._same_object(a, b)
 
     def _same_object(self, a: Any, b: Any) -> bool:
-        own = {name: value for name, value in a.__dict__.items() if name != MEMORY}
-        other = {name: value for name, value in b.__dict__.items() if name != MEMORY}
-        self.places.add(id(a.__dict__))
-        return own.keys() == other.keys() and all(
-            (id(a), name) in self._ignored or self._same_value(value, other[name]) for name, value in own.items()
+        own, other = a.__dict__, b.__dict__
+        self.places.add(id(own))
+        names = [name for name in {**own, **other} if name in MACHINERY or self._is_read(own, name)]
+        return all(
+            name == MEMORY or (name in own and name in other and self._same_value(own[name], other[name]))
+            for name in names
         )
 
     def _same_function(self, a: FunctionType, b: FunctionType) -> bool:
