@@ -572,4 +572,4 @@ def test_a_variable_of_a_closure_that_is_gone_is_a_change():
     guard = watch(f)
     del rate
     assert not guard.holds()
-    assert not guard.swap()
+    assert guard.swap({}, ()) is None

@@ -293,6 +293,33 @@ def test_a_tensor_that_is_replaced_in_a_closure_stays_in_the_others():
         assert_right(make(inner, full(4.0)))
 
 
+def test_a_tensor_that_is_replaced_in_a_closure_and_in_a_module_is_one():
+    net = nn.Linear(2, 2).double()
+
+    def make(z):
+        net.z = z
+        return lambda t, y: net(y) * z + net.z * t
+
+    for i in range(4):
+        f = make(full(1.0 + i))
+        assert_right(f)
+    assert memory_of(f).traces.total() == 1
+    last = f
+    net.z = full(9.0)
+    for f in (last, make(full(5.0)), last):
+        assert_right(f)
+    net.z = full(1.0)
+    assert_right(last)
+
+
+def test_a_tensor_that_is_replaced_stays_in_its_methods():
+    one = full(1.0)
+    holder, product = Places(lambda f: f.buffer), one.mul
+    for value in (one, full(4.0)):
+        holder.context = value
+        assert_right(lambda t, y: product(y) * t + holder.context * t * t)
+
+
 class Sharing(nn.Module):
     def __init__(self, first, second):
         super().__init__()

@@ -147,20 +147,17 @@ class Known:
         comparison = comparison or Comparison(self.guard.is_read)
         if not comparison.is_same(self.f, f):
             return None
-        found, places = comparison.swaps, comparison.places
         if self.program is None or self.traced is None:
-            return found if self.guard.holds() else None
+            return comparison.swaps if self.guard.holds() else None
         if forms(self.tensors) != self.forms:  # a parameter's data may be replaced
             return None
-        if not self.guard.holds() and not self.guard.swap():
-            return None
+        found = self.guard.swap(comparison.swaps, comparison.places)
         replaced = comparison.replaced()
-        if replaced and self.guard.has_elsewhere(replaced, places):
+        if found is None or (replaced and self.guard.has_elsewhere(replaced, comparison.places)):
             return None
-        if found or self.guard.moved:
-            moved = {old: found.get(id(new), new) for old, new in self.guard.moved.items()}
-            found = {old: new for old, new in {**found, **moved}.items() if id(new) != old}
-            if (found and self.traced.asks) or any(id(x) in found for x in self.traced.fixed()):
+        found = {old: new for old, new in found.items() if id(new) != old}
+        if found:
+            if self.traced.asks or any(id(x) in found for x in self.traced.fixed()):
                 return None
             pairs = ((x, found[id(x)]) for x in self.tensors if id(x) in found)
             rows = self.traced.rows(found)

@@ -76,12 +76,11 @@ class Guard:
 
     Attributes:
         tensors: All tensors found. The guard ignores changes of their values and shapes.
-        moved: The tensors that have replaced others, by the ids of the others.
     """
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
-        self.moved: dict[int, Tensor] = {}
+        self._moved: dict[int, Tensor] | None = {}  # for the first function alone
         self._fixed: list[tuple[Any, Any]] = []  # values in places where none can take another's, and the places
         self._arrays: list[tuple[np.ndarray[Any, Any], tuple[Any, ...]]] = []
         self._objects: list[Any] = []
@@ -200,36 +199,41 @@ class Guard:
                 slot.space.pop(slot.key, None)
         return changes
 
-    def swap(self) -> bool:
-        """Find the tensors that have replaced others. Return whether nothing else has changed.
+    def swap(self, swaps: dict[int, Tensor], places: Collection[int]) -> dict[int, Tensor] | None:
+        """Return the tensors that are now in the places of others, by the ids of these, or of themselves.
 
-        They become the expected ones. Models with a context set such a tensor before every solve.
-        """
-        found: dict[int, Tensor] = {}
-        slots = [(slot, slot.expected, slot.space.get(slot.key, ABSENT)) for slot in self._slots.values()]
-        try:
-            cells = [(i, self._read.expected[i], cell.cell_contents) for i, cell in self._cells.items()]
-        except ValueError:  # the variable of a closure is gone
-            return False
-        pairs = [*((slot.first, now) for slot, _, now in slots), *((self._first[i], now) for i, _, now in cells)]
-        tensors = [(first, now) for first, now in pairs if isinstance(first, Tensor) and isinstance(now, Tensor)]
-        stay = [(x, x) for _, x in self._fixed if isinstance(x, Tensor)]
-        if not all(can_swap(first, now, found) for first, now in (*tensors, *stay)):
-            return False
-        if len(set(map(id, found.values()))) < len(found):  # f may tell two tensors from one
-            return False
-        self._expect([(slot, now) for slot, _, now in slots], [(i, now) for i, _, now in cells])
-        if self.holds():
-            self.moved = found
-            return True
-        self._expect([(slot, then) for slot, then, _ in slots], [(i, then) for i, then, _ in cells])
-        return False
-
-    def has_elsewhere(self, values: Collection[int], places: Collection[int]) -> bool:
-        """Whether any of these tensors or objects is also stored outside these variables and containers.
+        Models with a context set such a tensor before every solve. Returns ``None`` if anything else has changed.
 
         Args:
-            values: The ids of the tensors and objects.
+            swaps: The tensors that another function has instead of the present ones, by the ids of the latter.
+            places: The ids of the variables and containers in which it has them.
+        """
+        if not swaps and self._moved is not None and self.holds():
+            return self._moved
+        slots = [(slot, slot.expected, slot.space.get(slot.key, ABSENT)) for slot in self._slots.values()]
+        cells = [(i, self._read.expected[i], _attribute(cell, "cell_contents")) for i, cell in self._cells.items()]
+        pairs: list[tuple[Any, Any, Any]] = [(slot.space, slot.first, now) for slot, _, now in slots]
+        pairs += [(self._cells[i], self._first[i], now) for i, _, now in cells]
+        pairs += [(owner, value, value) for owner, value in self._fixed]
+        found: dict[int, Tensor] = {}
+        for owner, first, now in pairs:
+            new = swaps.get(id(now), now) if id(owner) in places else now
+            if isinstance(first, Tensor) and isinstance(new, Tensor) and not can_swap(first, new, found):
+                return None
+        if len(set(map(id, found.values()))) < len(found):  # f may tell two tensors from one
+            return None
+        self._expect([(slot, now) for slot, _, now in slots], [(i, now) for i, _, now in cells])
+        if not self.holds():
+            self._expect([(slot, then) for slot, then, _ in slots], [(i, then) for i, then, _ in cells])
+            return None
+        self._moved = None if swaps else found
+        return found
+
+    def has_elsewhere(self, values: Collection[int], places: Collection[int]) -> bool:
+        """Whether any of these objects is also stored outside these variables and containers.
+
+        Args:
+            values: The ids of the objects.
             places: The ids of the variables and containers.
         """
         cells = ((cell, self._read.expected[i]) for i, cell in self._cells.items())

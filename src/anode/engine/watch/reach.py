@@ -240,6 +240,7 @@ class Reach(NameWatch):
                 raise UnwatchableError(obstacle)
         else:
             self._waiting.append(value.__self__)
+            self.guard.fix(value, value.__self__)
 
     def _function(self, function: FunctionType) -> None:
         if "_torchdynamo_orig_callable" in function.__dict__:

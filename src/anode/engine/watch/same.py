@@ -87,8 +87,8 @@ class Comparison:
         self._back: dict[int, Any] = {}  # the first function's objects, by the ids of the second function's
 
     def replaced(self) -> set[int]:
-        """Return the ids of the objects and tensors that replace others, and of these others."""
-        pairs = ((old, id(new)) for old, new in self.objects.items())
+        """Return the ids of the objects that replace others, and of these others."""
+        pairs = ((old, id(new)) for old, new in self.objects.items() if not isinstance(new, Tensor))
         return {each for pair in pairs if pair[0] != pair[1] for each in pair}
 
     def is_same(self, a: Any, b: Any) -> bool:
