@@ -148,10 +148,10 @@ def traced(f, states, batch_dims=1, t=0.83, is_tuple=False):
     flat = np.concatenate([x.detach().double().reshape(n, k).numpy() for x, k in zip(states, sizes, strict=True)], 1)
     start = torch.tensor(0.2, dtype=states[0].dtype)
     shapes = trace(f, states, is_tuple, batch_dims, start, Reference(flat, t))
-    tensors = [x.detach().double().numpy() for x in shapes.inputs()]
+    tensors = [x.detach().double().numpy() for x in shapes.inputs({})]
     builder = Reference(flat, t, tensors)
     again = trace(f, states, is_tuple, batch_dims, start, builder)
-    assert [tuple(x.shape) for x in again.inputs()] == builder.asked
+    assert [tuple(x.shape) for x in again.inputs({})] == builder.asked
     parts = builder.evaluate(again.slope).split(sizes, 1)
     return again, tuple(part.reshape(x.shape) for part, x in zip(parts, states, strict=True))
 

@@ -312,6 +312,24 @@ def test_a_tensor_that_is_replaced_in_a_closure_and_in_a_module_is_one():
     assert_right(last)
 
 
+def test_tensors_that_f_computes_from_replaced_ones_are_computed_anew():
+    net, y0 = nn.Linear(2, 2).double(), torch.rand(5, 2, dtype=torch.float64)
+
+    def make(weight, code):
+        return lambda t, y: (net(y) @ weight.t() @ (weight @ weight) + torch.tanh(2 * code)) * t
+
+    for _ in range(4):
+        weight, code = (torch.rand(shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 2), (2,)))
+        f = make(weight, code)
+        check(f, y0, weight)
+        check(f, y0, code)
+    assert memory_of(f).traces.total() == 1
+    named = dict(anode.explain(f, y0).computed)
+    assert {"weight", "code"} == {name for of in named.values() for name in of}
+    turned = weight.detach().t().requires_grad_()
+    check(make(turned, code), y0, turned)
+
+
 def test_a_tensor_that_is_replaced_stays_in_its_methods():
     one = full(1.0)
     holder, product = Places(lambda f: f.buffer), one.mul

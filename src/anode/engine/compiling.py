@@ -254,14 +254,15 @@ def field_of(known: Known, states: tuple[Tensor, ...]) -> Compiled:
     """Return the compiled field of a known function on such states."""
     assert known.traced is not None
     assert known.program is not None
-    tensors = tuple(known.swapped.get(id(x), x) for x in known.traced.inputs())
+    tensors = known.traced.inputs(known.swapped)
     shared = known.shared if known.members is not None else (True,) * len(tensors)
     sizes: tuple[int, ...] = ()
     if known.kind.is_tuple:
         states = Example(states, True, 0.0).of_member(known.f).states
         sizes = tuple(x.numel() if known.first is not None else x[:1].numel() for x in states)
     given = {id(x) for x in tensors}
-    sources = tuple(x for x in known.traced.sources if x.requires_grad and id(x) not in given)
+    existing = (known.swapped.get(id(x), x) for x in known.traced.sources)
+    sources = tuple(x for x in existing if x.requires_grad and id(x) not in given)
     derived = () if known.traced.derived is None else tuple(known.traced.derived.places)
     context = tuple(known.swapped.get(id(x), x) for x in known.traced.context)
     return Compiled(known.program, tensors, shared, known.members, sizes, known.unused, sources, derived, context)

@@ -160,12 +160,14 @@ def _of_traced(known: Known, problem: Problem, names: Names) -> Explanation:
     """Return the explanation of a traced function."""
     assert known.traced is not None
     field, derived = compiled(known, problem), known.traced.derived
-    titles = [names.of(x) for x in known.traced.tensors]
+    titles, sources = (
+        [names.of(known.swapped.get(id(x), x)) for x in each] for each in (known.traced.tensors, known.traced.sources)
+    )
     context = tuple((names.of(x), tuple(x.shape)) for x in field.context)
     computed = []
     for i, place in enumerate(derived.places if derived is not None else ()):
         titles.insert(place, f"computed{i + 1}")
-        computed.append((titles[place], tuple(names.of(x) for x in known.traced.sources)))
+        computed.append((titles[place], tuple(sources)))
     return _explained(
         field,
         titles,

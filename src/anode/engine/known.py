@@ -163,7 +163,7 @@ class Known:
             rows = self.traced.rows(found)
             if any(old.shape != new.shape and (len(old), len(new)) != rows for old, new in pairs):
                 return None
-        return found if self.traced.is_current() else None
+        return found if self.traced.is_current(found) else None
 
 
 class Memory:

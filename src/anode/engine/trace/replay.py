@@ -41,11 +41,16 @@ class Recipe:
     events: tuple[tuple[Event, bool], ...]
     results: tuple[Ref, ...]
 
-    def compute(self) -> list[Tensor]:
-        """Compute the results from the present values of the sources."""
+    def fits(self, swaps: dict[int, Tensor]) -> bool:
+        """Whether the sources, some of them replaced, have the layout that they had when f was recorded."""
+        now = ((ref, swaps.get(id(x), x)) for ref, x in self.sources)
+        return all(x.shape == ref.size and x.stride() == ref.stride for ref, x in now)
+
+    def compute(self, swaps: dict[int, Tensor]) -> list[Tensor]:
+        """Compute the results from the present values of the sources, some of them replaced, by the ids of these."""
         memory = _Memory()
         for ref, tensor in (*self.sources, *self.literals):
-            memory.put(ref, tensor)
+            memory.put(ref, swaps.get(id(tensor), tensor))
         for event, constant in self.events:
             memory.run(event, constant)
         return [memory.get(ref) for ref in self.results]
@@ -106,10 +111,10 @@ class Derived:
     recipe: Recipe
     places: tuple[int, ...]
 
-    def filled(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    def filled(self, tensors: Sequence[Tensor], swaps: dict[int, Tensor]) -> tuple[Any, ...]:
         """Return all tensors of a program: the existing ones, with the computed ones in their places."""
         result: list[Any] = list(tensors)
-        for place, tensor in zip(self.places, self.recipe.compute(), strict=True):
+        for place, tensor in zip(self.places, self.recipe.compute(swaps), strict=True):
             result.insert(place, tensor)
         return tuple(result)
 

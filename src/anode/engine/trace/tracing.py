@@ -73,9 +73,14 @@ class Traced(Captured):
     context: tuple[Tensor, ...] = ()
     asks: bool = False
 
-    def inputs(self) -> tuple[Tensor, ...]:
-        """All tensors of the program, in the builder's order. Autograd follows how derived ones are computed."""
-        return self.tensors if self.derived is None else self.derived.filled(self.tensors)
+    def inputs(self, swaps: dict[int, Tensor]) -> tuple[Tensor, ...]:
+        """Return all tensors of the program, in the builder's order. Autograd follows how derived ones are computed.
+
+        Args:
+            swaps: The tensors that replace traced ones, by the ids of the latter.
+        """
+        tensors = tuple(swaps.get(id(x), x) for x in self.tensors)
+        return tensors if self.derived is None else self.derived.filled(tensors, swaps)
 
     def existing(self) -> Iterator[Tensor]:
         """Yield the tensors that existed before f was called."""
@@ -90,13 +95,17 @@ class Traced(Captured):
 
     def fixed(self) -> Iterator[Tensor]:
         """Yield the tensors that no other tensor can replace."""
-        yield from self.sources
         yield from (x for x, _ in self.baked)
         yield from (x for group in self.shared for x, _ in group.alive())
 
-    def is_current(self) -> bool:
-        """Whether the tensors whose values are part of the program are unchanged, and shared memory is still shared."""
+    def is_current(self, swaps: dict[int, Tensor]) -> bool:
+        """Whether all else than the values of tensors is as it was in the trace.
+
+        This concerns tensors whose values are part of the program, shared memory, and the layout of sources.
+        """
         if not all(group.holds() for group in self.shared):
+            return False
+        if self.derived is not None and not self.derived.recipe.fits(swaps):
             return False
         return all(torch.equal(x, values) for x, values in self.baked)  # versions do not tell of x.data or x.numpy()
 

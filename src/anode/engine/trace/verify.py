@@ -30,7 +30,7 @@ def passes_gradients(recording: Recording) -> bool:
     recipe = Recipe((*given, *outside), (), tuple((e, not e.reads) for e in events), recording.results)
     try:
         with torch.inference_mode(False), torch.enable_grad():
-            again = recipe.compute()
+            again = recipe.compute({})
     except RuntimeError as error:
         raise Untraceable("f cannot be repeated from its recording") from error
     if not _close(again, recording.returned):
