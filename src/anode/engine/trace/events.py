@@ -6,6 +6,7 @@ and a write into a view changes every tensor that shares it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -33,6 +34,13 @@ class Ref(NamedTuple):
     def is_empty(self) -> bool:
         """Whether it has no elements, and so no values on which anything could depend."""
         return 0 in self.size
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether several elements are at the same place in memory."""
+        pairs = [(n, step) for n, step in zip(self.size, self.stride, strict=True) if n > 1]
+        span = 1 + sum((n - 1) * step for n, step in pairs)
+        return any(step == 0 for _, step in pairs) or span < math.prod(self.size)
 
 
 @dataclass(frozen=True)

@@ -255,6 +255,8 @@ class Lowering:
     def _add_tensor(self, tensor: Tensor | Ref, ref: Ref) -> None:
         if ref.dtype != self.dtype:
             raise Untraceable(f"f uses a tensor of {ref.dtype}, the state is {self.dtype}")
+        if ref.overlaps:  # then the gradients of its elements cannot be told apart
+            raise Untraceable("f uses a tensor whose elements share memory, as after expand")
         ids = self.builder.tensor(ref.size)
         self.program.append(tensor)
         view = self.shadow.view(ref)
@@ -272,7 +274,8 @@ class Lowering:
         if ref.storage not in self._values:
             length = self.recording.storages[ref.storage].length
             self._values[ref.storage] = torch.zeros(length, dtype=torch.float64)
-        self._values[ref.storage].as_strided(ref.size, ref.stride, ref.offset).copy_(value)
+        places = torch.arange(len(self._values[ref.storage])).as_strided(ref.size, ref.stride, ref.offset)
+        self._values[ref.storage][places] = value.to(torch.float64)  # elements may share memory, as after `expand`
 
     def _number(self, value: float) -> int:
         if value not in self._numbers:
