@@ -1,5 +1,7 @@
 """Functions that read tensors with a row per point, such as the condition of a conditional flow, beside torchdiffeq."""
 
+from typing import NamedTuple
+
 import pytest
 import torch
 import torchdiffeq
@@ -124,6 +126,21 @@ def test_values_and_gradients_are_torchdiffeqs(name, rows, assert_same):
     assert_same(f, state, [y0, base, *f.parameters()])
     if rows > 1:
         assert len(of(f, state)) == 1
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+def test_a_condition_may_be_in_a_named_tuple_and_given_to_torch_in_one(assert_same):
+    net, y0 = network(5, 2), points(300, 2)
+    for seed in range(2):
+        pair = Pair(points(300, 3, seed=seed), points(2, seed=seed))
+        f = lambda t, y, pair=pair: net(torch.cat(Pair(y, pair.first), 1)) * pair.second * t  # noqa: E731
+        assert_same(f, y0, [y0, *pair, *net.parameters()])
+        assert len(of(f, y0)) == 1
+    assert memory_of(f).traces.total() == 1
 
 
 def test_more_points_than_one_point_may_have_features_are_compiled():

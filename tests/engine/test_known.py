@@ -65,6 +65,15 @@ def test_a_closure_over_a_new_tensor_is_used_without_tracing_again(encoder):
     assert memory_of(f).traces.total() == 1
 
 
+def test_new_tensors_as_default_arguments_are_used_without_tracing_again(encoder):
+    net, y0 = nn.Linear(2, 2).double(), torch.rand(5, 2, dtype=torch.float64)
+    for i in range(2 * MOST_TRACES):
+        context, other = (encoder(torch.rand(4, dtype=torch.float64)) for _ in range(2))
+        f = lambda t, y, z=context, *, w=other, gain=1.0 + i // MOST_TRACES: gain * (z * net(y) + w) * t  # noqa: E731
+        check(f, y0, encoder.weight)
+    assert memory_of(f).traces.total() == 2
+
+
 def test_a_context_that_is_set_together_with_a_number_is_used_when_the_number_is_set_back():
     class Scaled(Conditioned):
         scale = 1.0

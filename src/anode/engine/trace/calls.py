@@ -40,11 +40,11 @@ Replacements = Sequence[tuple[Tensor, Tensor]]
 
 
 def mapped(tree: Any, kind: type, change: Callable[[Any], Any]) -> Any:
-    """Apply a function to everything of a type in nested lists and tuples."""
+    """Apply a function to everything of a type in nested lists and tuples, also named ones, which become plain."""
     if isinstance(tree, kind):
         return change(tree)
     if isinstance(tree, (list, tuple)):
-        return type(tree)([mapped(branch, kind, change) for branch in tree])
+        return (list if isinstance(tree, list) else tuple)(mapped(branch, kind, change) for branch in tree)
     return tree
 
 

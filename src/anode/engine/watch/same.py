@@ -19,8 +19,8 @@ MEMORY = "_anode_memory"
 MACHINERY = frozenset({MEMORY, *nn.Module().__dict__} - {"training"})
 """Attributes of every module; those that matter are watched apart."""
 POINTER = struct.calcsize("P")
-CONTAINERS = (dict, OrderedDict, list, tuple, torch.Size, set)
-"""Types of containers whose elements are compared."""
+CONTAINERS = (dict, OrderedDict, list, set)
+"""Types of containers whose elements are compared, besides tuples without attributes."""
 SCALARS: frozenset[type] = frozenset({bool, int, float, complex, str, bytes, type(None), torch.device})
 """Types whose values are compared by ``repr``, which tells 0.0 from -0.0 and treats NaN as equal to itself."""
 
@@ -129,8 +129,8 @@ class Comparison:
         return (
             a.__code__ is b.__code__
             and a.__globals__ is b.__globals__
-            and same(a.__defaults__, b.__defaults__)
-            and _same_entries(a.__kwdefaults__ or {}, b.__kwdefaults__ or {})
+            and self._same_value(a.__defaults__, b.__defaults__)
+            and self._same_value(a.__kwdefaults__, b.__kwdefaults__)
             and _same_entries(a.__dict__, b.__dict__)
             and all(self._same_cell(x, y) for x, y in zip(a.__closure__ or (), b.__closure__ or (), strict=True))
         )
@@ -147,7 +147,8 @@ class Comparison:
 
     def _same_contents(self, a: Any, b: Any) -> bool:
         """Whether two containers have the same elements in the same order."""
-        if type(a) is not type(b) or type(a) not in CONTAINERS or len(a) != len(b):
+        is_tuple = isinstance(a, tuple) and not type(a).__dictoffset__
+        if type(a) is not type(b) or not (is_tuple or type(a) in CONTAINERS) or len(a) != len(b):
             return False
         self.places.add(id(a))
         if isinstance(a, set):
