@@ -1,5 +1,7 @@
 """Every operation that the engine has, against torch."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -241,3 +243,12 @@ def test_operations_in_any_order_mean_what_they_mean_in_torch(names):
         return y
 
     assert_agrees(f, points(3))
+
+
+@pytest.mark.parametrize(
+    "function", [torch.logaddexp, lambda a, b: torch.logcumsumexp(torch.stack([a, b], -1), -1)[..., 1]]
+)
+@pytest.mark.filterwarnings("ignore:invalid value encountered in subtract")
+@pytest.mark.parametrize("limit", [-math.inf, math.inf])
+def test_the_sum_of_equal_infinite_logarithms_is_infinite(function, limit):
+    assert_agrees(lambda t, y: torch.atan(function(y + limit, y + limit)) * y, points(2))

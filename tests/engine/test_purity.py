@@ -4,6 +4,7 @@ import abc
 import collections
 import contextlib
 import dataclasses
+import enum
 import functools
 import gc
 import itertools
@@ -233,6 +234,14 @@ def test_indexed_assignment_to_a_new_tensor_is_accepted():
         return out
 
     accepted(f)
+
+
+class Kind(enum.Enum):
+    DOUBLE = 2
+
+
+def test_keys_of_a_dict_may_be_hashed():
+    accepted(lambda t, y: y * {Kind.DOUBLE: 2.0}[Kind.DOUBLE])
 
 
 def test_functions_in_a_global_dict_are_accepted():
@@ -756,6 +765,7 @@ LOGGER = logging.getLogger("anode.test")
         (backward, "f uses torch._tensor.backward"),
         (import_new, "f imports this"),
         (lambda t, y: (exec("1"), y)[1], "f calls exec"),
+        (lambda t, y: y * (hash(HISTORY.append) % 2), "f calls hash"),
     ],
 )
 def test_leaving_pure_computation_is_an_obstacle(f, words):

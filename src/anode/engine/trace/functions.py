@@ -14,7 +14,8 @@ _LN2, _LN10 = math.log(2.0), math.log(10.0)
 
 def logaddexp(a: Quantity, b: Quantity) -> Quantity:
     """Return the logarithm of the sum of two exponentials."""
-    return a.binary("maximum", b) + (-(a - b).unary("absolute")).unary("exp").unary("log1p")
+    apart = a.binary("equal", b).choose(0.0, a - b)  # which equal infinities are not
+    return a.binary("maximum", b) + (-apart.unary("absolute")).unary("exp").unary("log1p")
 
 
 def _arcsine(op: AtenOp, x: Quantity) -> Quantity:

@@ -10,7 +10,7 @@ from torch import nn
 
 from anode.engine.watch.bytecode import MATCH_ARGS, Path, strings, summarize
 from anode.engine.watch.guard import ABSENT, Guard
-from anode.engine.watch.rules import builtin_obstacle, is_clean, use_obstacle
+from anode.engine.watch.rules import builtin_obstacle, is_clean, is_standard, use_obstacle
 from anode.engine.watch.same import MACHINERY
 
 STORES = ("_parameters", "_buffers", "_modules")
@@ -119,12 +119,15 @@ class NameWatch:
         """Watch a global variable and, if it is a module, what code reads from it."""
         name, *attributes = path
         value = variables.get(name, ABSENT)
+        module = variables.get("__name__")
         self._seen.setdefault(id(variables), variables)
         if value is ABSENT:
             self._slot_only(variables, name)
             variables, value = vars(builtins), vars(builtins).get(name)
             if obstacle := builtin_obstacle(value):
                 raise UnwatchableError(obstacle)
+            if value is hash and not is_standard(module):
+                raise UnwatchableError("f calls hash, which differs from object to object")
             if isinstance(value, BuiltinFunctionType):
                 return
         space = variables
