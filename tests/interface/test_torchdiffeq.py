@@ -552,6 +552,50 @@ def test_the_parameters_of_an_event_get_gradients():
     assert level.grad.item() == pytest.approx(-2.0, abs=1e-5)
 
 
+class Gradient(nn.Module):
+    """The gradient of a network. Like many Hamiltonian fields, it leaves it to the caller to switch on autograd."""
+
+    def __init__(self, kind=nn.Linear):
+        super().__init__()
+        torch.manual_seed(0)
+        conv = [nn.Conv1d(1, 3, 3, padding=1), nn.Tanh(), nn.Conv1d(3, 1, 3)]
+        self.energy = nn.Sequential(*([nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1)] if kind is nn.Linear else conv))
+        self.double()
+
+    def forward(self, t, y):
+        if not y.requires_grad:
+            y = y.requires_grad_()
+        energy = self.energy(y.unsqueeze(1)).sum() * torch.cos(t)
+        return torch.autograd.grad(energy, y, create_graph=True)[0]
+
+
+@pytest.mark.parametrize("kind", [nn.Linear, nn.Conv1d], ids=["compiled", "in Python"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *({"method": method} for method in ("dopri5", "adaptive_heun", "rk4", "explicit_adams")),
+        {"options": {"step_t": torch.tensor([0.4])}},
+    ],
+    ids=str,
+)
+def test_f_may_differentiate_if_autograd_is_on_around_odeint(arguments, kind):
+    field, found = Gradient(kind), []
+    for library in (anode, torchdiffeq):
+        y = library.odeint(field, start(), FORWARD[:2], rtol=1e-6, atol=1e-8, **arguments)
+        found.append([y, *torch.autograd.grad(y.sum(), tuple(field.parameters())[:-1])])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+    nothing_to_differentiate = anode.odeint(field.requires_grad_(False), start(), FORWARD[:2], **arguments)
+    torch.testing.assert_close(nothing_to_differentiate, found[0][0], rtol=1e-4, atol=1e-5)
+
+
+def test_f_may_differentiate_until_an_event():
+    event_time, _ = anode.odeint_event(
+        Gradient(), start(), FORWARD[0], event_fn=lambda t, y: t - 0.4 + 0 * y.sum(), rtol=1e-6, atol=1e-8
+    )
+    assert event_time.item() == pytest.approx(0.4)
+    event_time.backward()
+
+
 @pytest.mark.parametrize("method", FIXED)
 def test_events_work_with_fixed_steps(method):
     t, ys = anode.odeint(

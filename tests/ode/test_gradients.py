@@ -218,6 +218,28 @@ def test_discrete_equals_stored_for_an_f_that_differentiates_inside():
     same_both_ways(f, normal(3, 2), (scale,), t_span=(0.0, 1.0), first_step=1.0, rtol=1e-5)
 
 
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("gradient", MODES)
+def test_f_may_differentiate_if_autograd_is_on_around_solve(gradient, frozen, engine, monkeypatch):
+    monkeypatch.setattr("anode.ode.field.BYTES_KEPT", 0)  # evaluate again what would be kept
+    net = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1)).double().requires_grad_(not frozen)
+
+    def force(t, y):
+        y = y.requires_grad_()
+        energy = net(torch.cat([y, t.expand(len(y), 1)], dim=1))
+        return torch.autograd.grad(energy.sum(), y, create_graph=True)[0]
+
+    settings = {"gradient": gradient, "engine": engine, "rtol": 1e-6}
+    solution = anode.solve(force, normal(3, 2, grad=False), (0.0, 1.0), **settings)
+    assert solution.success
+    if not frozen:
+        solution.y1.sum().backward()
+        assert all(p.grad is not None for p in net.parameters() if p is not net[-1].bias)
+    failed = anode.solve(force, normal(3, 2, grad=False), (0.0, 1.0), max_steps=2, **settings)
+    assert failed.status is anode.Status.MAX_STEPS
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("control", ["joint", "sample"])
 @pytest.mark.parametrize("shape", [(5, 3), (2, 5, 3)])

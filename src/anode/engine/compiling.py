@@ -270,7 +270,8 @@ def field_of(known: Known, states: tuple[Tensor, ...]) -> Compiled:
 
 def unlike(known: Known, f: Rate, example: Example) -> str:
     """Return an obstacle if f computes something else for the number of points in an example; empty if it does not."""
-    if known.traced is None or known.traced.numbers is None:
+    traced = known.traced
+    if traced is None or traced.numbers is None:
         return ""
     example, member = example.of_member(f), member_of(f)
     states = tuple(x.detach() for x in example.states)
@@ -281,12 +282,13 @@ def unlike(known: Known, f: Rate, example: Example) -> str:
         if example.group_dims:
             t = t.expand(points, *[1] * (1 if example.is_tuple else states[0].ndim - 1))
         counts = [counter.count() for counter in known.counters]
-        calls = calls_of(f if member is None else member.f, t, states if example.is_tuple else states[0])
+        one = f if member is None else member.f
+        calls = calls_of(one, t, states if example.is_tuple else states[0], traced.differentiates)
         for counter, count in zip(known.counters, counts, strict=True):
             counter.reset(count)
         return calls
 
-    return known.traced.numbers.obstacle(points, call)
+    return traced.numbers.obstacle(points, call)
 
 
 def is_tried(known: Known, problem: Problem, field: Compiled) -> bool:

@@ -16,7 +16,7 @@ from anode.engine.known import Known, forget
 from anode.engine.transparent import Transparent
 from anode.ode.continuous import Continuous
 from anode.ode.discrete import DiscreteTwice
-from anode.ode.field import Derivative
+from anode.ode.field import Derivative, always_recorded
 from anode.ode.gradient import Gradient
 from anode.ode.integrate import Trace
 from anode.ode.problem import Problem
@@ -42,7 +42,11 @@ def run(problem: Problem, gradient: Gradient) -> Solution:
         compile_field(problem, gradient)
         if problem.compiled is not None and gradient.compiled and gradient.twice and not problem.dense:
             gradient = DiscreteTwice()
-    return gradient.solve(problem) if torch.is_grad_enabled() else problem.unrecorded()
+    if not torch.is_grad_enabled():
+        return problem.unrecorded()
+    if problem.compiled is None:
+        problem.rate = always_recorded(problem.rate)
+    return gradient.solve(problem)
 
 
 def compile_field(problem: Problem, gradient: Gradient) -> None:
@@ -90,6 +94,8 @@ def traced(problem: Problem, use: Callable[[Compiled, Known], R | None]) -> tupl
         known = known_of(problem)
         if known.obstacle:
             return None, known.obstacle
+        if known.traced is not None and known.traced.differentiates and torch.is_grad_enabled():
+            problem.rate = always_recorded(problem.rate)
         field = compiled(known, problem)
         unfit = "" if field is known.compiled else obstacles.unfit(field, problem.y0)
         if may_be_followed() and is_followed(*field.tensors, *field.sources, *field.context):

@@ -266,7 +266,7 @@ def odeint_event(
 
     with torch.no_grad():
         signs = torch.sign(event_fn(start[0], unpack(first)))
-        velocity = packing.rate(as_function(func))(event_time.to(last.real.dtype), last)
+    velocity = packing.rate(as_function(func))(event_time.to(last.real.dtype), last.detach()).detach()
     at, y = event_time.clone().requires_grad_(), last.detach().requires_grad_()
     condition = (event_fn(at, unpack(y)) * signs).min()
     along = torch.autograd.grad(condition, (at, y), allow_unused=True) if condition.requires_grad else (None, None)

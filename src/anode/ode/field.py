@@ -131,6 +131,21 @@ def partial_gradients(
     return tuple(found.pop(id(x), None) for x in inputs)
 
 
+def always_recorded(f: Rate) -> Rate:
+    """Return an f that autograd also records where the solver needs no gradients, because f itself may differentiate.
+
+    Without autograd, ``torch.autograd.grad`` in f would raise an error.
+    """
+
+    def evaluate(t: Tensor, y: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            return f(t, y)
+        with torch.enable_grad():
+            return f(t, y).detach()
+
+    return evaluate
+
+
 class AutogradDerivative(Derivative):
     """The derivative of any f by autograd.
 

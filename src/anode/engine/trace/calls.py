@@ -88,6 +88,11 @@ class Calls(TorchFunctionMode):
             self._cut[id(result)] = result
         return result
 
+    @property
+    def differentiates(self) -> bool:
+        """Whether f itself computes derivatives, for which it may need autograd to be recording."""
+        return any(func is torch.autograd.grad for func, _ in self.made)
+
     def note(self, *used: Any) -> None:
         """Note that f computes with these, or returns them."""
         if self._cut and not self.detached:
@@ -158,7 +163,12 @@ def _same(p: Any, q: Any, m: int, n: int) -> bool:
 
 
 def elsewhere(
-    f: Callable[..., Any], states: Sequence[Tensor], is_tuple: bool, t: Tensor, context: Replacements = ()
+    f: Callable[..., Any],
+    states: Sequence[Tensor],
+    is_tuple: bool,
+    t: Tensor,
+    context: Replacements = (),
+    differentiates: bool = False,
 ) -> Iterator[Calls]:
     """Call f with the same values in tensors of another layout, and in tensors that require gradients."""
 
@@ -170,7 +180,7 @@ def elsewhere(
     def computed(x: Tensor) -> Tensor:
         return (x.requires_grad_() * 1).add_(0)
 
-    for change, recording in ((stored, False), (computed, True)):
+    for change, recording in ((stored, differentiates), (computed, True)):
         with torch.inference_mode(False), torch.set_grad_enabled(recording):
             y, time = tuple(change(x.detach()) for x in states), change(t.detach())
             changed = [(x, change(rows.detach())) for x, rows in context]

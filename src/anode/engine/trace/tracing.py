@@ -61,6 +61,7 @@ class Traced(Captured):
         shapes: The shapes of what f returns for one point.
         passes_gradients: Whether gradients of f are those of its values. If f stops gradients, with `detach` or
             ``no_grad``, the program's gradients are others than autograd's.
+        differentiates: Whether f itself computes derivatives, and may need autograd to be recording.
         numbers: For which numbers of points f does the same; ``None`` if it does not ask how many there are.
         context: The tensors with a row per point that the program reads as further features of the state.
         asks: Whether f asks how tensors are stored or differentiated, so that none can replace another.
@@ -69,6 +70,7 @@ class Traced(Captured):
     slope: Rows
     shapes: tuple[tuple[int, ...], ...]
     passes_gradients: bool
+    differentiates: bool
     numbers: Numbers | None = None
     context: tuple[Tensor, ...] = ()
     asks: bool = False
@@ -156,6 +158,7 @@ def trace(
         slope=slope,
         shapes=shapes,
         passes_gradients=passes,
+        differentiates=recording.calls.differentiates,
         numbers=numbers,
         context=read,
         asks=asks,
@@ -170,9 +173,10 @@ def _check_circumstances(
         return
     *states, t = recording.given[: len(recording.inputs)]
     rows = tuple(zip(context, recording.given[len(recording.inputs) :], strict=True))
-    points = recording.batch, recording.batch
+    points, calls = (recording.batch, recording.batch), recording.calls
     try:
-        alike = all(recording.calls.repeated_by(calls, points) for calls in elsewhere(f, states, is_tuple, t, rows))
+        others = elsewhere(f, states, is_tuple, t, rows, calls.differentiates)
+        alike = all(calls.repeated_by(each, points) for each in others)
     except RuntimeError:
         alike = False
     if not alike:
