@@ -285,3 +285,23 @@ def test_statistics_that_f_updates_are_no_part_of_a_program():
     first = mean.clone()
     anode.solve(f, torch.rand(4, 3), (0.0, 1.0), method="euler", step_size=0.5)
     assert not torch.equal(first, mean)
+
+
+@pytest.mark.parametrize("rows", [7, 6])
+def test_functions_and_layers_of_einops_are_compiled(rows):
+    einops = pytest.importorskip("einops")
+    layers = pytest.importorskip("einops.layers.torch")
+
+    def f(t, y):
+        q, k = einops.rearrange(mix(y), "b (two h d) -> two b h d", two=2, h=2)
+        weights = einops.einsum(q, k, "b i d, b j d -> b i j").softmax(-1)
+        mean = einops.reduce(y, "b d -> b 1", "mean") + einops.repeat(t, "-> b 1", b=len(y))
+        return einops.rearrange(weights @ k, "b h d -> b (h d)") - split(y).flatten(1) * mean
+
+    mix, split = nn.Linear(DIM, 2 * DIM).double(), layers.Rearrange("b (h d) -> b h d", h=2)
+    y0 = torch.linspace(-1, 1, rows * DIM, dtype=torch.float64).reshape(rows, DIM)
+    found = []
+    for engine in ("native", "torch"):
+        y1 = anode.solve(f, y0, (0.0, 1.0), rtol=1e-8, atol=1e-8, engine=engine).y1
+        found.append([y1, *torch.autograd.grad(y1.sum(), tuple(mix.parameters()))])
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-9)

@@ -146,9 +146,10 @@ HIDDEN_WRITES = frozenset({"__delattr__", "__dict__", "__setattr__", "__setstate
 def is_clean(module: str | None) -> bool:
     """Whether a module belongs to torch or anode, whose functions have no side effects unless listed here.
 
-    This includes ``opt_einsum``, which `torch.einsum` uses if it is installed.
+    This includes ``opt_einsum``, which `torch.einsum` uses if it is installed, and ``einops``, which only keeps what it
+    has read of its patterns.
     """
-    return (module or "").partition(".")[0] in ("torch", "anode", "opt_einsum")
+    return (module or "").partition(".")[0] in ("torch", "anode", "opt_einsum", "einops")
 
 
 def is_standard(module: str | None) -> bool:
