@@ -127,6 +127,20 @@ def plain(a_control, net):
     return lambda t, y: a_control(net(y)) * t
 
 
+def test_a_variable_may_have_a_value_in_some_functions_only(net):
+    """As the noise of a divergence, which is drawn only if the divergence is not computed exactly."""
+
+    def made(moved, scaled):
+        if scaled:
+            factor = moved.exp()
+        return lambda t, y: net(y) * factor * t if scaled else (net(y) + moved) * t
+
+    for seed in range(6):
+        f = made(shift(seed), scaled=seed % 3 == 2)
+        check(f)
+    assert memory_of(f).traces.total() == 2
+
+
 def test_every_module_counts_its_own_calls(net):
     first, second = Wrapper(net, shift(0)), Wrapper(net, shift(1))
     for f in (first, second):

@@ -95,6 +95,12 @@ def test_a_lambda_with_a_closure_is_accepted():
     accepted(lambda t, y: a * y)
 
 
+def test_a_variable_without_a_value_is_accepted_until_it_has_one():
+    observation = accepted(lambda t, y: y if SCALE else factor * y)
+    factor = 2.0
+    assert not observation.guard.holds()
+
+
 def test_functools_partial_is_accepted():
     accepted(functools.partial(lambda a, t, y, b=1.0: a * y + b, 2.0, b=3.0))
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
+from dataclasses import dataclass
 from operator import itemgetter
 from types import (
     BuiltinFunctionType,
+    CellType,
     ClassMethodDescriptorType,
     CodeType,
     EllipsisType,
@@ -49,8 +51,22 @@ _LEAVES = (
     *(torch.dtype, torch.layout, torch.memory_format, torch.Generator, np.generic, np.dtype),
 )
 _IMMUTABLE_IN_C = frozenset({"_abc._abc_data", "collections._tuplegetter", "_collections._tuplegetter"})
+EMPTY = CellType()
+"""A variable of a closure that has no value. Others without one are equal to it."""
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
+
+
+@dataclass(frozen=True)
+class Emptiness:
+    """That a variable of a closure has no value."""
+
+    cell: CellType
+
+    @property
+    def holds(self) -> bool:
+        """Whether it still has none."""
+        return self.cell == EMPTY
 
 
 class Reach(NameWatch):
@@ -260,11 +276,11 @@ class Reach(NameWatch):
         """Watch what a function reads only when it is called."""
         self._waiting += [function.__defaults__, function.__kwdefaults__]
         for cell in function.__closure__ or ():
-            try:
+            if cell == EMPTY:  # a variable without a value, such as one that is assigned in another branch
+                self.guard.watch_attribute(Emptiness(cell), "holds")
+            else:
                 self._waiting.append(cell.cell_contents)
-            except ValueError:
-                raise UnwatchableError(f"{function.__qualname__} uses a variable that has no value yet") from None
-            self.guard.watch_attribute(cell, "cell_contents")
+                self.guard.watch_attribute(cell, "cell_contents")
 
     def _module(self, module: ModuleType) -> None:
         """Watch a Python module that is not used only through its attributes."""

@@ -139,8 +139,8 @@ class Comparison:
         self.places.add(id(a))
         try:
             return self._same_value(a.cell_contents, b.cell_contents)
-        except ValueError:  # one of them is empty
-            return False
+        except ValueError:  # one of them has no value
+            return bool(a == b)
 
     def _same_value(self, a: Any, b: Any) -> bool:
         return (a is not b and same(a, b)) or self.is_same(a, b)
