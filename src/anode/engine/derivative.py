@@ -26,7 +26,7 @@ class CompiledDerivative(Derivative):
     Args:
         problem: The problem, on whose packed states the field is evaluated.
         field: The compiled field.
-        counters: The counters of f, which every evaluation advances.
+        counters: The counters of f, which every evaluation advances until they are removed from this list.
         params: Tensors to differentiate with respect to; ``None`` for all that f depends on.
     """
 
@@ -34,10 +34,11 @@ class CompiledDerivative(Derivative):
         self,
         problem: Problem,
         field: Compiled,
-        counters: Sequence[Counter] = (),
+        counters: list[Counter] | None = None,
         params: Sequence[Tensor] | None = None,
     ) -> None:
-        self._problem, self._field, self._counters = problem, field, counters
+        self._problem, self._field = problem, field
+        self.counters = [] if counters is None else counters
         known = (*field.given, *field.sources, *field.unused, *field.context)
         # One tensor may have replaced two that f was traced with.
         own = {id(x): x for x in known if x.requires_grad}.values()
@@ -60,7 +61,7 @@ class CompiledDerivative(Derivative):
             return None  # the pullback does not compute the cotangent of time
         if list(map(id, params)) == list(map(id, self.parameters)):
             return self
-        return CompiledDerivative(self._problem, self._field, self._counters, params)
+        return CompiledDerivative(self._problem, self._field, self.counters, params)
 
     def steps_to_keep(self, y: Tensor, stages: int) -> int:
         kept = self._engine.kept_size(math.prod(self._problem.plan.groups)) * y.element_size()
@@ -175,7 +176,7 @@ class CompiledDerivative(Derivative):
 
     def count(self, evaluations: int) -> None:
         """Advance the counters of f by this number of evaluations."""
-        for counter in self._counters:
+        for counter in self.counters:
             counter.advance(evaluations)
 
     def _evaluate(self, t: Tensor, y: Tensor, kept: Tensor | None) -> Tensor:

@@ -46,7 +46,10 @@ def run(problem: Problem, gradient: Gradient) -> Solution:
         return problem.unrecorded()
     if problem.compiled is None:
         problem.rate = always_recorded(problem.rate)
-    return gradient.solve(problem)
+    solution = gradient.solve(problem)
+    if gradient.compiled and isinstance(problem.compiled, CompiledDerivative):
+        problem.compiled.counters.clear()  # the backward pass does not call f
+    return solution
 
 
 def compile_field(problem: Problem, gradient: Gradient) -> None:
@@ -130,7 +133,7 @@ def _prepared(problem: Problem, gradient: Gradient, field: Compiled, known: Know
         records = problem.dense or problem.plan.adams is not None
         if records and any(x.requires_grad for x in (problem.y0, *field.tensors, *field.context)):
             return None  # autograd has to record the slopes
-    derivative = CompiledDerivative(problem, field, () if known is None else known.counters)
+    derivative = CompiledDerivative(problem, field, [] if known is None else list(known.counters))
     if known is not None and not is_sure(known, problem):
         if problem.slope is None:
             problem.slope = problem.rate(problem.now, problem.y0)
