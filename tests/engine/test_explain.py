@@ -112,6 +112,18 @@ def test_tensors_of_closures_methods_and_containers_have_names():
     assert names(lambda t, y: holder.field(t, y)) == ["holder.rates"]
 
 
+def test_tensors_are_named_beside_sparse_ones_and_variables_without_a_value():
+    def made(is_exact):
+        if not is_exact:
+            noise = torch.rand(2)
+        return lambda t, y: y * rate if is_exact else y * noise
+
+    rate, y0 = torch.rand(2), torch.rand(8, 2)
+    assert [name for name, _ in anode.explain(made(is_exact=True), y0).tensors] == ["rate"]
+    sparse = torch.eye(8).to_sparse()
+    assert "torch.sparse_coo" in str(anode.explain(lambda t, y: sparse @ y, y0))
+
+
 def test_what_torch_computes_once_is_said_with_its_sources():
     layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2, bias=False))
     told = anode.explain(lambda t, y: layer(y), torch.rand(8, 2))

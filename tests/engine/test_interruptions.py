@@ -106,15 +106,13 @@ def test_an_error_of_f_comes_out_as_it_is():
 
 
 def test_an_error_that_only_a_trial_meets_is_no_error_of_the_solve():
-    """A trial has 5 and 7 points."""
-
     def f(t, y):
         if len(y) != 600:
             raise OwnError("takes 600 points")
         return -y
 
     solution = anode.solve(f, torch.ones(600, 1), (0.0, 1.0))
-    assert str(solution.engine) == "torch (f raises OwnError when it is recorded: takes 600 points)"
+    assert str(solution.engine) == "torch (f raises OwnError when it is recorded with 5 points: takes 600 points)"
 
 
 def test_a_profile_function_of_the_user_s_own_stays():

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+
+from anode.engine.watch.reach import EMPTY
 
 Key = tuple[int, tuple[int, ...], tuple[int, ...]]
 
@@ -23,7 +25,8 @@ class Names:
     def __init__(self, f: Callable[..., Any]) -> None:
         self._found: dict[Key, str] = {}
         for name, tensor in _tensors("", f):
-            self._found.setdefault(_key(tensor), name)
+            if tensor.layout == torch.strided:  # programs have no others
+                self._found.setdefault(_key(tensor), name)
         self._unnamed = 0
 
     def of(self, tensor: Tensor) -> str:
@@ -59,8 +62,9 @@ def _tensors(prefix: str, value: Any) -> Iterator[tuple[str, Tensor]]:
         for name, each in (*((f"args[{i}]", x) for i, x in enumerate(value.args)), *value.keywords.items()):
             yield from _inner(name, each)
     elif isinstance(value, FunctionType):
-        variables = inspect.getclosurevars(value)
-        for name, each in (*variables.nonlocals.items(), *variables.globals.items()):
+        code, cells = value.__code__, zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        found = {name: cell.cell_contents for name, cell in cells if cell != EMPTY}
+        for name, each in (*found.items(), *((name, value.__globals__.get(name)) for name in code.co_names)):
             yield from _inner(name, each)
     elif not prefix:
         yield from _inner("", value)

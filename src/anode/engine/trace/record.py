@@ -203,7 +203,9 @@ def record(
     try:
         result = under((recorder, calls), lambda: f(t, tuple(states) if is_tuple else states[0]))
     except Exception as error:
-        why = f"f raises {type(error).__name__} when it is recorded: {str(error).splitlines()[0] if str(error) else ''}"
+        which = f" with {batch} points" if batch else ""
+        said = str(error).splitlines()[0] if str(error) else ""
+        why = f"f raises {type(error).__name__} when it is recorded{which}: {said}"
         raise Untraceable(recorder.obstacle or why) from error
     if recorder.obstacle is not None:
         raise Untraceable(recorder.obstacle)
