@@ -181,7 +181,7 @@ def test_a_history_without_iterations_has_no_stretches(members, shape):
 
 
 def test_a_history_prints_the_loss_of_an_epoch_without_the_iterations_that_were_skipped():
-    assert "loss 2," in repr(recorded([5, 5, 2, np.nan]))
+    assert "loss 2 at" in repr(recorded([5, 5, 2, np.nan]))
 
 
 def test_a_history_prints_as_one_line():

@@ -14,7 +14,8 @@ from torch.utils._pytree import tree_map
 from anode.checks import describe
 from anode.models.layers import Stackable
 from anode.ode.field import Field
-from anode.ode.solution import Solution
+from anode.ode.solution import Solution, SolveError
+from anode.ode.solves import solves_made
 
 if TYPE_CHECKING:
     from anode.models.flow import Flow
@@ -35,6 +36,11 @@ class Outcome:
     features: Any
     solution: Solution | None = None
     integrals: tuple[Tensor, ...] = ()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there is no prediction, because a solve failed in a model that raises an error then."""
+        return self.prediction is None and self.solution is not None and not self.solution.success
 
     def check(self) -> Outcome:
         """Return the outcome, or raise :class:`anode.SolveError` if the solve failed."""
@@ -151,6 +157,26 @@ class AnyModule(Model):
     def run(self, x: Tensor, **options: Any) -> Outcome:
         prediction = self.module(x)
         return Outcome(prediction, prediction)
+
+
+def observed(model: Model, x: Tensor, **options: Any) -> tuple[Outcome, list[Solution]]:
+    """Run a model, and return its outcome and all solves that it made, in whichever of its parts.
+
+    If a part raises an error because its solve failed, the outcome has no prediction. For a stack, the error is raised,
+    because it does not say how the other members fared.
+
+    Args:
+        model: The model.
+        x: Inputs.
+        **options: Options of :meth:`Model.run`.
+    """
+    with solves_made() as made:
+        try:
+            return model.run(x, **options), made
+        except SolveError as error:
+            if error.solution is None or model.members is not None:
+                raise
+            return Outcome(None, None, error.solution), made
 
 
 def as_model(module: Any) -> Model:

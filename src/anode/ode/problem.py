@@ -21,6 +21,7 @@ from anode.ode.noise import Noise, Path
 from anode.ode.packing import Packing
 from anode.ode.plan import Interval, Plan, smallest
 from anode.ode.solution import Engine, Solution, Status, first_failure, unstacked
+from anode.ode.solves import noted
 from anode.ode.transforms import is_followed
 
 NOT_ASKED = "the engine was not asked"
@@ -210,7 +211,7 @@ class Problem:
         values = dict(zip(plan.wanted, states, strict=True))
         if 0 in self.shown and 0 not in values:
             values[0] = unpack(self.y0)
-        return Solution(
+        found = Solution(
             times=[plan.times[i] for i in self.shown],
             outputs=[values[i] for i in self.shown],
             y1=y1,
@@ -223,6 +224,7 @@ class Problem:
             note=self.note(trace),
             stacked=stacked if self.shown == plan.wanted else None,
         )
+        return noted(found)
 
     def note(self, trace: Trace) -> str:
         """Return a note on the first group that failed, if more is known than its status; otherwise empty."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from anode.models.model import Model, as_input
+from anode.models.model import Model, as_input, observed
 from anode.models.randomness import evaluating
 from anode.train.checkpoint.state import values_of
-from anode.train.losses import accuracy, mean
+from anode.train.losses import mean
 from anode.train.members import Members
 from anode.train.points import Points
 from anode.train.ranks import WHOLE, Ranks, Share
@@ -102,12 +102,12 @@ class Evaluation:
         """Return means over all points, one number or one per member; NaN for a member with a failed solve."""
         found, sizes = [], []
         for size, share, (x, y, weights) in self.batches(points):
-            outcome = self.model.run(x)
+            outcome, made = observed(self.model, x)
             values = {"validation": mean(self.protocol.losses(outcome, y), self.members.count, weights)}
             if self.protocol.classifies:
-                values["validation_accuracy"] = accuracy(outcome.prediction, y, self.members.count)
+                values["validation_accuracy"] = self.protocol.accuracy(outcome, y)
             values = {name: self.members.if_solved(value, outcome) for name, value in values.items()}
-            values["validation_nfe"] = self.members.steps(outcome)[0]
+            values["validation_nfe"] = self.members.steps(made)[0]
             found.append({name: share.of(value.cpu().double()) for name, value in values.items()})
             sizes.append(size)
         parts = {"validation_nfe": [1 / len(sizes)] * len(sizes)}
@@ -134,9 +134,11 @@ class Evaluation:
         if wanted is None or iterations not in wanted.at or iterations == last:
             return
         with evaluating(self.model):
-            outcome = self.model.run(as_input(wanted.points(self.members.count), self.like))
+            outcome, made = observed(self.model, as_input(wanted.points(self.members.count), self.like))
+        if outcome.unfinished:
+            return
         features = self.members.unless_frozen(self.members.if_solved(outcome.features, outcome))
-        nfe = self.members.steps(outcome)[0].numpy(force=True)
+        nfe = self.members.steps(made)[0].numpy(force=True)
         self.snapshots.append(Snapshot(iterations, as_array(features), nfe if self.members.count else nfe.reshape(())))
 
     def check(self, iterations: int) -> None:

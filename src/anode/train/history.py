@@ -39,7 +39,8 @@ class History:
 
     Attributes:
         loss: Loss of each iteration's batch. NaN after a member has failed, and for skipped iterations.
-        nfe: Number of evaluations of the field in the forward solve; 0 for a model that does not solve an ODE.
+        nfe: Number of evaluations of the field in the forward solve, or of all fields in all forward solves of the
+            model; 0 without any. Solves by other libraries are not counted.
         accepted, rejected: Number of accepted and rejected steps of the solver.
         nfe_backward: Number of evaluations of the field in the backward pass, [iterations].
         seconds: Duration of each iteration in seconds, [iterations].
@@ -98,7 +99,8 @@ class History:
         final = "no iterations"
         if len(self):
             loss = "not finite" if self.last_loss is None else f"{self.last_loss:.4g}"
-            final = f"loss {loss}, nfe {np.mean(self.nfe[-1]):.4g} at the end{self._validated}{self._checked}"
+            nfe = f", nfe {np.mean(self.nfe[-1]):.4g}" if self.nfe.any() else ""
+            final = f"loss {loss}{nfe} at the end{self._validated}{self._checked}"
         problems = f", {len(self.failures)} failed" if self.failures else ""
         stopped = f", stopped: {self.stopped}" if self.stopped else ""
         return f"History({members}{len(self)} iterations, {final}{problems}{stopped})"

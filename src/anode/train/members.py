@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from anode.models.model import Outcome
-from anode.ode.solution import SolveError, Status
+from anode.ode.solution import Solution, SolveError, Status
 
 LOSS = max(Status) + 1
 """A further status: the solve succeeded, but the loss is not finite."""
@@ -115,16 +115,16 @@ class Members:
             return torch.zeros(self.count or 1, dtype=torch.int64, device="cpu")
         return self.of_each(outcome.solution.status)
 
-    def steps(self, outcome: Outcome) -> tuple[Tensor, Tensor, Tensor]:
-        """Return evaluations, accepted and rejected steps per member; 0 for members of a stack that have failed."""
-        if outcome.solution is None:
-            nothing = torch.zeros(self.count or 1, dtype=torch.int64, device="cpu")
-            return nothing, nothing, nothing
-        stats = outcome.solution.stats
+    def steps(self, solves: Sequence[Solution]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return evaluations, accepted and rejected steps of all solves, per member.
+
+        They are 0 without solves, and for members of a stack that have failed.
+        """
         done = self.frozen if self.count else torch.zeros(1, dtype=torch.bool, device="cpu")
+        nothing = torch.zeros(self.count or 1, dtype=torch.int64, device="cpu")
         nfe, accepted, rejected = (
-            values.masked_fill(done.to(values.device), 0)
-            for values in map(self.of_each, (stats.nfe, stats.accepted, stats.rejected))
+            sum((self.of_each(getattr(each.stats, name)).cpu() for each in solves), nothing).masked_fill(done, 0)
+            for name in ("nfe", "accepted", "rejected")
         )
         return nfe, accepted, rejected
 

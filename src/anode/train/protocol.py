@@ -8,13 +8,14 @@ from functools import cached_property
 from numbers import Number, Real
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from anode.checks import as_seed, check_function, describe, lookup, number, require
 from anode.models.model import AnyModule, Model, Outcome
 from anode.models.nets import NeuralODE
 from anode.train.evaluation import Snapshots
-from anode.train.losses import LOSSES, Loss, check_targets, default_loss, losses_by, takes_outcome
+from anode.train.losses import LOSSES, Loss, accuracy, check_targets, default_loss, losses_by, takes_outcome
 from anode.train.optimizers import LR, OPTIMIZERS, MakeOptimizer, MakeScheduler
 from anode.train.points import Order, Points
 from anode.train.ranks import WHOLE, Ranks, Share
@@ -156,12 +157,20 @@ class Protocol:
         return takes_outcome(self.loss)
 
     def losses(self, outcome: Outcome, targets: Tensor) -> Tensor:
-        """Return the losses of the elements or samples."""
+        """Return the losses of the elements or samples; NaN without a prediction."""
+        if outcome.unfinished:
+            return torch.full(targets.shape[: self.dims], torch.nan, device=targets.device)
         if not self.has_loss_of_ours:
             return losses_by(self.loss, outcome if self._takes_outcome else outcome.prediction, targets, self.dims)
         if isinstance(self.data, Stream) or isinstance(self.validation, Stream):  # other data has been checked before
             check_targets("data", self.loss_name, outcome.prediction, targets, self.dims)
         return self.loss(outcome.prediction, targets)
+
+    def accuracy(self, outcome: Outcome, targets: Tensor) -> Tensor:
+        """Return the fraction of points whose class is predicted: one number, or one per member; NaN without any."""
+        if outcome.unfinished:
+            return torch.tensor(torch.nan)
+        return accuracy(outcome.prediction.detach(), targets, self.members)
 
     def run_options(self, model: Model) -> dict[str, Any]:
         """Return options to run the model in the next iteration: one path of the noise, and those of regularisers."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from anode.checks import require
-from anode.models.model import Model, Outcome
-from anode.ode.solution import Engine, SolveError
+from anode.models.model import Model, Outcome, observed
+from anode.ode.solution import Engine, Solution, SolveError
 from anode.storage import digest
 from anode.train.callbacks import Report
 from anode.train.checkpoint.fingerprint import fingerprint
@@ -21,7 +21,7 @@ from anode.train.eligible import in_memory, parts_of
 from anode.train.evaluation import Evaluation, Patience
 from anode.train.history import History
 from anode.train.interrupts import deferred_interrupt
-from anode.train.losses import accuracy, mean
+from anode.train.losses import mean
 from anode.train.members import LOSS, Members, error_for, explain, name_of
 from anode.train.optimizers import Schedule, clip_gradients, optimizer_of
 from anode.train.protocol import Protocol
@@ -189,7 +189,7 @@ class Training:
         """Run one iteration in Python and return its record."""
         start, self.lost = time.perf_counter(), False
         share, batch = self.batch()
-        outcome, losses, seen = self.forward(share, batch)
+        made, losses, seen = self.forward(share, batch)
         if not self.lost:
             self.clear_gradients()
             self.backward(losses, share)
@@ -197,7 +197,7 @@ class Training:
             self.move()
         self.schedule.iterated()
         row = {name: self.unless_lost(values) for name, values in seen.items()}
-        return {**row, **self.cost(outcome), "seconds": time.perf_counter() - start}
+        return {**row, **self.cost(made), "seconds": time.perf_counter() - start}
 
     def batch(self) -> tuple[Share, Batch]:
         """Return the batch of the next iteration, or of the current one. It is taken from the data only once."""
@@ -218,8 +218,8 @@ class Training:
         with self.members.held():
             self.optimizer.step()
 
-    def forward(self, share: Share, batch: Batch) -> tuple[Outcome, Tensor, dict[str, Tensor]]:
-        """Return the outcome, the losses, and what is recorded of them.
+    def forward(self, share: Share, batch: Batch) -> tuple[list[Solution], Tensor, dict[str, Tensor]]:
+        """Return the solves of the model, the losses, and what is recorded of them.
 
         If members fail, they are frozen and the computation is repeated, so that they do not affect the others.
         """
@@ -227,11 +227,11 @@ class Training:
         x, y, weights = batch
         before = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         while True:
-            outcome = self.network.run(x, **self.protocol.run_options(self.network))
+            outcome, made = observed(self.network, x, **self.protocol.run_options(self.network))
             losses = mean(self.protocol.losses(outcome, y), count, weights)
             seen = {"loss": losses.detach()}
             if self.protocol.classifies:
-                seen["accuracy"] = accuracy(outcome.prediction.detach(), y, count)
+                seen["accuracy"] = self.protocol.accuracy(outcome, y)
             statuses = self.members.status(outcome).cpu()
             unusable = ~seen["loss"].reshape(-1).isfinite().cpu()
             statuses = torch.where(unusable & (statuses == 0), LOSS, statuses)
@@ -242,7 +242,7 @@ class Training:
                     buffer.copy_(value)
                 self.fail({i: name_of(int(statuses[i])) for i in failed}, outcome)
             if not failed or self.lost:
-                return outcome, losses, seen
+                return made, losses, seen
 
     def backward(self, losses: Tensor, share: Share) -> None:
         """Compute the gradients of the members' losses, which are independent of each other."""
@@ -277,10 +277,10 @@ class Training:
         """Return values with NaN for members that have failed, or for all if the iteration has."""
         return torch.full_like(values, torch.nan) if self.lost else self.members.unless_frozen(values)
 
-    def cost(self, outcome: Outcome) -> dict[str, Any]:
+    def cost(self, made: Sequence[Solution]) -> dict[str, Any]:
         """Return the cost of an iteration: steps per member, and evaluations in the backward pass."""
-        nfe, accepted, rejected = self.members.steps(outcome)
-        backward = 0 if outcome.solution is None else outcome.solution.stats.nfe_backward
+        nfe, accepted, rejected = self.members.steps(made)
+        backward = sum(each.stats.nfe_backward for each in made)
         return {"nfe": nfe, "accepted": accepted, "rejected": rejected, "nfe_backward": backward}
 
     @property

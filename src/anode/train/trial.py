@@ -10,8 +10,8 @@ from torch import Tensor
 from anode.checks import describe, finite_rows, require, whole_number
 from anode.models.augment import Zeros
 from anode.models.flow import Flow
-from anode.models.misfit import MISTAKES, MisfitError
-from anode.models.model import AnyModule, Model, Outcome, as_input, check_input
+from anode.models.misfit import MISTAKES
+from anode.models.model import AnyModule, Model, Outcome, as_input, check_input, observed
 from anode.models.nets import NeuralODE
 from anode.models.randomness import evaluating
 from anode.ode.field import Field
@@ -39,7 +39,10 @@ def try_on(model: Model, protocol: Protocol, like: Tensor) -> bool:
         if data is None:
             continue
         x, y, _ = data.first(like)
-        prediction = _outcome(name, model, x, like, protocol if name == "data" else None).prediction
+        outcome = _outcome(name, model, x, like, protocol if name == "data" else None)
+        if outcome.unfinished:  # as training will tell
+            continue
+        prediction = outcome.prediction
         if protocol.has_loss_of_ours:
             if not isinstance(prediction, Tensor):
                 takes = f"a module that returns one tensor if loss is {protocol.loss_name!r}, or pass your own loss"
@@ -52,9 +55,9 @@ def try_on(model: Model, protocol: Protocol, like: Tensor) -> bool:
             classifies = classes and prediction.ndim == protocol.dims + 1
     if protocol.snapshots is not None:
         points = _snapshot_points(protocol.snapshots, protocol.members)
-        features = _outcome("snapshots.x", model, points, like).features
-        takes = "None for a model whose features are not one tensor"
-        require(isinstance(features, Tensor), "snapshots", type(features).__name__, takes)
+        outcome = _outcome("snapshots.x", model, points, like)
+        features, takes = outcome.features, "None for a model whose features are not one tensor"
+        require(isinstance(features, Tensor) or outcome.unfinished, "snapshots", type(features).__name__, takes)
     return classifies or (protocol.has_loss_of_ours and protocol.loss_name == "cross_entropy")
 
 
@@ -77,10 +80,10 @@ def _outcome(name: str, model: Model, x: Tensor, like: Tensor, protocol: Protoco
         if protocol is not None:
             x = protocol.transformed(x)
         try:
-            return model.run(x)
-        except MisfitError:
-            raise
+            return observed(model, x)[0]
         except MISTAKES as error:
+            if type(error) not in MISTAKES:
+                raise
             raise ValueError(f"{name}: does not fit the model: {_why(model, x, error)}") from error
 
 
