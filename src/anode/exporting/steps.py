@@ -52,27 +52,31 @@ class SteppedFlow(Flow):
         """The number of evaluations of the field per prediction."""
         return self.steps * len(self.tableau.b)
 
-    def solve_from(self, h: State, span: tuple[float, float], **options: Any) -> Solution:
+    def solve_from(
+        self, h: State, span: tuple[float, float], context: Tensor | None = None, **options: Any
+    ) -> Solution:
         """Return the solution at both ends of the span. Tolerances are ignored."""
         for name, value in options.items():
             takes = "nothing in a model to export, whose flows return only their final state"
             require(name not in KEPT or value is None or value is False, name, value, takes)
-        state = as_tuple(h)
+        state, field = as_tuple(h), self.field_for(h, context)
         start, end = span
         size = (end - start) / self.steps
         for step in range(self.steps):
-            state = self._moved(state, start + step * size, size, isinstance(h, tuple))
+            state = self._moved(field, state, start + step * size, size, isinstance(h, tuple))
         y1 = state if isinstance(h, tuple) else state[0]
         stats, engine = Stats(self.evaluations, self.steps, calls=self.evaluations), Engine("steps are equal")
         return SteppedSolution([start, end], [h, y1], y1, end, Status.SUCCESS, stats, "stored", engine)
 
-    def _moved(self, state: tuple[Tensor, ...], t: float, size: float, is_tuple: bool) -> tuple[Tensor, ...]:
+    def _moved(
+        self, field: nn.Module, state: tuple[Tensor, ...], t: float, size: float, is_tuple: bool
+    ) -> tuple[Tensor, ...]:
         """Return the state after a step."""
         slopes: list[tuple[Tensor, ...]] = []
         for c, row in zip(self.tableau.c, self.tableau.a, strict=True):
             at = _sum(state, slopes, row, size)
             now = torch.tensor(t + c * size, dtype=state[0].dtype, device=state[0].device)
-            slope = rate_at(self.field, now, at if is_tuple else at[0])
+            slope = rate_at(field, now, at if is_tuple else at[0])
             slopes.append(tuple(slope) if is_tuple else (slope,))
         return _sum(state, slopes, self.tableau.b, size)
 

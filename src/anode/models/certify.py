@@ -169,7 +169,7 @@ class Certificate:
         return certificate([check.rtol for check in self.checks], errors, nfe, self.bound, ax)
 
 
-def check(flow: Flow, x: Tensor, bound: float, settings: dict[str, Any]) -> Check:
+def check(flow: Flow, x: Tensor, bound: float, settings: dict[str, Any], context: Tensor | None = None) -> Check:
     """See :meth:`anode.Flow.check`."""
     bound, solver = number("bound", bound, finite=True), flow.solver.but(**settings)
     takes = "None for a check, because a noisy solve cannot be undone; pass noise=None to check the ODE"
@@ -178,26 +178,28 @@ def check(flow: Flow, x: Tensor, bound: float, settings: dict[str, Any]) -> Chec
     if not isinstance(rtol, float) or not isinstance(atol, float):
         raise TypeError(f"rtol, atol: take numbers for a check, got {rtol} and {atol}")
     with torch.no_grad():
-        start, there = flow.start_and_solve(x, solver=solver)
+        start, there = flow.start_and_solve(x, context=context, solver=solver)
         dims, dtype = 1 if flow.members is None else 2, as_tuple(start)[0].dtype
         infinite = torch.full(as_tuple(start)[0].shape[:dims], torch.inf, dtype=torch.float64)
         nfe, lost = _evaluations(there, infinite), _failed(there, infinite)
         if lost.all():
             return Check(rtol, infinite, infinite, nfe, bound, _failure(there))
-        back = flow.solve_from(_zeroed(there.y1, lost), (flow.t1, 0.0), solver=solver)
+        back = flow.solve_from(_zeroed(there.y1, lost), (flow.t1, 0.0), context, solver=solver)
         failed = lost | _failed(back, infinite)
         factor = min(1.0, max(TIGHTER, TIGHTEST.get(dtype, 0.0) / rtol))
         tighter: dict[str, Any] = {"rtol": factor * rtol, "atol": factor * atol}
         if solver.step_size is not None:
             tighter = {"step_size": SHORTER * solver.step_size, "max_steps": int(2 * solver.max_steps / SHORTER)}
-        tight = flow.solve_from(start, (0.0, flow.t1), solver=solver.but(**tighter))
+        tight = flow.solve_from(start, (0.0, flow.t1), context, solver=solver.but(**tighter))
     unknown = _failed(tight, infinite) | (solver.step_size is None and factor > 0.1)
     error = _relative(there.y1, tight.y1, dims).masked_fill(unknown, torch.nan)
     reconstruction, error = (x.masked_fill(failed, torch.inf) for x in (_relative(back.y1, start, dims), error))
     return Check(rtol, reconstruction, error, nfe, bound, _failure(there) or _failure(back))
 
 
-def certify(flow: Flow, x: Tensor, bound: float, tolerances: Sequence[float] | None) -> Certificate:
+def certify(
+    flow: Flow, x: Tensor, bound: float, tolerances: Sequence[float] | None, context: Tensor | None = None
+) -> Certificate:
     """See :meth:`anode.Flow.certify`."""
     rtol, atol, size = flow.solver.rtol, flow.solver.atol, flow.solver.step_size
     if size is not None:
@@ -211,7 +213,7 @@ def certify(flow: Flow, x: Tensor, bound: float, tolerances: Sequence[float] | N
     checks: list[Check] = []
     passed = torch.tensor(False)
     for tolerance in sorted((number("tolerances", t, finite=True) for t in tolerances), reverse=True):
-        checks.append(check(flow, x, bound, {"rtol": tolerance, "atol": tolerance * ratio}))
+        checks.append(check(flow, x, bound, {"rtol": tolerance, "atol": tolerance * ratio}, context))
         passed = passed | checks[-1].passed
         if passed.all():
             break

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from anode.checks import lookup, number, require
+from anode.checks import Words, describe, lookup, number, require
 from anode.interface.solve import solve
 from anode.models.augment import Augment
 from anode.models.description import described
 from anode.models.divergence import TRACES, DensityStart, Divergence, parts, refuse_mixing
-from anode.models.fields import MLPField, field_or_perceptron
-from anode.models.flow import Flow
+from anode.models.fields import MLPField, Network, field_or_perceptron
+from anode.models.flow import Flow, check_context
 from anode.models.layers import check_state
 from anode.models.model import Model, Outcome, as_input, check_input
-from anode.ode.field import Field
+from anode.ode.field import Field, conditioned
 from anode.ode.solver import Solver, as_solver, check_settings
 
 if TYPE_CHECKING:
@@ -67,8 +67,10 @@ class DensityFlow(Model):
         hidden, layers, time, activation: Settings of the :class:`anode.MLPField`. Defaults to 3 layers of 64 with tanh.
             Use smooth activations, because the slope contains their derivative.
         augment: Number of normal coordinates to append; 0 is the plain flow.
+        context: Size of the context c of a conditional density p(x | c); 0 for a density without one. Pass c, with a
+            row per point, to every method, and to :func:`anode.fit` as the targets, ``fit(model, (x, c))``.
         field: f(t, z), any ``nn.Module``, in place of the perceptron. It takes points ``[batch, dim + augment]``
-            and must not mix the points of a batch.
+            and must not mix the points of a batch. With a context it is called as f(t, z, c).
         trace: ``"exact"`` takes ``dim + augment`` derivatives per evaluation. ``"hutchinson"`` takes one;
             log-probabilities are then unbiased estimates, up to solver errors.
         t1: The end time, at which points are normal.
@@ -97,6 +99,7 @@ class DensityFlow(Model):
         hidden: int | None = None,
         *,
         augment: int = 0,
+        context: int = 0,
         layers: int | None = None,
         time: bool | None = None,
         activation: str | None = None,
@@ -115,9 +118,11 @@ class DensityFlow(Model):
             raise TypeError(
                 f"augment: takes {takes}, got {type(augment).__name__}; pass augment={self.dim}, for example"
             )
+        self.context = number("context", context, whole=True, zero=True)
         size = self.dim + number("augment", augment, whole=True, zero=True)
-        field = field_or_perceptron(field, size, network, NETWORK)
-        _check_size(field, size)
+        usual = {**NETWORK, "inputs": size + self.context}
+        field = field_or_perceptron(field, size, network, usual)
+        _check_size(field, size, self.context)
         check_trace(trace, size)
         start = DensityStart(augment, trace)
         self.flow = Flow(Divergence(field, trace), augment=start, t1=t1, solver=as_solver(solver, FFJORD, settings))
@@ -129,7 +134,9 @@ class DensityFlow(Model):
         field, flow = self.field, self.flow
         own = {"field": field}
         if type(field) is MLPField:
-            own = {name: value for name, value in field.settings.items() if name != "dim"}
+            own = {name: value for name, value in field.settings.items() if name not in ("dim", "inputs")}
+        if self.context:
+            own["context"] = self.context
         shared = {"augment": self.augment, "trace": self.trace, "t1": flow.t1, "solver": flow.solver}
         return {"dim": self.dim, **own, **shared}
 
@@ -191,11 +198,27 @@ class DensityFlow(Model):
         check_state(x, self.dim, self.members, "x")
         require(x.ndim > 1, "x", tuple(x.shape), f"points of shape [batch, {self.dim}]")
 
-    def run(self, x: Tensor, *, along: Along | None = None, **options: Any) -> Outcome:
+    def options_for(self, targets: Tensor) -> dict[str, Any]:
+        return {"context": targets} if self.context else {}
+
+    def _check_context(self, x: Tensor, context: Tensor | None) -> None:
+        """Raise ``ValueError`` or ``TypeError`` unless the context fits points x, and this model."""
+        if self.context == 0:
+            given = None if context is None else describe(context)
+            require(given is None, "context", given, "None for a density built without context=")
+            return
+        if context is None:
+            raise ValueError(f"context: takes [batch, {self.context}] for this density of p(x | c), got None")
+        check_context(self, context, x)
+        takes = f"shape {(len(x), self.context)}, which anode.fit takes as targets, fit(model, (x, context))"
+        require(context.numel() == len(x) * self.context, "context", describe(context), takes)
+
+    def run(self, x: Tensor, *, context: Tensor | None = None, along: Along | None = None, **options: Any) -> Outcome:
         """Return the log-probabilities of points, which may be bounds or estimates, and the points that they flow to.
 
         Args:
             x: Points, [batch, dim].
+            context: The context of each point, [batch, context], for a conditional density.
             along: What to integrate along the trajectories, see :meth:`anode.Flow.run`. It is given the points, with
                 added coordinates but without the growth of volumes.
             **options: Options of :func:`anode.solve` for this call only, or another ``t1``.
@@ -204,12 +227,15 @@ class DensityFlow(Model):
             ``prediction`` has the log-probabilities, [batch], and ``features`` the points, [batch, dim + augment].
         """
         self._check_input(x)
+        self._check_context(x, context)
         self._refuse_noise(options)
         refuse_mixing(self.field, "a density")
         if torch.is_inference_mode_enabled():  # in which autograd, and so the divergence, cannot be computed
             with torch.inference_mode(False), torch.no_grad():
-                return self.run(x.clone(), along=along, **options)
-        start, solution = self.flow.start_and_solve(as_input(x, self._like_or(x)), along, **options)
+                context = None if context is None else context.clone()
+                return self.run(x.clone(), context=context, along=along, **options)
+        x = as_input(x, self._like_or(x))
+        start, solution = self.flow.start_and_solve(x, along, context=context, **options)
         end, integrals = (solution.y1, ()) if along is None else along.read(solution.y1)
         assert isinstance(start, Tensor)
         assert isinstance(end, Tensor)
@@ -217,7 +243,7 @@ class DensityFlow(Model):
         drawn = start[..., self.dim : self.dim + self.augment]
         return Outcome(log_normal(z) + growth[..., 0] - log_normal(drawn), z, solution, integrals)
 
-    def log_prob(self, x: Tensor, samples: int = 1, **options: Any) -> Tensor:
+    def log_prob(self, x: Tensor, samples: int = 1, *, context: Tensor | None = None, **options: Any) -> Tensor:
         """Return the log-probability of each point; with ``augment`` above 0, a lower bound on it.
 
         Args:
@@ -226,6 +252,7 @@ class DensityFlow(Model):
                 the result is the logarithm of the mean of p(x, e) / N(e) over the draws. Its mean is a lower bound,
                 which tends to log p(x) for many draws (Burda et al., 2016, "Importance Weighted Autoencoders"). With
                 an estimated trace, the result is the mean of the logarithms, the lower bound above.
+            context: The context of each point, [batch, context], for a conditional density.
             **options: Options of :func:`anode.solve`, such as tighter tolerances.
 
         Returns:
@@ -237,8 +264,11 @@ class DensityFlow(Model):
         """
         samples = number("samples", samples, whole=True)
         self._check_input(x)
+        self._check_context(x, context)
         often = x if samples == 1 else x.repeat(*[1] * (x.ndim - 2), samples, 1)
-        found = self.run(often, **options).check().prediction.unflatten(-1, (samples, -1))
+        if context is not None and samples > 1:
+            context = context.repeat(samples, *[1] * (context.ndim - 1))
+        found = self.run(often, context=context, **options).check().prediction.unflatten(-1, (samples, -1))
         # The mean of the exponential of an estimate is too large, so the result would not be a lower bound.
         found = found.logsumexp(-2) - math.log(samples) if self.trace == "exact" else found.mean(-2)
         if not found.isfinite().all():
@@ -250,11 +280,12 @@ class DensityFlow(Model):
         return found
 
     @torch.no_grad()
-    def sample(self, n: int, **options: Any) -> Tensor:
+    def sample(self, n: int, *, context: Tensor | None = None, **options: Any) -> Tensor:
         """Draw points from the density: normal points, mapped back by the flow.
 
         Args:
             n: Number of points.
+            context: The context of each point, [n, context], for a conditional density.
             **options: Options of :func:`anode.solve`, such as tighter tolerances.
 
         Returns:
@@ -262,19 +293,22 @@ class DensityFlow(Model):
         """
         front = () if self.members is None else (self.members,)
         shape = (*front, number("n", n, whole=True), self.dim + self.augment)
-        return self.inverse(self._like.new_empty(shape).normal_(), **options)
+        return self.inverse(self._like.new_empty(shape).normal_(), context=context, **options)
 
-    def inverse(self, z: Tensor, **options: Any) -> Tensor:
+    def inverse(self, z: Tensor, *, context: Tensor | None = None, **options: Any) -> Tensor:
         """Return the points that flow to given points, by solving backwards in time. Added coordinates are removed.
 
         Args:
             z: Points at the end of the flow, [batch, dim + augment], such as the ``features`` of :meth:`run`.
+            context: The context of each point, [batch, context], for a conditional density.
             **options: Options of :func:`anode.solve`, such as tighter tolerances.
         """
         check_input(z, self._like_or(z), "z")
         check_state(z, self.dim + self.augment, self.members, "z")
+        self._check_context(z, context)
         self._refuse_noise(options)
-        back = solve(self.field, z, (self.flow.t1, 0.0), **{"solver": self.flow.solver, **options})
+        field = self.field if context is None else conditioned(self.field, context)
+        back = solve(field, z, (self.flow.t1, 0.0), **{"solver": self.flow.solver, **options})
         x: Any = back.check().y1
         return x[..., : self.dim]
 
@@ -283,8 +317,9 @@ class DensityFlow(Model):
 
         Its log-probabilities are not bounds.
         """
-        flow = self.flow
-        return DensityFlow(self.dim + self.augment, field=self.field, trace=self.trace, t1=flow.t1, solver=flow.solver)
+        flow, size = self.flow, self.dim + self.augment
+        shared = {"context": self.context, "trace": self.trace, "t1": flow.t1, "solver": flow.solver}
+        return DensityFlow(size, field=self.field, **shared)
 
 
 def check_trace(trace: Any, size: int) -> None:
@@ -294,10 +329,14 @@ def check_trace(trace: Any, size: int) -> None:
     require(trace != "exact" or size <= MOST_EXACT, "trace", trace, takes)
 
 
-def _check_size(field: Any, size: int) -> None:
+def _check_size(field: Any, size: int, context: int) -> None:
     """Raise ``ValueError`` if a field has a known size that does not fit."""
     require(isinstance(field, nn.Module), "field", field, "a torch.nn.Module f(t, z)")
-    if isinstance(field, Field):
+    if isinstance(field, Network) and context:
+        got = Words(f"one with inputs={field.inputs}")
+        takes = f"a field with inputs={size + context}, for points, added coordinates and context together"
+        require(field.inputs == size + context, "field", got, takes)
+    if isinstance(field, Field) and not context:
         try:
             field.check(torch.empty(*(() if field.members is None else (field.members,)), 1, size))
         except ValueError as error:

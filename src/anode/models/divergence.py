@@ -14,7 +14,7 @@ from anode.engine.timeless import rate_at
 from anode.models.augment import Augment
 from anode.models.description import described
 from anode.models.layers import Stackable
-from anode.ode.field import Field, Rate
+from anode.ode.field import Field, Rate, conditioned
 
 TRACES = {
     "exact": "one derivative for each number of the state",
@@ -62,6 +62,9 @@ class Divergence(Field, Mapped):
     @property
     def members(self) -> int | None:
         return self.field.members if isinstance(self.field, Field) else None
+
+    def with_context(self, context: Tensor) -> Field:
+        return Divergence(conditioned(self.field, context), self.trace)
 
     def check(self, y: Tensor) -> None:
         if isinstance(self.field, Field):

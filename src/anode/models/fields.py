@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from anode.checks import flag, lookup, number, require
+from anode.checks import describe, flag, lookup, number, require
 from anode.engine.compiled import Compiled
 from anode.engine.program.program import Program
 from anode.engine.transparent import Transparent, perceptron_program
@@ -37,6 +37,16 @@ class Network(Field):
     _described: ClassVar[tuple[str, ...]]
     """The arguments that describe the field, the size of the state first; ``inputs`` only if it differs from that."""
     inputs: int
+
+    def joined(self, h: Tensor, context: Tensor | None) -> Tensor:
+        """Return what the layers are given: the state, followed by the context if there is one."""
+        if context is None:
+            return h
+        dim = self.features_dim
+        sizes = [x.shape[dim] if x.ndim >= -dim else 0 for x in (h, context)]
+        takes = f"{self.inputs - sizes[0]} features in dimension {dim}, for a field with inputs={self.inputs}"
+        require(sum(sizes) == self.inputs, "context", describe(context), takes)
+        return torch.cat([h, context], dim)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -73,8 +83,9 @@ class MLPField(Network, Transparent, Stackable):
         layers: Number of hidden layers.
         time: Whether f depends on t.
         activation: One of ``anode.models.fields.ACTIVATIONS``.
-        inputs: Size of what f is given, for a field inside another one, such as :class:`anode.SecondOrder`: f then
-            returns the slopes of the first ``dim`` of its ``inputs``. Defaults to ``dim``.
+        inputs: Size of what f is given, for a field with a context, or inside another field, such as
+            :class:`anode.SecondOrder`: f then returns the slopes of the first ``dim`` of its ``inputs``. Defaults to
+            ``dim``.
 
     Example:
         >>> import torch, anode
@@ -131,8 +142,9 @@ class MLPField(Network, Transparent, Stackable):
         bias = self.biases._parameters.get("0")  # indexing takes 3 us, too long for something that every solve does
         return members_in_bias(self.biases[0] if bias is None else bias)
 
-    def forward(self, t: Tensor, h: Tensor) -> Tensor:
+    def forward(self, t: Tensor, h: Tensor, context: Tensor | None = None) -> Tensor:
         """Return the derivative of h at time t, which is a scalar or broadcasts against h."""
+        h = self.joined(h, context)
         self.check(h)
         *hidden, last = self.weights
         for i, weight in enumerate(hidden):
@@ -227,8 +239,9 @@ class ConvField(Network):
             for parameter in (weight, bias, *self.time_weights[i : i + 1]):
                 nn.init.uniform_(parameter, -bound, bound)
 
-    def forward(self, t: Tensor, h: Tensor) -> Tensor:
+    def forward(self, t: Tensor, h: Tensor, context: Tensor | None = None) -> Tensor:
         """Return the derivative of h at time t, which is a scalar or broadcasts against h."""
+        h = self.joined(h, context)
         self.check(h)
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             h = nn.functional.conv2d(h, weight, bias, padding=weight.shape[-1] // 2)

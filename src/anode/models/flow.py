@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from anode.checks import number, require
+from anode.checks import describe, number, require
 from anode.interface.solve import solve
 from anode.models.augment import Augment, Zeros, as_augment
 from anode.models.certify import BOUND, Certificate, Check, certify, check
 from anode.models.description import described
 from anode.models.misfit import MISTAKES, blame
-from anode.models.model import Model, Outcome, as_input, first_parameter
+from anode.models.model import Model, Outcome, as_input, first_parameter, given
 from anode.ode.control import Norm
-from anode.ode.field import Field
+from anode.ode.field import Field, conditioned
 from anode.ode.noise import Noise
-from anode.ode.solution import Solution, State
+from anode.ode.solution import Solution, State, as_tuple
 from anode.ode.solver import Solver, as_noise, as_solver, check_settings
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ PAPER = Solver(atol=1e-3, max_steps=1_000)
 @described
 class Flow(Model):
     """A module that augments its input, integrates dh/dt = f(t, h) from 0 to t1, and returns the final state.
+
+    A flow may depend on a context c: ``flow(x, context=c)`` integrates dh/dt = f(t, h, c). c is a tensor with a row per
+    input, such as conditions, or codes that a network computes, which gradients reach. :class:`anode.MLPField` and
+    :class:`anode.ConvField` append it to the state; pass them the size of both as ``inputs``.
 
     Args:
         field: The right-hand side, a module called as ``f(t, h)``.
@@ -56,6 +60,9 @@ class Flow(Model):
         (torch.Size([8, 3]), torch.Size([20, 8, 3]))
         >>> bool((flow.inverse(flow(x)) - x).abs().max() < 0.01)
         True
+        >>> given = anode.Flow(anode.MLPField(2, inputs=2 + 3))  # f(t, h, c) for contexts c of 3 numbers
+        >>> given(x, context=torch.rand(8, 3)).shape
+        torch.Size([8, 2])
     """
 
     def __init__(
@@ -101,7 +108,7 @@ class Flow(Model):
             x: Inputs, in the dtype of the parameters or as ``uint8``, which is scaled to [0, 1].
             along: Quantities to integrate along the trajectories, as regularisers do. The state of the solve is then a
                 tuple of the flow's state and these integrals.
-            **options: Options of :func:`anode.solve` for this call, or another ``t1``.
+            **options: Options of :func:`anode.solve` for this call, another ``t1``, or the ``context``.
         """
         if along is None:
             solution = self.solve(x, **options)
@@ -124,37 +131,54 @@ class Flow(Model):
 
         Args:
             x: Inputs.
-            **options: Options of :func:`anode.solve` for this call.
+            **options: Options of :func:`anode.solve` for this call, or the ``context``.
         """
         return self.start_and_solve(x, **options)[1]
 
     def start_and_solve(
-        self, x: Tensor, along: Along | None = None, t1: float | None = None, **options: Any
+        self,
+        x: Tensor,
+        along: Along | None = None,
+        t1: float | None = None,
+        context: Tensor | None = None,
+        **options: Any,
     ) -> tuple[State, Solution]:
         """Return the initial states and the solution from there to the features."""
         if isinstance(x, Tensor) and x.dtype == torch.uint8:
             x = as_input(x, first_parameter(self))
+        field = self.field_for(x, context)
         try:
             start, span = self.augment(x), (0.0, self.t1 if t1 is None else t1)
             if along is None:
-                return start, self.solve_from(start, span, **options)
-            field, extended = along.problem(self.field, start)
+                return start, self.solve_from(start, span, **given(context), **options)
+            field, extended = along.problem(field, start)
             return start, solve(field, extended, span, **{"solver": self.solver, **options})
         except MISTAKES as error:
-            blame(x, error, self.augment, self.field)
+            blame(x, error, self.augment, field)
             raise
 
-    def solve_from(self, h: State, span: tuple[float, float], **options: Any) -> Solution:
+    def solve_from(
+        self, h: State, span: tuple[float, float], context: Tensor | None = None, **options: Any
+    ) -> Solution:
         """Return the solution from given states over any time span, for example backward from features.
 
         Args:
             h: Initial states, including the augmented dimensions.
             span: Start and end time.
+            context: The context, see :class:`Flow`.
             **options: Options of :func:`anode.solve` for this call.
         """
-        return solve(self.field, h, span, **{"solver": self.solver, "norm": self.norm, **options})
+        field = self.field_for(h, context)
+        return solve(field, h, span, **{"solver": self.solver, "norm": self.norm, **options})
 
-    def check(self, x: Tensor, bound: float = BOUND, **settings: Any) -> Check:
+    def field_for(self, h: State, context: Tensor | None) -> nn.Module:
+        """Return the field f(t, h) of a solve, which has the context of these points if there is one."""
+        if context is None:
+            return self.field
+        check_context(self, context, as_tuple(h)[0])
+        return conditioned(self.field, context)
+
+    def check(self, x: Tensor, bound: float = BOUND, *, context: Tensor | None = None, **settings: Any) -> Check:
         """Check the accuracy of the solver: solve forward and back, and compare with a much tighter tolerance.
 
         Solving a flow forward and then backward returns the inputs, up to the errors of the solver. If it does not, the
@@ -163,6 +187,7 @@ class Flow(Model):
         Args:
             x: Inputs. A few hundred are enough.
             bound: Largest error that passes, relative to the size of the states.
+            context: The context of the inputs, see :class:`Flow`.
             **settings: Settings of :class:`anode.Solver`, such as ``rtol``. They override those of the flow's solver.
 
         Returns:
@@ -174,9 +199,16 @@ class Flow(Model):
             >>> flow.check(torch.rand(100, 2)).passes
             True
         """
-        return check(self, x, bound, settings)
+        return check(self, x, bound, settings, context)
 
-    def certify(self, x: Tensor, bound: float = BOUND, tolerances: Sequence[float] | None = None) -> Certificate:
+    def certify(
+        self,
+        x: Tensor,
+        bound: float = BOUND,
+        tolerances: Sequence[float] | None = None,
+        *,
+        context: Tensor | None = None,
+    ) -> Certificate:
         """Find the loosest tolerance at which solving forward and back returns the inputs.
 
         Args:
@@ -184,6 +216,7 @@ class Flow(Model):
             bound: Largest error that passes, relative to the size of the states.
             tolerances: Values of ``rtol`` to try; ``atol`` is scaled in proportion. By default they range from 0.1 down
                 to what the precision of ``x`` allows.
+            context: The context of the inputs, see :class:`Flow`.
 
         Returns:
             The tolerances that were tried, with their errors and numbers of evaluations. Print it, or call ``plot()``.
@@ -195,14 +228,17 @@ class Flow(Model):
             >>> certificate.passes, bool(certificate.nfe > 0)
             (True, True)
         """
-        return certify(self, x, bound, tolerances)
+        return certify(self, x, bound, tolerances, context)
 
-    def trajectory(self, x: Tensor, times: int | Sequence[float] | Tensor = 50) -> Any:
+    def trajectory(
+        self, x: Tensor, times: int | Sequence[float] | Tensor = 50, *, context: Tensor | None = None
+    ) -> Any:
         """Return the states at several times between inputs and features.
 
         Args:
             x: Inputs.
             times: Times from 0 to t1, or a number of evenly spaced times.
+            context: The context of the inputs, see :class:`Flow`.
 
         Returns:
             The states, including the augmented dimensions, stacked along a new first dimension.
@@ -214,14 +250,14 @@ class Flow(Model):
             times = torch.linspace(0.0, self.t1, number("times", times, whole=True), dtype=torch.float64)
         # In single precision, the last time may round to slightly more than t1.
         times = [self.t1 if t > self.t1 and math.isclose(t, self.t1, rel_tol=1e-6) else t for t in map(float, times)]
-        return self.solve(x, save_at=times).check().ys
+        return self.solve(x, save_at=times, context=context).check().ys
 
     def inverse(self, features: State, **options: Any) -> Tensor:
         """Return the inputs of given features by solving backward in time.
 
         Args:
             features: States at time t1.
-            **options: Options of :func:`anode.solve` for this call, such as tighter tolerances.
+            **options: Options of :func:`anode.solve` for this call, such as tighter tolerances, or the ``context``.
 
         Raises:
             SolveError: If the solve fails.
@@ -235,6 +271,19 @@ class Flow(Model):
 
     def extra_repr(self) -> str:
         return f"t1={self.t1}, solver={self.solver!r}"
+
+
+def check_context(model: Model, context: Any, x: Any) -> None:
+    """Raise ``ValueError`` or ``TypeError`` unless a context has a row for each of the points x."""
+    require(model.members is None, "context", describe(context), "None for a stack of models")
+    if not isinstance(context, Tensor):
+        raise TypeError(f"context: takes a tensor with a row per point, got {describe(context)}")
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x: takes a tensor, got {describe(x)}; convert it with torch.as_tensor(x)")
+    require(context.shape[:1] == x.shape[:1], "context", describe(context), f"a row for each of the {len(x)} points")
+    floating = context.is_floating_point() and x.is_floating_point() and context.numel() > 0
+    if floating and context.dtype != x.dtype:
+        raise TypeError(f"context: takes {x.dtype}, the dtype of the points, got {context.dtype}")
 
 
 def features_dim(field: nn.Module | None) -> int:

@@ -99,13 +99,40 @@ class Model(nn.Module, ABC):
         """
         return None
 
-    def forward(self, x: Tensor) -> Any:
-        """Return the prediction, or raise :class:`anode.SolveError` if the solve failed."""
-        return self.run(x).check().prediction
+    def forward(self, x: Tensor, *others: Any, context: Tensor | None = None, **options: Any) -> Any:
+        """Return the prediction, or raise :class:`anode.SolveError` if the solve failed.
 
-    def features(self, x: Tensor) -> Any:
-        """Return the features, or raise :class:`anode.SolveError` if the solve failed."""
-        return self.run(x).check().features
+        Args:
+            x: Inputs.
+            *others: None. Other arguments raise an error that says which method takes them.
+            context: The ``context`` of :meth:`run`, for a flow that depends on one.
+            **options: None, likewise.
+        """
+        if others or options:
+            name = next(iter(options), "others")
+            raise TypeError(
+                f"{name}: a {type(self).__name__} is called with x, and with context if f takes it; {_INSTEAD}"
+            )
+        return self.run(x, **given(context)).check().prediction
+
+    def features(self, x: Tensor, *, context: Tensor | None = None) -> Any:
+        """Return the features, or raise :class:`anode.SolveError` if the solve failed. Arguments as for a call."""
+        return self.run(x, **given(context)).check().features
+
+    def options_for(self, targets: Tensor) -> dict[str, Any]:
+        """Return options of :meth:`run` that targets determine, in :func:`anode.fit`; by default none."""
+        return {}
+
+
+_INSTEAD = (
+    "pass options of a solve, such as rtol, to run(x, ...); for states at other times, call trajectory(x, times) or "
+    "solve(x, save_at=times) of the flow"
+)
+
+
+def given(context: Tensor | None) -> dict[str, Any]:
+    """Return the arguments for a method that may not know of contexts, which are needed only if there is one."""
+    return {} if context is None else {"context": context}
 
 
 def over_paths(once: Callable[[], Outcome], paths: int) -> Outcome:

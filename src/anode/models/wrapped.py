@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, ClassVar
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from anode.checks import require
 from anode.engine.timeless import rate_at
 from anode.models.flow import features_dim
-from anode.ode.field import Derivative, Field, is_hooked
+from anode.ode.field import Derivative, Field, conditioned, is_hooked
 
 
 class Wrapped(Field):
@@ -51,6 +52,11 @@ class Wrapped(Field):
         """Return the slope of the other field."""
         slope: Tensor = rate_at(self.field, t, given)
         return slope
+
+    def with_context(self, context: Tensor) -> Field:
+        made = copy(self)
+        made._modules = {**self._modules, "field": conditioned(self.field, context)}
+        return made
 
     def derivative(self) -> Derivative:
         own = self.part()

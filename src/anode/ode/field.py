@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from anode.checks import describe, uncallable
+
 if TYPE_CHECKING:
     from anode.ode.integrate import Trace
     from anode.ode.problem import Problem
@@ -258,12 +260,46 @@ class Field(nn.Module):
         """Return where :class:`anode.Noise` is added to a state y: 1, or 0 for what is no part of the flow itself."""
         return tuple(map(torch.ones_like, y)) if isinstance(y, tuple) else torch.ones_like(y)
 
+    def with_context(self, context: Tensor) -> Field:
+        """Return this field with a context, which ``forward(t, y, context)`` is given in every evaluation."""
+        return Conditioned(self, context)
+
     def part(self) -> Derivative | None:
         """Return a derivative that is faster than autograd's, or ``None``, for a field that calls this one.
 
         What this field returns need not have the shape of what it is given.
         """
         return None
+
+
+class Conditioned(Field):
+    """A field f(t, y, context) with its context, made for one solve.
+
+    The context is no attribute of the field itself, so the backward pass sees that of its solve, whatever came after.
+
+    Args:
+        field: The field, any module.
+        context: The context.
+    """
+
+    def __init__(self, field: nn.Module, context: Tensor) -> None:
+        super().__init__()
+        if why := uncallable(field, 3):
+            takes = "None for a field that is not called as f(t, h, context)"
+            raise TypeError(f"context: takes {takes}, got {describe(context)} for {why}")
+        self.field, self.context = field, context
+
+    def noisy(self, y: Any) -> Any:
+        return self.field.noisy(y) if isinstance(self.field, Field) else super().noisy(y)
+
+    def forward(self, t: Tensor, y: Any) -> Any:
+        """Return the derivative of y at time t."""
+        return self.field(t, y, self.context)
+
+
+def conditioned(field: nn.Module, context: Tensor) -> Field:
+    """Return a field f(t, y) that computes f(t, y, context)."""
+    return field.with_context(context) if isinstance(field, Field) else Conditioned(field, context)
 
 
 def is_hooked(module: nn.Module) -> bool:

@@ -102,7 +102,7 @@ class Evaluation:
         """Return means over all points, one number or one per member; NaN for a member with a failed solve."""
         found, sizes = [], []
         for size, share, (x, y, weights) in self.batches(points):
-            outcome, made = observed(self.model, x)
+            outcome, made = observed(self.model, x, **self.model.options_for(y))
             values = {"validation": mean(self.protocol.losses(outcome, y), self.members.count, weights)}
             if self.protocol.classifies:
                 values["validation_accuracy"] = self.protocol.accuracy(outcome, y)
@@ -148,17 +148,20 @@ class Evaluation:
         flow = self.model.first_flow()
         assert flow is not None
         with evaluating(self.model):
-            found = flow.check(self.to_check).overall
+            x, y = self.to_check
+            found = flow.check(x, **self.model.options_for(y)).overall
         self.checks.add(check=self.members.unless_frozen(found), check_at=iterations)
 
     @cached_property
-    def to_check(self) -> Tensor:
-        """The inputs to check: the first of the validation data, or of the training data if there is none."""
+    def to_check(self) -> tuple[Tensor, Tensor]:
+        """The inputs and targets to check: the first for validation, or for training if there are none."""
         data = self.protocol.data if self.protocol.validation is None else self.protocol.validation
         if isinstance(data, Stream):
-            x = data.first(self.like)[0]
-            return x[:CHECKED_POINTS] if self.members.count is None else x[:, :CHECKED_POINTS]
-        return data.take(data.in_turn(CHECKED_POINTS)[0], self.like)[0]
+            x, y, _ = data.first(self.like)
+            dim = self.protocol.dims - 1
+            few = min(CHECKED_POINTS, x.shape[dim])
+            return x.narrow(dim, 0, few), y.narrow(dim, 0, few)
+        return data.take(data.in_turn(CHECKED_POINTS)[0], self.like)[:2]
 
 
 class Patience:

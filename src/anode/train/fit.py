@@ -78,7 +78,7 @@ def fit(
               matter. Images may be ``torch.uint8``; each batch is scaled to [0, 1].
             * For a stack, also a sequence of these, one per member and all of the same size.
             * Points ``x`` alone, for a model or a loss that needs no targets. The loss is then given targets of shape
-              ``[n, 0]``.
+              ``[n, 0]``. A conditional :class:`anode.DensityFlow` is given its contexts as targets.
             * Batches ``x``, ``(x, y)`` or ``(x, y, weights)``, whose weights are not normalized: a ``DataLoader``, any
               other iterable that can be iterated once per epoch, or a function that returns the batches of an epoch,
               given a seed. Only with a function does a resumed run give exactly the same result.

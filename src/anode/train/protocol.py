@@ -172,10 +172,13 @@ class Protocol:
             return torch.tensor(torch.nan)
         return accuracy(outcome.prediction.detach(), targets, self.members)
 
-    def run_options(self, model: Model) -> dict[str, Any]:
-        """Return options to run the model in the next iteration: one path of the noise, and those of regularisers."""
+    def run_options(self, model: Model, targets: Tensor) -> dict[str, Any]:
+        """Return options to run the model in the next iteration.
+
+        They are those that targets determine, one path of the noise, and those of regularisers.
+        """
         several = isinstance(model, NeuralODE) and model.flow.paths({}) > 1  # after model.eval()
-        options: dict[str, Any] = {"paths": 1} if several else {}
+        options = {**model.options_for(targets), **({"paths": 1} if several else {})}
         if not isinstance(self.loss, Regularised):
             return options
         flow = model.first_flow()

@@ -227,7 +227,7 @@ class Training:
         x, y, weights = batch
         before = [(buffer, buffer.clone()) for buffer in self.model.buffers()]
         while True:
-            outcome, made = observed(self.network, x, **self.protocol.run_options(self.network))
+            outcome, made = observed(self.network, x, **self.protocol.run_options(self.network, y))
             losses = mean(self.protocol.losses(outcome, y), count, weights)
             seen = {"loss": losses.detach()}
             if self.protocol.classifies:

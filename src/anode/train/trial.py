@@ -39,7 +39,7 @@ def try_on(model: Model, protocol: Protocol, like: Tensor) -> bool:
         if data is None:
             continue
         x, y, _ = data.first(like)
-        outcome = _outcome(name, model, x, like, protocol if name == "data" else None)
+        outcome = _outcome(name, model, x, like, protocol if name == "data" else None, y)
         if outcome.unfinished:  # as training will tell
             continue
         prediction = outcome.prediction
@@ -71,16 +71,23 @@ def _snapshot_points(snapshots: Snapshots, members: int | None) -> Tensor:
     return snapshots.points(members)
 
 
-def _outcome(name: str, model: Model, x: Tensor, like: Tensor, protocol: Protocol | None = None) -> Outcome:
-    """Return the outcome of a model on the first point of x, after the transform of the protocol if there is one."""
+def _outcome(
+    name: str, model: Model, x: Tensor, like: Tensor, protocol: Protocol | None = None, y: Tensor | None = None
+) -> Outcome:
+    """Return the outcome of a model on the first point of x, with its target y if there is one.
+
+    The point is transformed if the protocol has a transform.
+    """
     if like.is_floating_point() and (x.is_floating_point() or not _may_embed(model)):
         check_input(x, like, name)
     with evaluating(model):
-        x = as_input(x[:1] if model.members is None else x[:, :1], like)
+        dim = 0 if model.members is None else 1
+        x = as_input(x.narrow(dim, 0, 1), like)
+        options = {} if y is None else model.options_for(y.narrow(dim, 0, 1))
         if protocol is not None:
             x = protocol.transformed(x)
         try:
-            return observed(model, x)[0]
+            return observed(model, x, **options)[0]
         except MISTAKES as error:
             if type(error) not in MISTAKES:
                 raise
