@@ -731,7 +731,7 @@ def test_the_error_of_a_failed_backward_solve_contains_the_words_of_torchdiffeq(
 
 
 def test_a_failed_solve_carries_what_was_solved():
-    with pytest.raises(anode.SolveError, match="max_steps") as caught:
+    with pytest.raises(anode.SolveError, match="max_num_steps") as caught:
         anode.odeint(Field(), start(), FORWARD[[0, -1]], options={"max_num_steps": 3})
     assert caught.value.solution.stats.accepted == 3
     assert caught.value.solution.ys[0].isfinite().all()

@@ -159,3 +159,9 @@ def test_predictions_of_the_whole_solve_count_every_path_of_noise():
     model = anode.NeuralODE(2, 2, noise=anode.Noise(0.1, paths=4), step_size=0.25, method="euler")
     history = anode.fit(model, DATA, epochs=1, batch_size=60, validation=DATA)
     assert history.validation_nfe.tolist() == [4 * history.nfe[0]]
+
+
+def test_the_failure_of_torchdiffeqs_functions_names_their_options():
+    model = nn.Sequential(nn.Linear(2, 3), Block(anode.odeint, options={"max_num_steps": 1}), nn.Linear(3, 2))
+    history = anode.fit(model, DATA, epochs=1)
+    assert "options={'max_num_steps'" in history.stopped

@@ -18,7 +18,7 @@ from anode.checks import check_function, describe, lookup, require, whole_number
 from anode.engine.timeless import as_function
 from anode.interface import scipy_solver
 from anode.interface.callbacks import CALLBACKS, watch_of
-from anode.interface.packing import FlatPacking
+from anode.interface.packing import THEIRS, FlatPacking
 from anode.ode import inputs
 from anode.ode.adams import CARRIER, MOST_SLOPES, Adams
 from anode.ode.control import PID, AdjointNorm
@@ -26,7 +26,7 @@ from anode.ode.packing import Packing
 from anode.ode.plan import Plan
 from anode.ode.plans import planned
 from anode.ode.problem import Problem
-from anode.ode.solution import State
+from anode.ode.solution import Names, State
 from anode.ode.solver import DEFAULT
 from anode.ode.tableau import Tableau
 from anode.ode.tableaus import ADAPTIVE_HEUN, DOPRI5, FEHLBERG2, TABLEAUS
@@ -64,6 +64,7 @@ ADAPTIVE_OPTIONS = {
 }
 FACTORS = {"safety": 0.9, "dfactor": 0.2, "ifactor": 10.0}
 FIXED_OPTIONS = {"norm", "step_size", "grid_constructor", "interp", "perturb"}
+FIXED_WORDS = THEIRS._replace(more_steps="enlarge options={'step_size': ...}")
 ADAMS_OPTIONS = FIXED_OPTIONS | {"max_order", "max_iters", "implicit"}
 STIFF_STEPS = 1_000_000  # the step budget once a problem turns out to be stiff, unless max_num_steps is given
 MAX_FIXED_STEPS = 20_000  # the step budget of fixed steps towards an event, which may never occur
@@ -102,12 +103,14 @@ class Method(NamedTuple):
         callbacks: The events of a step for which it calls callbacks.
         translate: Returns the solver settings that the options of a call stand for, and the plan attributes that have
             no setting.
+        words: The words of messages.
     """
 
     tableau: Tableau
     options: Set[str]
     callbacks: Set[str]
     translate: Callable[[Call], tuple[Settings, Settings]]
+    words: Names = THEIRS
 
 
 def problem_from(
@@ -138,7 +141,7 @@ def problem_from(
         warnings.warn(f"options: method {method or kind.tableau.name!r} ignores {sorted(unknown)}", stacklevel=5)
 
     def plan() -> tuple[Plan, Packing]:
-        packing = FlatPacking(y0, broadcasts=not kind.tableau.adaptive)
+        packing = FlatPacking(y0, not kind.tableau.adaptive, kind.words)
         settings, special = kind.translate(Call(kind.tableau, options, func, y0, packing, t, times))
         special |= {name: _checked_tolerance(name, each, packing) for name, each in (("rtol", rtol), ("atol", atol))}
         special["times_move"] = t.requires_grad
@@ -233,7 +236,12 @@ def _adaptive(call: Call) -> tuple[Settings, Settings]:
 
     def numbers(name: str) -> list[float]:
         values = options.get(name)
-        return [] if values is None else torch.as_tensor(values, dtype=torch.float64).reshape(-1).tolist()
+        if values is None:
+            return []
+        try:
+            return torch.as_tensor(values, dtype=torch.float64).reshape(-1).tolist()
+        except (TypeError, ValueError, RuntimeError):
+            raise TypeError(f"options[{name!r}]: takes a tensor or a list of times, got {values!r}") from None
 
     jumps = numbers("jump_t") + numbers("grid_points")
     landings = numbers("step_t") + jumps
@@ -320,7 +328,7 @@ def _adams(usual: Adams, call: Call) -> tuple[Settings, Settings]:
 
 
 def _methods(tableaus: Iterable[Tableau]) -> dict[str, Method]:
-    adaptive, fixed = (ADAPTIVE_OPTIONS, set(CALLBACKS), _adaptive), (FIXED_OPTIONS, {"try"}, _fixed)
+    adaptive, fixed = (ADAPTIVE_OPTIONS, set(CALLBACKS), _adaptive), (FIXED_OPTIONS, {"try"}, _fixed, FIXED_WORDS)
     return {tableau.name: Method(tableau, *(adaptive if tableau.adaptive else fixed)) for tableau in tableaus}
 
 
@@ -328,14 +336,16 @@ METHODS: dict[str, Method] = {
     **_methods(TABLEAUS.values()),
     **_methods([ADAPTIVE_HEUN.reusing_last_stage((1 / 2, 0.0)), FEHLBERG2.reusing_last_stage((0.0, 1 / 2, 0.0))]),
     **{
-        name: Method(replace(CARRIER, name=name), ADAMS_OPTIONS, {"try"}, partial(_adams, usual))
+        name: Method(replace(CARRIER, name=name), ADAMS_OPTIONS, {"try"}, partial(_adams, usual), FIXED_WORDS)
         for name, usual in (
             ("explicit_adams", Adams(False)),
             ("implicit_adams", Adams(True)),
             ("fixed_adams", Adams(True)),  # an older name
         )
     },
-    scipy_solver.NAME: Method(DOPRI5, scipy_solver.OPTIONS, set(), lambda call: ({}, {})),  # its tableau is not used
+    scipy_solver.NAME: Method(
+        DOPRI5, scipy_solver.OPTIONS, set(), lambda call: ({}, {}), scipy_solver.WORDS
+    ),  # its tableau is not used
 }
 """The supported methods by name, with the coefficients that torchdiffeq uses."""
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from anode.checks import is_finite, lookup, require
 from anode.extras import needs
+from anode.interface.packing import THEIRS
 from anode.ode.integrate import Trace
 from anode.ode.problem import Problem
 from anode.ode.solution import Stats, Status
@@ -19,6 +20,8 @@ SOLVERS = ("LSODA", "RK23", "RK45", "DOP853", "Radau", "BDF")
 """SciPy's methods, as the option ``"solver"`` names them."""
 MOST_EVALUATIONS = 1_000_000
 """Number of evaluations after which a solve stops. LSODA would take ever smaller steps towards a pole."""
+WORDS = THEIRS._replace(more_steps="shorten the span", at_jumps="solve from jump to jump")
+"""The words of its messages: it has no options for these."""
 OPTIONS = {"solver", "min_step", "max_step", "norm", "grid_points", "eps"}
 """The options that torchdiffeq accepts. It ignores the last three."""
 

@@ -22,15 +22,16 @@ class Event:
             any of them ends the solve.
         tol: Absolute tolerance of the event time.
         t, y: Time and state at the start, where the signs of ``fn`` are recorded.
+        name: What errors call ``fn``.
     """
 
-    def __init__(self, fn: Callable[[Tensor, Tensor], Tensor], tol: float, t: Tensor, y: Tensor) -> None:
+    def __init__(self, fn: Callable[[Tensor, Tensor], Tensor], tol: float, t: Tensor, y: Tensor, name: str) -> None:
         self._fn, self._tol = fn, tol
         with torch.no_grad():
             found = fn(t, y)
         if not isinstance(found, Tensor) or found.dtype == torch.bool or found.is_complex():
-            takes = "a function event(t, y) that returns a tensor of real numbers that are zero at the event"
-            raise TypeError(f"event: takes {takes}, got one that returned {describe(found)}")
+            takes = f"a function {name}(t, y) that returns a tensor of real numbers that are zero at the event"
+            raise TypeError(f"{name}: takes {takes}, got one that returned {describe(found)}")
         self._signs = torch.sign(found)
         self.at_start = bool((self._signs == 0).any())
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from anode.checks import describe, uncallable
 from anode.ode.control import Norm, largest_rms, rms
-from anode.ode.solution import State, as_tuple
+from anode.ode.solution import OURS, State, as_tuple
 
 
 class OnPacked(ABC):
@@ -33,7 +33,12 @@ class Packing:
     Args:
         y0: A checked state.
         group_dims: Number of leading dimensions that all components share and keep.
+
+    Attributes:
+        names: The words of the function that was given the state, for messages.
     """
+
+    names = OURS
 
     def __init__(self, y0: State, group_dims: int) -> None:
         self.is_tuple = isinstance(y0, tuple)
@@ -92,48 +97,55 @@ class Packing:
         """Return f on packed states, with its result checked."""
         if isinstance(f, OnPacked) and not self.groups and (packed := f.on_packed(self.sizes)) is not None:
             return packed
-        slope_of, unpack, is_tuple = self.slope_of(), self.unpack, self.is_tuple
+        slope_of, unpack, is_tuple, name = self.slope_of(), self.unpack, self.is_tuple, self.names.f
 
         def evaluate(t: Tensor, y: Tensor) -> Tensor:
             before = 0 if y.is_inference() else y._version
             try:
                 result = f(t, unpack(y) if is_tuple else y)
             except TypeError as error:
-                if (wrong := wrong_call(f)) is None:
+                if (wrong := wrong_call(f, name)) is None:
                     raise
                 raise wrong from error
             if before != (0 if y.is_inference() else y._version):
-                raise changed_state()
+                raise ValueError(f"{name} must not modify its state in place; return a new tensor")
             return slope_of(result, y)
 
         return evaluate
 
     def slope_of(self) -> Callable[[Any, Tensor], Tensor]:
         """Return a function that checks and packs what f returned, given the packed state."""
-        return self._checked_tuple if self.is_tuple else OwnMemory()
+        return self._checked_tuple if self.is_tuple else OwnMemory(self.names.f)
 
     def _checked_tuple(self, slopes: Any, y: Tensor) -> Tensor:
         state = self.unpack(y)
         if not isinstance(slopes, tuple | list) or len(slopes) != len(state):
             raise TypeError(
-                f"f must return a tuple of {len(state)} tensors, like the state it was given, but it returned "
-                f"{describe(slopes)}"
+                f"{self.names.f} must return a tuple of {len(state)} tensors, like the state it was given, but it "
+                f"returned {describe(slopes)}"
             )
-        return self.pack(tuple(_checked(slope, part) for slope, part in zip(slopes, state, strict=True)))
+        return self.pack(tuple(_checked(slope, part, self.names.f) for slope, part in zip(slopes, state, strict=True)))
 
 
 class OwnMemory:
-    """Checks slopes that are tensors, and that f does not overwrite a slope it returned before."""
+    """Checks slopes that are tensors, and that f does not overwrite a slope it returned before.
 
-    def __init__(self) -> None:
+    Args:
+        name: What errors call f.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._last: Tensor | None = None
         self._last_version = 0
 
     def __call__(self, slope: Any, y: Tensor) -> Tensor:
-        slope, last = _checked(slope, y), self._last
+        slope, last = _checked(slope, y, self._name), self._last
         version = 0 if slope.is_inference() else slope._version
         if last is not None and _version(last) != self._last_version and _same_memory(slope, last):
-            raise ValueError("f must return a new tensor each time, but it overwrote the one it returned last time")
+            raise ValueError(
+                f"{self._name} must return a new tensor each time, but it overwrote the one it returned last time"
+            )
         self._last, self._last_version = slope, version
         return slope
 
@@ -148,12 +160,12 @@ def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
     return len(shape) <= len(target) and all(n in (1, m) for n, m in zip(shape[::-1], target[::-1], strict=False))
 
 
-def _checked(slope: Any, y: Tensor) -> Tensor:
+def _checked(slope: Any, y: Tensor, name: str) -> Tensor:
     if isinstance(slope, Tensor) and slope.shape == y.shape and slope.dtype == y.dtype:
         return slope
     slope = _uncast(slope, y)
     if not isinstance(slope, Tensor) or slope.shape != y.shape or slope.dtype != y.dtype:
-        raise bad_slope(slope, y)
+        raise bad_slope(slope, y, name)
     return slope
 
 
@@ -174,22 +186,17 @@ def _version(x: Tensor) -> int:
     return 0 if x.is_inference() else x._version
 
 
-def wrong_call(f: Callable[..., Any]) -> Exception | None:
-    """Return the error for an f that does not take two arguments; ``None`` if it does."""
+def wrong_call(f: Callable[..., Any], name: str = "f") -> Exception | None:
+    """Return the error for an f, called this name, that does not take two arguments; ``None`` if it does."""
     why = uncallable(f, 2)
     if why is None:
         return None
-    timeless = "torch.nn.Sequential(f), which is called with the state only" if isinstance(f, nn.Module) else ""
-    hint = "" if uncallable(f, 1) else f"; if it does not depend on time, pass {timeless or 'lambda t, y: f(y)'}"
-    return TypeError(f"f: takes a function that can be called as f(t, y), got {why}{hint}")
+    timeless = f"torch.nn.Sequential({name}), which is called with the state only" if isinstance(f, nn.Module) else ""
+    hint = "" if uncallable(f, 1) else f"; if it does not depend on time, pass {timeless or f'lambda t, y: {name}(y)'}"
+    return TypeError(f"{name}: takes a function that can be called as {name}(t, y), got {why}{hint}")
 
 
-def changed_state() -> Exception:
-    """Return the error for an f that writes into the state."""
-    return ValueError("f must not modify its state in place; return a new tensor")
-
-
-def bad_slope(slope: Any, y: Tensor) -> Exception:
-    """Return the error for an f whose result is not a slope for y."""
+def bad_slope(slope: Any, y: Tensor, name: str) -> Exception:
+    """Return the error for an f, called this name, whose result is not a slope for y."""
     kind = ValueError if isinstance(slope, Tensor) else TypeError
-    return kind(f"f must return {describe(y)}, like the state it was given, but it returned {describe(slope)}")
+    return kind(f"{name} must return {describe(y)}, like the state it was given, but it returned {describe(slope)}")

@@ -150,7 +150,7 @@ class Problem:
             fn, unpack = self.event, self.packing.unpack
             start = self.plan.times[0]
             now = Interval(self.plan, start, start + self.plan.direction).at_event(0.0)
-            event = Event(lambda t, y: fn(t, unpack(y)), smallest(self.plan.atol), now, y0)
+            event = Event(lambda t, y: fn(t, unpack(y)), smallest(self.plan.atol), now, y0, self.packing.names.event)
         if rate is None:
             rate, own = self.rate, self.best_derivative
             if own is not None and not (torch.is_grad_enabled() or self.is_followed):
@@ -222,6 +222,7 @@ class Problem:
             engine=Engine(self.obstacle, self.compiled is not None) if self.obstacle else NATIVE,
             interpolant=DenseOutput(plan, trace, unpack) if self.dense else None,
             note=self.note(trace),
+            names=self.packing.names,
             stacked=stacked if self.shown == plan.wanted else None,
         )
         return noted(found)
@@ -231,4 +232,6 @@ class Problem:
         failed = first_failure(trace.status)
         if failed is None or failed[1] != Status.MAX_STEPS:
             return ""
-        return stiffness.note(self.rate, self.plan, trace.t, trace.y, trace.stats.accepted, failed[0])
+        return stiffness.note(
+            self.rate, self.plan, trace.t, trace.y, trace.stats.accepted, failed[0], self.packing.names
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +21,29 @@ State = Tensor | tuple[Tensor, ...]
 def as_tuple(state: State) -> tuple[Tensor, ...]:
     """Return the components of a state: those of a tuple, or the tensor itself."""
     return state if isinstance(state, tuple) else (state,)
+
+
+class Names(NamedTuple):
+    """Messages in the words of the function that was called. The defaults are those of ``anode.solve``.
+
+    Attributes:
+        f: Its argument for the right-hand side.
+        event: Its argument for the function whose zero ends the solve.
+        more_steps: How to allow more steps.
+        at_jumps: How to cope with an f that jumps.
+        step_size: How to ask for fixed steps.
+        implicit: How to ask for an implicit method.
+    """
+
+    f: str = "f"
+    event: str = "event"
+    more_steps: str = "raise max_steps"
+    at_jumps: str = "list the jumps in step_at"
+    step_size: str = "step_size=0.1"
+    implicit: str = "anode.odeint with method='scipy_solver' and options={'solver': 'Radau'}"
+
+
+OURS = Names()
 
 
 class Status(IntEnum):
@@ -42,23 +65,26 @@ class Status(IntEnum):
     @property
     def help(self) -> str:
         """A description of what happened and what to do about it."""
-        return _HELP[self]
+        return self.help_with(OURS)
+
+    def help_with(self, names: Names) -> str:
+        """Return the same in the words of the function that was called."""
+        return _HELP[self].format(**names._asdict())
 
 
 _HELP = {
     Status.SUCCESS: "the solve reached its end time",
     Status.MAX_STEPS: (
-        "the step budget was used up before the end time: raise max_steps (in odeint, options={'max_num_steps': ...}), "
-        "loosen rtol and atol, "
-        "or check whether f has become stiff or chaotic (during training: lower the learning rate, add weight "
+        "the step budget was used up before the end time: {more_steps}, loosen rtol and atol, "
+        "or check whether {f} has become stiff or chaotic (during training: lower the learning rate, add weight "
         "decay or augment)"
     ),
     Status.UNDERFLOW: (
         "the step size became too small to advance time, which happens if a solution blows up in finite time "
-        "or jumps: shorten the span, loosen rtol and atol, solve in float64, or list the jumps in step_at"
+        "or jumps: shorten the span, loosen rtol and atol, solve in float64, or {at_jumps}"
     ),
     Status.NON_FINITE: (
-        "f returned NaN or infinity and smaller steps did not avoid it: check f near the time and state that were "
+        "{f} returned NaN or infinity and smaller steps did not avoid it: check {f} near the time and state that were "
         "reached, and its parameters"
     ),
     Status.NO_EVENT: "the end of the span was reached before the event: extend t_span or check the event's sign",
@@ -153,6 +179,7 @@ class Solution:
         engine: Which engine ran the solve. Print it to see why the compiled engine was not used.
         interpolant: The dense output, which calling the solution evaluates; ``None`` without ``dense=True``.
         note: A description of a failure if more is known than its status says; otherwise empty.
+        names: What the function that was called names its arguments, for messages.
         stacked: The value of ``ys`` if the outputs were computed as one tensor; otherwise ``None``.
     """
 
@@ -166,6 +193,7 @@ class Solution:
     engine: Engine = Engine()
     interpolant: DenseOutput | None = None
     note: str = ""
+    names: Names = OURS
     stacked: State | None = None
 
     def __repr__(self) -> str:
@@ -211,9 +239,8 @@ class Solution:
             torch.as_tensor(x).flatten()[group].item() for x in (self.t1, self.stats.accepted, self.stats.rejected)
         )
         steps = f"{accepted} steps" + (f" and {rejected} rejected ones" if rejected else "")
-        message = (
-            f"{who} stopped at t = {t1:.6g}, after {steps}, with status {status.name}: {self.note or status.help}."
-        )
+        why = self.note or status.help_with(self.names)
+        message = f"{who} stopped at t = {t1:.6g}, after {steps}, with status {status.name}: {why}."
         raise SolveError(message, self)
 
     def __call__(self, t: float | Tensor) -> State:

@@ -20,7 +20,7 @@ from torch import Tensor
 from anode.ode.control import Number, rms
 from anode.ode.field import Rate
 from anode.ode.plan import Interval, Plan, to_broadcast
-from anode.ode.solution import Stats
+from anode.ode.solution import Names, Stats
 
 ITERATIONS = 12
 """Number of iterations of the power method."""
@@ -91,13 +91,13 @@ def is_hopeless(f: Rate, plan: Plan, t: float, y: Tensor, stats: Stats) -> bool:
     return stats.accepted + stats.rejected + (left if math.isfinite(left) else 0) > plan.stiff_steps
 
 
-def note(f: Rate, plan: Plan, t: Number, y: Tensor, accepted: Number, group: int) -> str:
+def note(f: Rate, plan: Plan, t: Number, y: Tensor, accepted: Number, group: int, names: Names) -> str:
     """Return a message for a solve that ran out of steps because f is random or stiff; empty if it is neither."""
     if is_random(f, plan, t, y):
         return (
-            "f returns different values for the same t and y, as dropout does in training, so its errors do not shrink "
-            "with the steps. Call .eval() on the layers that draw random numbers, move them out of f, or use fixed "
-            "steps (such as method='rk4' and step_size=0.1)"
+            f"{names.f} returns different values for the same t and y, as dropout does in training, so its errors do "
+            "not shrink with the steps. Call .eval() on the layers that draw random numbers, move them out of "
+            f"{names.f}, or use fixed steps (such as method='rk4' and {names.step_size})"
         )
     step = stiff_step(f, plan, t, y, accepted, group)
     if step is None:
@@ -106,7 +106,6 @@ def note(f: Rate, plan: Plan, t: Number, y: Tensor, accepted: Number, group: int
     rest = f", so the rest of the span needs at least {left:.2g} more" if math.isfinite(left) else ""
     return (
         f"the problem looks stiff: {plan.tableau.name} is unstable here with steps above {step:.2g}, whatever the "
-        f"tolerances{rest}. Use an implicit method (such as odeint with method='scipy_solver' and "
-        "options={'solver': 'Radau'}), rescale or regularise f, shorten the span, or raise max_steps (in odeint, "
-        "options={'max_num_steps': ...})"
+        f"tolerances{rest}. Use an implicit method (such as {names.implicit}), rescale or regularise {names.f}, "
+        f"shorten the span, or {names.more_steps}"
     )

@@ -72,6 +72,6 @@ def refuse_vmap(y0: Tensor) -> None:
         if functorch.is_batchedtensor(y0):
             raise RuntimeError(
                 "torch.vmap cannot map over a solve, because its steps depend on the values; pass the whole batch "
-                'to solve instead, with control="sample" for one step size per sample'
+                'to anode.solve instead, with control="sample" for one step size per sample'
             )
         y0 = functorch.get_unwrapped(y0)

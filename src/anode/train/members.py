@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from anode.models.model import Outcome
-from anode.ode.solution import Solution, SolveError, Status
+from anode.ode.solution import OURS, Solution, SolveError, Status
 
 LOSS = max(Status) + 1
 """A further status: the solve succeeded, but the loss is not finite."""
@@ -36,7 +36,8 @@ def explain(name: str, cause: Outcome | SolveError | None = None) -> str:
         return "the loss is not finite"
     if name == "GRADIENT":
         return "a gradient is not finite"
-    return f"{name}: {Status[name].help}"
+    names = OURS if cause is None or cause.solution is None else cause.solution.names
+    return f"{name}: {Status[name].help_with(names)}"
 
 
 def error_for(name: str, iteration: int, cause: Outcome | SolveError | None = None) -> Exception:
