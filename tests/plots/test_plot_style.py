@@ -153,6 +153,17 @@ def test_an_unknown_format_is_refused_by_name(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["a.jpg", "a.PNG", "a.tiff"])
+def test_a_suffix_of_a_picture_that_is_not_written_is_refused(name, tmp_path):
+    with pytest.raises(ValueError, match=r"path: takes a name that ends in \.png, \.svg or \.pdf, got"):
+        save(figure(1, 1), tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_with_a_dot_has_no_suffix(tmp_path):
+    assert [path.name for path in save(figure(1, 1), tmp_path / "flow.v2", ["png"])] == ["flow.v2.png"]
+
+
 def test_shades_need_a_count_and_a_model():
     with pytest.raises(ValueError, match="count:"):
         shades(0)

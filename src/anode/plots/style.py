@@ -20,6 +20,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backend_bases import FigureCanvasBase
 from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -271,7 +272,7 @@ def save(figure: Figure, path: Path | str, formats: Sequence[str] | None = None)
 
     Args:
         figure: The figure.
-        path: Path of a file that ends in .png, .svg or .pdf; or of all files, without a suffix.
+        path: Path of a file that ends in .png, .svg or .pdf; or of all files, without the suffix of a picture.
         formats: Formats to write, a list of "png", "svg" and "pdf". Defaults to the suffix of ``path``, or to PNG and
             SVG if it has none.
 
@@ -279,9 +280,12 @@ def save(figure: Figure, path: Path | str, formats: Sequence[str] | None = None)
         The paths of the files.
     """
     path = Path(path)
-    named = path.suffix[1:] in _WRITERS
+    kind = path.suffix[1:].lower()
+    named = kind in _WRITERS
+    if kind in FigureCanvasBase.filetypes:  # a name such as "flow.v2" has no suffix
+        check_picture(path, "path")
     if formats is None:
-        formats = [path.suffix[1:]] if named else ["png", "svg"]
+        formats = [kind] if named else ["png", "svg"]
     require(not isinstance(formats, str), "formats", formats, f"a list, such as [{formats!r}]")
     for name in formats:
         lookup("formats", name, _WRITERS)
@@ -290,9 +294,9 @@ def save(figure: Figure, path: Path | str, formats: Sequence[str] | None = None)
     return [_WRITERS[name](figure, path.with_name(f"{stem}.{name}")) for name in formats]
 
 
-def check_picture(path: Path) -> None:
-    """Raise ``ValueError`` unless a figure can be saved under this name."""
-    require(path.suffix[1:] in _WRITERS, "out", str(path), "a name that ends in .png, .svg or .pdf")
+def check_picture(path: Path, name: str = "out") -> None:
+    """Raise ``ValueError`` unless a figure can be saved under this path, the argument of this name."""
+    require(path.suffix[1:] in _WRITERS, name, str(path), "a name that ends in .png, .svg or .pdf")
 
 
 def _write_png(figure: Figure, path: Path) -> Path:
