@@ -673,3 +673,16 @@ def test_a_folder_is_no_name_to_save_under(save, tmp_path):
     ):
         save(model, folder)
     assert [*tmp_path.iterdir()] == [folder]
+
+
+def test_a_lazy_layer_is_saved_once_it_knows_its_size(tmp_path):
+    model = anode.NeuralODE(2, field=torch.nn.Sequential(torch.nn.LazyLinear(2)), head=torch.nn.LazyLinear(1))
+    with pytest.raises(
+        ValueError, match=r"model: takes a model whose lazy layers .* call it on a batch first, got .*field"
+    ):
+        save(model, tmp_path / "model")
+    assert names_in(tmp_path) == []
+    x = torch.rand(3, 2)
+    expected = model(x)
+    save(model, tmp_path / "model")
+    torch.testing.assert_close(load(tmp_path / "model")(x), expected)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from anode.checks import Words, describe, number, require
 from anode.files import DamagedFileError
@@ -50,6 +51,9 @@ def save_noted(model: nn.Module, path: str | Path, notes: dict[str, Any]) -> Pat
     if not isinstance(model, nn.Module):
         hint = "; call its own save(path)" if hasattr(model, "save") else ""
         raise TypeError(f"model: takes a torch.nn.Module, got {type(model).__name__}{hint}")
+    lazy = next((name for name, each in all_tensors(model) if is_lazy(each)), None)
+    takes = "a model whose lazy layers know their sizes; call it on a batch first"
+    require(lazy is None, "model", Words(f"one whose {lazy} has no size yet"), takes)
     described, weights = new_files(path)
     places: set[int] = set()
     tensors = {}
@@ -88,6 +92,11 @@ def description(model: nn.Module) -> dict[str, Any]:
         hint = "build it with what has changed, or register a function that does, see anode.register"
         raise TypeError(f"model: was modified after it was built, and cannot be rebuilt: {error}; {hint}") from None
     return content
+
+
+def all_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Return parameters and buffers with their names."""
+    return [*model.named_parameters(), *model.named_buffers()]
 
 
 def _tied(model: nn.Module) -> list[list[str]]:
@@ -141,7 +150,7 @@ def model_from(content: dict[str, Any], tensors: Mapping[str, Tensor]) -> Any:
         for name in others:
             owner, _, leaf = name.rpartition(".")
             model.get_submodule(owner)._parameters[leaf] = model.get_parameter(first)
-    for name, value in (*model.named_parameters(), *model.named_buffers()):
+    for name, value in all_tensors(model):
         if name in tensors:
             value.data = value.data.to(tensors[name].dtype)
     model.load_state_dict(tensors)
