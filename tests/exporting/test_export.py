@@ -253,7 +253,12 @@ def test_a_regressor_is_exported_with_the_scale_of_its_targets(targets, tmp_path
         ({"x": torch.tensor([[1.0, torch.nan]])}, "x: takes finite values, got NaN"),
         ({"model": nn.Sequential(model_of_points(), Infinite())}, "x: takes inputs whose predictions are finite"),
         ({"x": torch.empty(0, 2)}, "x: takes at least one input"),
-        ({"model": 3}, "model: takes a torch.nn.Module or a fitted anode estimator"),
+        ({"model": 3}, "model: takes a torch.nn.Module, or a fitted ANODEClassifier"),
+        ({"model": anode.ANODEDensity()}, "model: takes a torch.nn.Module, or a fitted ANODEClassifier"),
+        (
+            {"model": anode.DensityFlow(2)},
+            r"model: takes a model without log-probabilities, .* anode.Flow\(model.field",
+        ),
         ({"model": anode.stack([model_of_points(), model_of_points()])}, "anode.unstack"),
     ],
 )
@@ -262,6 +267,15 @@ def test_mistakes_are_named(arguments, words, tmp_path):
     with pytest.raises((TypeError, ValueError), match=words):
         anode.export(given["model"], tmp_path / given["path"], given["x"], tolerance=given["tolerance"])
     assert not list(tmp_path.iterdir())
+
+
+def test_the_flow_of_a_densitys_points_is_exported(tmp_path):
+    torch.manual_seed(0)
+    density = anode.DensityFlow(2, hidden=8, layers=1)
+    flow = anode.Flow(density.field, t1=density.flow.t1, solver=density.flow.solver)
+    written = anode.export(flow, tmp_path / "flow.pt2", points())
+    found = torch.export.load(written.path).module()(points())
+    torch.testing.assert_close(found, density.run(points()).features, rtol=1e-2, atol=1e-2)
 
 
 def test_a_model_that_torch_cannot_export_is_refused_in_one_line(tmp_path):

@@ -16,6 +16,7 @@ from anode.exporting.formats import WRITERS
 from anode.exporting.steps import Steps, flows_in, least_steps, stepped
 from anode.extras import needs
 from anode.files import write_bytes
+from anode.models.divergence import Divergence
 from anode.models.model import as_model
 from anode.version import __version__
 from anode.words import counted
@@ -74,7 +75,9 @@ class Exported:
 @singledispatch
 def graph_of(model: Any, x: Any) -> Graph:
     """Return the graph to export for a model and the user's inputs."""
-    raise TypeError(f"model: takes a torch.nn.Module or a fitted anode estimator, got {describe(model)}")
+    raise TypeError(
+        f"model: takes a torch.nn.Module, or a fitted ANODEClassifier or ANODERegressor, got {describe(model)}"
+    )
 
 
 @graph_of.register
@@ -84,7 +87,16 @@ def _(model: nn.Module, x: Any) -> Graph:
     require(
         as_model(model).members is None, "model", describe(model), "a single model; call anode.unstack on a stack first"
     )
+    refuse_density(model)
     return Graph(model, lambda module: module, x, two_of(x), ("prediction",))
+
+
+def refuse_density(model: nn.Module) -> None:
+    """Raise ``ValueError`` if a model computes a divergence, for which a file would need autograd."""
+    density = next((part for part in model.modules() if isinstance(part, Divergence)), None)
+    takes = "a model without log-probabilities, whose divergence torch cannot export; to export the flow of a "
+    takes += "density's points, pass anode.Flow(model.field, t1=model.flow.t1, solver=model.flow.solver)"
+    require(density is None, "model", describe(model), takes)
 
 
 def two_of(x: Tensor) -> Tensor:
@@ -100,8 +112,9 @@ def export(model: Any, path: str | Path, x: Any, *, tolerance: float = 1e-3) -> 
     tried, and the one with the fewest evaluations is used. The file's metadata states method, steps and error.
 
     Args:
-        model: An :class:`anode.NeuralODE`, any ``nn.Module`` that contains flows, or a fitted estimator. An estimator
-            is exported with its scaling and classes: the file maps rows to classes and probabilities, or to values.
+        model: An :class:`anode.NeuralODE`, any ``nn.Module`` that contains flows, or a fitted classifier or regressor.
+            An estimator is exported with its scaling and classes: the file maps rows to classes and probabilities, or
+            to values.
         path: Path of the file, which ends in ``.onnx`` (requires the extra ``onnx``), or in ``.pt2`` for
             ``torch.export.load``.
         x: Inputs of the model on which the error is measured. A few hundred are enough.
