@@ -108,6 +108,15 @@ def test_a_transform_is_applied_to_what_is_trained_on_and_to_nothing_else():
     assert seen == [1, 8, 8, 6, 8, 8, 6]  # one point is tried first
 
 
+@pytest.mark.parametrize("name", ["data", "validation"])
+@pytest.mark.parametrize("make", [batches, lambda seed: map(tuple, batches(seed)), lambda seed: iter([*batches(seed)])])
+def test_what_can_be_iterated_only_once_is_refused(name, make):
+    given = {"data": data_of(), "validation": data_of(), name: make(0)}
+    with pytest.raises(ValueError, match=f"{name}: takes an iterable that can be iterated once per epoch; pass a func"):
+        fit(model_of(), given["data"], validation=given["validation"])
+    assert len(list(given[name])) == 3  # nothing was taken from it
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [

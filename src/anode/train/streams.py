@@ -41,6 +41,7 @@ class Stream:
 
     def __init__(self, name: str, source: Any, members: int | None, seed: int) -> None:
         self.name, self.source, self.members, self.seed = name, source, members, seed
+        require(not isinstance(source, Iterator), name, describe(source), _AGAIN)
         if self.is_function:
             check_function(name, source, "a function of a seed that returns the batches of an epoch", 1)
         self._place: tuple[int, int] | None = None  # the epoch and the index of the batch that comes next
@@ -71,7 +72,6 @@ class Stream:
         """The number of batches per epoch, counted by iterating over one epoch if the source has no length."""
         with apart():
             first = self.epoch(0)
-            require(self.is_function or iter(first) is not first, self.name, describe(first), _AGAIN)
             try:
                 count = len(first)  # type: ignore[arg-type]
             except TypeError:
