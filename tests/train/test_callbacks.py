@@ -42,6 +42,24 @@ def test_callbacks_are_called_in_a_fixed_order():
     np.testing.assert_allclose([report.loss for report in log.reports], history.loss, rtol=1e-6)
 
 
+@pytest.mark.parametrize("by", ["progress", "callback"])
+def test_an_interrupt_between_iterations_leaves_out_no_callback(by):
+    def interrupt(report):
+        if report.done == 3:
+            raise KeyboardInterrupt
+
+    class Interrupting(anode.Callback):
+        def iteration(self, training):
+            interrupt(training.report)
+
+    log = Log()
+    options = {"progress": interrupt} if by == "progress" else {}
+    callbacks = [log] if by == "progress" else [Interrupting(), log]
+    history = fit(model_of(), data_of(), validation=data_of(seed=1), callbacks=callbacks, **options)
+    assert len(history) == 3
+    assert log.calls[-4:] == [("iteration", 3), ("evaluation", 3), ("epoch", 3), ("end", "interrupted")]
+
+
 class Only(anode.Callback):
     """Looks at evaluations alone, so that the engine need not stop in between."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from anode.train.callbacks import Callback, Report
@@ -62,15 +63,11 @@ class Between:
         """Report, call back and save a checkpoint; return why training should stop, or an empty string."""
         training, pressed, trouble = self.training, False, None
         try:
-            if self.tell is not None:
-                for report in (*self.untold[:-1], training.report):  # the last one may include an evaluation now
-                    self.tell(report)
-                self.untold.clear()
-            self.call_back()
-            if self.folder is not None and self.folder.due:
-                self.folder.write(capture(training))
-        except KeyboardInterrupt:
-            pressed = True
+            for act in (self.report, *self.calls(), self.save):
+                try:
+                    act()
+                except KeyboardInterrupt:  # the others belong to the iteration too, which is not repeated
+                    pressed = True
         except Exception as error:  # the other processes must be told, or they would wait for this one
             trouble = error
         pressed, late, broken, asked = training.ranks.any(
@@ -90,17 +87,33 @@ class Between:
             return training.stopping or "a callback of another process stopped training"
         return "time is up" if late and not done else ""
 
-    def call_back(self, *, iterated: bool = True) -> None:
-        """Call the callbacks for an iteration, for an evaluation after it, and for the end of an epoch."""
+    def report(self) -> None:
+        """Call the listener with the stored reports."""
+        untold, self.untold = self.untold, []
+        if self.tell is not None:
+            for report in (*untold[:-1], self.training.report):  # the last one may include an evaluation now
+                self.tell(report)
+
+    def calls(self, *, iterated: bool = True) -> list[Callable[[], None]]:
+        """Return the calls of callbacks for an iteration, for an evaluation after it, and for the end of an epoch."""
         training = self.training
+        found: list[Callable[[], None]] = []
+        done = len(training.record)
+        evaluated = training.evaluation.done == done > self.evaluated
         for callback in self.callbacks:
-            if iterated:
-                callback.iteration(training)
-            if training.evaluation.done == len(training.record) > self.evaluated:
-                callback.evaluation(training)
-            if iterated and len(training.record) % training.protocol.batches == 0:
-                callback.epoch(training)
+            moments = (
+                (iterated, callback.iteration),
+                (evaluated, callback.evaluation),
+                (iterated and done % training.protocol.batches == 0, callback.epoch),
+            )
+            found += [partial(method, training) for is_due, method in moments if is_due]
         self.evaluated = training.evaluation.done
+        return found
+
+    def save(self) -> None:
+        """Save a checkpoint if it is due."""
+        if self.folder is not None and self.folder.due:
+            self.folder.write(capture(self.training))
 
     def keep(self) -> None:
         """Save a checkpoint of the last state."""

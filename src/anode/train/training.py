@@ -138,7 +138,8 @@ class Training:
         with self.ranks.joined(self.model):
             self.evaluation.validate(len(self.record))
             self.evaluation.check(len(self.record))
-        between.call_back(iterated=False)
+        for call in between.calls(iterated=False):
+            call()
         return stopped or (self.patience.reason if len(self.record) < self.total else "")
 
     def advance(self, between: Between) -> None:
