@@ -173,6 +173,38 @@ def test_parameters_that_a_callback_has_frozen_stay_frozen(stacked, after, engin
     assert not other.head.weight.requires_grad
 
 
+class Adding(anode.Callback):
+    """Unfreezes the flow after the second iteration, as in fine-tuning."""
+
+    def iteration(self, training):
+        if training.report.done == 2:
+            flow = training.model.flow.requires_grad_(True)
+            training.optimizer.add_param_group({"params": list(flow.parameters()), "lr": 1e-3})
+
+
+@pytest.mark.parametrize("after", [1, 2, 4])
+@pytest.mark.parametrize("options", [{"lr": 1e-2}, {"optimizer": "adamw"}], ids=["adam", "adamw"])
+def test_groups_that_a_callback_has_added_are_added_again(options, after, tmp_path):
+    whole, half, other = (model_of() for _ in range(3))
+    for model in (whole, half, other):
+        model.flow.requires_grad_(False)
+    options = {**options, "callbacks": [Adding()]}
+    expected = fit(whole, DATA, **options)
+    fit(half, DATA, **options, checkpoint=tmp_path, progress=interrupt_after(after))
+    assert_same_history(fit(spoiled(other), DATA, **options, checkpoint=tmp_path), expected)
+    assert same(values_of(other), values_of(whole))
+
+
+def test_a_group_of_parameters_outside_the_model_cannot_be_kept(tmp_path):
+    class Outside(anode.Callback):
+        def begin(self, training):
+            training.optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3))]})
+
+    fit(model_of(), DATA, callbacks=[Outside()])
+    with pytest.raises(ValueError, match="optimizer: takes one that moves only parameters of the model if checkpoint"):
+        fit(model_of(), DATA, callbacks=[Outside()], checkpoint=tmp_path)
+
+
 @each_way
 @pytest.mark.parametrize("evaluate_every", [None, 2, 4, 7])
 def test_more_epochs_may_be_asked_for_later(stacked, evaluate_every, tmp_path):

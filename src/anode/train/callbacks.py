@@ -64,7 +64,10 @@ class Callback:
     """
 
     def begin(self, training: Training) -> None:
-        """Called before the first iteration, or the first one after a checkpoint was loaded."""
+        """Called before the first iteration, or the first one after a checkpoint was loaded.
+
+        A checkpoint has restored the optimizer, with the groups that callbacks had added.
+        """
 
     def iteration(self, training: Training) -> None:
         """Called after every iteration."""

@@ -322,4 +322,5 @@ def signature(training: Training, parts: Parts) -> tuple[Any, ...]:
     points = in_memory(training.protocol)
     given = () if points is None else (points.x, points.y, points.weights)
     versions = (None if x is None or x.is_inference() else x._version for x in given)
-    return (*places, *moved, *solved, *activations, *programs, *read, *versions)
+    trained = map(id, training.parameters)
+    return (*places, *trained, *moved, *solved, *activations, *programs, *read, *versions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -247,6 +247,32 @@ def plain_state(optimizer: Optimizer) -> tuple[dict[str, Any], dict[str, Tensor]
             for i, group in enumerate(state["param_groups"])
         ],
     }, tensors
+
+
+def names_in_groups(optimizer: Optimizer, names: Mapping[int, str]) -> list[list[str]]:
+    """Return the names of the parameters in each group of an optimizer.
+
+    Args:
+        optimizer: The optimizer.
+        names: The names of the model's parameters, by their ids.
+    """
+    takes = "one that moves only parameters of the model if checkpoint is given; add them to the model"
+    every = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    other = next((each for each in every if id(each) not in names), None)
+    require(other is None, "optimizer", None if other is None else describe(other), takes)
+    return [[names[id(parameter)] for parameter in group["params"]] for group in optimizer.param_groups]
+
+
+def add_groups(optimizer: Optimizer, groups: Sequence[Sequence[str]], named: Mapping[str, Tensor]) -> None:
+    """Add the groups of parameters that callbacks had added to an optimizer before a checkpoint.
+
+    Args:
+        optimizer: The optimizer, as built.
+        groups: The names of the parameters in all groups, see :func:`names_in_groups`.
+        named: The model's parameters by their names.
+    """
+    for added in groups[len(optimizer.param_groups) :]:
+        optimizer.add_param_group({"params": [named[name] for name in added]})
 
 
 def restore_state(optimizer: Optimizer, plain: dict[str, Any], tensors: dict[str, Tensor]) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from anode.storage import tensors_from_bytes, tensors_to_bytes
 from anode.train.formats import from_arrays, to_arrays
-from anode.train.optimizers import plain_state, restore_state
+from anode.train.optimizers import add_groups, names_in_groups, plain_state, restore_state
 from anode.train.record import Table
 
 if TYPE_CHECKING:
@@ -62,9 +62,11 @@ def capture(training: Training) -> Checkpoint:
     if training.parameters[0].is_cuda:
         tensors["random.cuda"] = torch.cuda.get_rng_state(training.parameters[0].device)
     followed = {id(parameter) for parameter in training.parameters}
+    names = {id(parameter): name for name, parameter in training.model.named_parameters()}
     content = {
         "optimizer": optimizer,
         "untrained": [name for name, p in training.model.named_parameters() if not p.requires_grad],
+        "moved": names_in_groups(training.optimizer, names),
         "followed": [name for name, p in training.model.named_parameters() if id(p) in followed],
         "aside": [member for member, _ in members.set_aside],
         "history": history,
@@ -84,7 +86,7 @@ def restore(training: Training, state: Checkpoint) -> None:
     members, evaluation, tensors = training.members, training.evaluation, state.tensors
     for name, value in values_of(training.model).items():
         value.copy_(tensors[f"model.{name}"])
-    if "followed" in state.content:  # checkpoints of version 0.2.0 do not have it
+    if "followed" in state.content:  # checkpoints of version 0.2.0 do not have it, nor "moved"
         untrained, named = state.content["untrained"], dict(training.model.named_parameters())
         for name, parameter in named.items():
             parameter.requires_grad_(name not in untrained)
@@ -103,6 +105,7 @@ def restore(training: Training, state: Checkpoint) -> None:
     moments = {
         name.removeprefix("optimizer."): value for name, value in tensors.items() if name.startswith("optimizer.")
     }
+    add_groups(training.optimizer, state.content.get("moved", ()), dict(training.model.named_parameters()))
     restore_state(training.optimizer, state.content["optimizer"], moments)
     if state.content.get("patience"):
         training.patience.lowest, training.patience.since = state.content["patience"]
