@@ -89,6 +89,7 @@ class Guard:
         self._first: dict[int, Any] = {}  # and what they held at first
         self._slots: dict[tuple[int, Any], _Slot] = {}
         self._arranged: tuple[Any, ...] | None = None
+        self._held: tuple[Any, set[int]] = (None, set())  # ids of all that is stored somewhere, for an arrangement
         self._class_slots: tuple[list[MappingProxyType[str, Any]], list[str]] = ([], [])
         self._empty: list[Collection[Any]] = []
         self._sized: list[Collection[Any]] = []
@@ -236,10 +237,19 @@ class Guard:
             values: The ids of the objects.
             places: The ids of the variables and containers.
         """
+        arranged, held = self._held  # most objects are stored nowhere, such as a lambda
+        if arranged is None or arranged is not self._arranged:
+            held = {id(x) for _, x in self._stored()}
+            self._held = self._arranged, held
+        if held.isdisjoint(values):
+            return False
+        return any(id(x) in values and id(owner) not in places for owner, x in self._stored())
+
+    def _stored(self) -> Iterator[tuple[Any, Any]]:
+        """Yield everything that is stored in a variable or container, after the latter."""
         cells = ((cell, self._read.expected[i]) for i, cell in self._cells.items())
         slots = ((slot.space, slot.expected) for slot in self._slots.values())
-        held = chain(cells, slots, self._fixed)
-        return any(id(x) in values and id(owner) not in places for owner, x in held)
+        return chain(cells, slots, self._fixed)
 
     def _expect(self, slots: list[tuple[_Slot, Any]], cells: list[tuple[int, Any]]) -> None:
         """Expect other tensors in place of the first ones."""
