@@ -393,3 +393,22 @@ def test_a_solve_keeps_its_tensors_while_another_thread_finds_others():
         assert compiled(known, each).tensors[0] is context
     memory.forget(knowns[-1])
     assert not memory.entries
+
+
+def test_a_copy_of_a_sequential_is_another_function():
+    torch.manual_seed(0)
+    net, y0 = nn.Sequential(nn.Linear(2, 4), nn.Tanh(), nn.Linear(4, 2)).double(), torch.rand(3, 2).double()
+
+    def y1(f):
+        return anode.solve(f, y0, (0.0, 1.0)).y1
+
+    before = y1(net)
+    assert torch.equal(y1(net), before)
+    assert torch.equal(y1(copy.copy(net)), before)
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert torch.equal(y1(other), before)
+        other[1] = nn.ReLU()
+        expected = anode.solve(other, y0, (0.0, 1.0), engine="torch").y1
+        torch.testing.assert_close(y1(other), expected)
+        assert not torch.equal(expected, before)
+        assert torch.equal(y1(net), before)

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from anode.engine.compiled import Compiled
 from anode.engine.program.program import Program
-from anode.engine.timeless import Timeless
+from anode.engine.timeless import MEMORY, Timeless
 from anode.engine.trace.tracing import Traced
 from anode.engine.watch.guard import Guard
 from anode.engine.watch.purity import Counter as CallCounter
-from anode.engine.watch.same import MEMORY, Comparison, form
+from anode.engine.watch.same import Comparison, form
 from anode.recent import Recent
 
 Rate = Callable[..., Any]
@@ -178,6 +178,7 @@ class Memory:
         functions: What is known of functions with the owner in their closure, by their code, and of modules that are
             wrapped around the owner, by their class.
         forgotten: The objects of the entries that were forgotten for those of another object.
+        timeless: The last function that calls the owner with the state only.
         alternates: Whether a function of such an object was solved again. From then on, none are forgotten for it.
     """
 
@@ -186,6 +187,7 @@ class Memory:
         self.entries: list[Known] = []
         self.forgotten: list[weakref.ref[Any]] = []
         self.alternates = False
+        self.timeless: Timeless | None = None
         self.traces: Counter[Kind] = Counter()
         self.functions: dict[CodeType | type, Memory] = {}
         self._lock = Lock()  # to look for an entry changes what its guard expects
@@ -245,7 +247,9 @@ def memory_of(f: Rate) -> Memory:
     if isinstance(f, partial):
         return memory_of(f.func)
     if isinstance(f, Timeless):
-        f = f.net
+        found = memory_of(f.net)
+        found.timeless = f
+        return found
     if isinstance(f, MethodType) and isinstance(f.__self__, nn.Module):
         f = f.__self__
     if isinstance(f, nn.Module):

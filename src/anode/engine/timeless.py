@@ -6,6 +6,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+MEMORY = "_anode_memory"
+"""The attribute in which a module keeps what is known of it, which f does not read."""
+
 
 class Timeless(nn.Module):
     """The function f(t, y) = net(y).
@@ -35,5 +38,8 @@ def rate_at(field: nn.Module, t: Tensor, h: Any) -> Any:
 
 
 def as_function(f: Any) -> Any:
-    """Return a right-hand side as f(t, y); an ``nn.Sequential`` is wrapped in a :class:`Timeless`."""
-    return Timeless(f) if knows_no_time(f) else f
+    """Return a right-hand side as f(t, y); for an ``nn.Sequential`` its last :class:`Timeless`, or a new one."""
+    if not knows_no_time(f):
+        return f
+    last = getattr(f.__dict__.get(MEMORY), "timeless", None)
+    return last if isinstance(last, Timeless) and last.net is f else Timeless(f)

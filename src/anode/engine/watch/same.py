@@ -12,10 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anode.engine.timeless import Timeless
+from anode.engine.timeless import MEMORY, Timeless
 
-MEMORY = "_anode_memory"
-"""The attribute in which a module keeps what is known of it, which f does not read."""
 MACHINERY = frozenset({MEMORY, *nn.Module().__dict__} - {"training"})
 """Attributes of every module; those that matter are watched apart."""
 POINTER = struct.calcsize("P")
