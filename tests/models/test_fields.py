@@ -4,6 +4,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 import anode
+from anode.models.backprop import PULLBACKS
 from anode.models.fields import ACTIVATIONS
 from helpers.draws import normal
 
@@ -34,6 +35,7 @@ def time_of(kind: str, shape: tuple[int, ...], dtype=torch.float64) -> torch.Ten
 
 
 each_activation = pytest.mark.parametrize("activation", ACTIVATIONS)
+each_activation_with_own_derivative = pytest.mark.parametrize("activation", list(PULLBACKS))
 each_time = pytest.mark.parametrize("time", [True, False])
 each_shape = pytest.mark.parametrize(
     ("shape", "clock"),
@@ -87,7 +89,7 @@ def test_the_number_of_parameters_is_that_of_the_sequential_network(dim, hidden,
     assert sum(p.numel() for p in field.parameters()) == expected
 
 
-@each_activation
+@each_activation_with_own_derivative
 @each_time
 @each_shape
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -114,7 +116,7 @@ def test_a_fields_own_derivative_is_autograds(activation, time, shape, clock, dt
     assert all(not g.any() for g in derivative.take_gradients())
 
 
-@each_activation
+@each_activation_with_own_derivative
 def test_a_fields_own_derivative_survives_large_inputs(activation):
     field, h = field_of(activation), (200 * normal(5, 3)).requires_grad_()
     (expected,) = torch.autograd.grad(field(torch.tensor(0.5), h).sum(), h)
@@ -290,7 +292,7 @@ def test_a_stacked_field_is_each_member_alone(activation, time, clock, layers):
         torch.testing.assert_close([g[i] for g in rest], own_rest)
 
 
-@each_activation
+@each_activation_with_own_derivative
 @each_time
 @each_clock
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -174,12 +174,12 @@ class MLPField(Network, Transparent, Stackable):
         sizes = (self.inputs, self.hidden, self.layers, self.dim)
         return own if [p.shape for p in own] == _shapes(*sizes, time is not None, members_in_bias(own[-1])) else None
 
-    def derivative(self) -> Derivative:
+    def derivative(self) -> Derivative | None:
         """Return a derivative without autograd if the activation has one and the field was not modified."""
         if self.activation in PULLBACKS and self._plain_parameters() is not None:
             act = ACTIVATIONS[self.activation]
             return MLPDerivative(self.weights, self.biases, self.time_weight, act, self.activation)
-        return super().derivative()
+        return None
 
 
 @described
@@ -255,9 +255,8 @@ class ConvField(Network):
             takes = f"images of shape [batch, {self.inputs}, height, width]"
             raise ValueError(f"h: takes {takes}, got {tuple(h.shape)}")
 
-    def derivative(self) -> Derivative:
-        own = self.part() if self.inputs == self.channels else None
-        return super().derivative() if own is None else own
+    def derivative(self) -> Derivative | None:
+        return self.part() if self.inputs == self.channels else None
 
     def part(self) -> Derivative | None:
         """Return a derivative without autograd if the activation has one and the field was not modified."""

@@ -58,9 +58,8 @@ class Wrapped(Field):
         made._modules = {**self._modules, "field": conditioned(self.field, context)}
         return made
 
-    def derivative(self) -> Derivative:
-        own = self.part()
-        return super().derivative() if own is None else own
+    def derivative(self) -> Derivative | None:
+        return self.part()
 
     def part(self) -> Derivative | None:
         """Return a derivative that uses that of the other field, if it has one and this field was not modified."""

@@ -252,9 +252,9 @@ class Field(nn.Module):
     def check(self, y: Tensor) -> None:
         """Raise ``ValueError`` if y is not a valid state of this field. Called once per solve."""
 
-    def derivative(self) -> Derivative:
-        """Return the derivative with respect to y and all parameters."""
-        return AutogradDerivative(self, tuple(self.parameters()))
+    def derivative(self) -> Derivative | None:
+        """Return a derivative with respect to y and all parameters that is faster than autograd's, or ``None``."""
+        return None
 
     def noisy(self, y: Any) -> Any:
         """Return where :class:`anode.Noise` is added to a state y: 1, or 0 for what is no part of the flow itself."""

@@ -184,7 +184,7 @@ class Problem:
         if not isinstance(self.f, Field) or self.packing.is_tuple:
             return None
         derivative = self.f.derivative()
-        if isinstance(derivative, AutogradDerivative):
+        if derivative is None or isinstance(derivative, AutogradDerivative):
             return None
         return derivative if self.engine == "torch" else derivative.compiled(self.y0)
 
