@@ -136,6 +136,42 @@ def test_a_side_effect_for_many_points_is_noticed_with_as_many():
     assert len(f.log) == solution.stats.calls
 
 
+class Branching(nn.Module):
+    """Runs other code for many points, which reads what the code for few does not."""
+
+    def __init__(self):
+        super().__init__()
+        self.gain = self.other = 1.0
+
+    def for_many(self, y):
+        return y * self.other
+
+    def forward(self, t, y):
+        return (self.for_many(y) if len(y) > 100 else y * self.gain) * t
+
+
+def test_code_that_runs_for_many_points_only_is_called_in_python():
+    f = Branching()
+    assert [check(f, rows) for rows in (4, 200)] == ["native", "torch"]
+    f.other = 3.0
+    assert [check(f, rows) for rows in (4, 200)] == ["native", "torch"]
+
+
+def test_a_table_by_the_number_of_points_holds_only_those_of_solves():
+    class Table(Masked):
+        def forward(self, t, y):
+            if len(y) not in self.table:
+                self.table[len(y)] = torch.linspace(0.5, 1.0, len(y), dtype=y.dtype)[:, None]
+            return self.table[len(y)] * torch.tanh(self.layer(y)) * t
+
+    torch.manual_seed(0)
+    f = Table()
+    f.table = {}
+    for rows in (4, 4, 9, 9, 4, 300):
+        check(f, rows)
+    assert list(f.table) == [4, 9, 300]
+
+
 def test_what_has_a_side_effect_each_time_is_not_observed_for_ever():
     f, words = Logging(), "f appends to a list (list.append)"
     for _ in range(MOST_TRACES + 3):

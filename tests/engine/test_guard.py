@@ -573,3 +573,22 @@ def test_a_variable_of_a_closure_that_is_gone_is_a_change():
     del rate
     assert not guard.holds()
     assert guard.swap({}, ()) is None
+
+
+def test_changes_can_be_undone():
+    class Holder:
+        pass
+
+    holder = Holder()
+    holder.kept, holder.items, holder.table, holder.empty = 1.0, [1, 2], {"a": 1}, {}
+
+    def f(t, y):
+        return y * (holder.kept + len(holder.items) + len(holder.table) + len(holder.empty))
+
+    guard = watch(f)
+    holder.kept, holder.table["a"], holder.table["b"], holder.empty["c"] = 2.0, 2, 3, 4
+    holder.items.append(3)
+    assert guard.undo()
+    assert guard.holds()
+    assert vars(holder) == {"kept": 1.0, "items": [1, 2], "table": {"a": 1}, "empty": {}}
+    assert not guard.undo()

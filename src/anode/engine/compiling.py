@@ -124,7 +124,7 @@ def known_for(f: Rate, example: Example, start: Callable[[], Any], prepare: Call
             return known
         prepare()
         seen = observe(f, start)
-        known = Known(f, kind, seen.obstacle, seen.guard, seen.counters, seen.is_ours)
+        known = Known(f, kind, seen.obstacle, seen.guard, seen.counters)
         if not seen.obstacle:
             _trace(known, example)
         memory.keep(known)
@@ -277,16 +277,17 @@ def unlike(known: Known, f: Rate, example: Example) -> str:
     states = tuple(x.detach() for x in example.states)
     points = len(states[0])
 
-    def call() -> Calls:
+    def call() -> Calls | None:
         t = torch.tensor(example.t, dtype=states[0].dtype)
         if example.group_dims:
             t = t.expand(points, *[1] * (1 if example.is_tuple else states[0].ndim - 1))
         counts = [counter.count() for counter in known.counters]
-        one = f if member is None else member.f
-        calls = calls_of(one, t, states if example.is_tuple else states[0], traced.differentiates)
+        one, y = f if member is None else member.f, states if example.is_tuple else states[0]
+        with _alone():
+            seen = observe(f, lambda: calls_of(one, t, y, traced.differentiates))
         for counter, count in zip(known.counters, counts, strict=True):
             counter.reset(count)
-        return calls
+        return None if seen.obstacle or seen.guard.codes - known.guard.codes else seen.result
 
     return traced.numbers.obstacle(points, call)
 

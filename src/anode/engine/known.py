@@ -75,8 +75,6 @@ class Known:
         obstacle: Why it cannot be compiled; empty if it has a program.
         guard: Checks whether anything that f reads has changed; if f has side effects, what was found of it so far.
         counters: The counters of f.
-        is_ours: Whether f consists of layers of torch and of this library. The guard suffices for these, so that solves
-            need not compare the first slope.
         traced: The traced function with its tensors.
         program: The program.
         first: The first dimensions of the states, if the program is valid for this number of points only.
@@ -95,7 +93,6 @@ class Known:
     obstacle: str = ""
     guard: Guard = field(default_factory=Guard)
     counters: tuple[CallCounter, ...] = ()
-    is_ours: bool = False
     traced: Traced | None = None
     program: Program | None = None
     first: tuple[int, ...] | None = None

@@ -39,15 +39,17 @@ class Numbers:
     points: int
     known: dict[int, bool] = field(default_factory=dict)
 
-    def obstacle(self, points: int, call: Callable[[], Calls]) -> str:
+    def obstacle(self, points: int, call: Callable[[], Calls | None]) -> str:
         """Return why the program may not replace f for this number of points; empty if it may.
 
         Args:
             points: The number of points.
-            call: Calls f with this many points. It is called once per number.
+            call: Calls f with this many points, and returns ``None`` if that shows that f did something else. It is
+                called once per number.
         """
         if points not in self.known:
-            self.known[points] = self.calls.repeated_by(call(), (self.points, points))
+            calls = call()
+            self.known[points] = calls is not None and self.calls.repeated_by(calls, (self.points, points))
         alike = self.known[points]
         return "" if alike else f"f does not do the same with {points} points as with {self.points}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
-from types import CellType, MappingProxyType
+from types import CellType, CodeType, MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -76,10 +76,13 @@ class Guard:
 
     Attributes:
         tensors: All tensors found. The guard ignores changes of their values and shapes.
+        codes: The code that ran, except that of torch and of this library, whose reads are all watched. Other code may
+            read what the guard does not watch.
     """
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
+        self.codes: set[CodeType] = set()
         self._moved: dict[int, Tensor] | None = {}  # for the first function alone
         self._fixed: list[tuple[Any, Any]] = []  # values in places where none can take another's, and the places
         self._arrays: list[tuple[np.ndarray[Any, Any], tuple[Any, ...]]] = []
@@ -191,13 +194,23 @@ class Guard:
         return [*found, *(change for table in self._tables for change in table.changes()), *resized, *arrays]
 
     def undo(self) -> list[Change]:
-        """Set attributes and global variables back to what they were. Return everything that had changed."""
+        """Set attributes, globals, lists and dicts back to what they were. Return everything that had changed."""
         changes = [] if self.holds() else self.changes()
         for slot in self._slots.values() if changes else ():
             if slot.expected is not ABSENT:
                 slot.space[slot.key] = slot.expected
             else:
                 slot.space.pop(slot.key, None)
+        changed = {id(change.owner) for change in changes}
+        items = dict.fromkeys(map(id, self._empty), ())
+        items.update((id(each), found) for each, found in self._parted(self._containers, self._items))
+        values = {id(each): found for each, found in self._parted(self._mappings, self._values)}
+        for each in (*self._containers, *self._empty):
+            if id(each) in changed and isinstance(each, list):
+                each[:] = items[id(each)]
+            elif id(each) in changed and isinstance(each, dict):
+                dict.clear(each)
+                dict.update(each, zip(items[id(each)], values.get(id(each), ()), strict=True))
         return changes
 
     def swap(self, swaps: dict[int, Tensor], places: Collection[int]) -> dict[int, Tensor] | None:

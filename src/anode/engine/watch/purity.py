@@ -74,14 +74,12 @@ class Observation(Generic[T]):
         counters: The counters that f advanced. Compare those of two calls: f may not advance them every time.
         guard: Holds for as long as nothing has changed that f reads from Python, except its counters. If there is an
             obstacle, it watches what was found before: another call may have none once this has changed.
-        is_ours: Whether only code of torch and of this library ran, so that the guard is known to be complete.
     """
 
     result: T
     obstacle: str
     counters: tuple[Counter, ...]
     guard: Guard
-    is_ours: bool
 
 
 def observe(f: Callable[..., Any], call: Callable[[], T]) -> Observation[T]:
@@ -106,7 +104,7 @@ def observe(f: Callable[..., Any], call: Callable[[], T]) -> Observation[T]:
             if collecting:
                 gc.enable()
     obstacle, counters = watcher.conclude()
-    return Observation(result, obstacle, counters, watcher.guard, not watcher.entered)
+    return Observation(result, obstacle, counters, watcher.guard)
 
 
 def _profile(previous: Any) -> None:
@@ -118,22 +116,18 @@ def _profile(previous: Any) -> None:
 
 
 class _Watcher:
-    """A profile function that inspects every function before it runs.
-
-    Attributes:
-        entered: The code that ran and that belongs neither to torch nor to this library.
-    """
+    """A profile function that inspects every function before it runs."""
 
     def __init__(self, f: Callable[..., Any], call: Callable[[], Any]) -> None:
         self._obstacle = ""
         self._caller = call.__code__ if isinstance(call, FunctionType) and call is not f else None
-        self.entered: set[CodeType] = set()
         self._standard: set[CodeType] = set()
         self._importing: FrameType | None = None
         self._parents: dict[CodeType, CodeType] = {}
         self._candidates: dict[tuple[int, str], Any] = {}
         self._reach = Reach()
         self.guard = self._reach.guard
+        self._entered = self.guard.codes
         try:
             self._reach.surroundings()
             self._reach.add(f)
@@ -169,8 +163,8 @@ class _Watcher:
         if is_standard(module):
             self._standard.add(code)
         try:
-            if code not in self.entered:
-                self.entered.add(code)
+            if code not in self._entered:
+                self._entered.add(code)
                 self._parents.update(dict.fromkeys(nested(code), code))
                 self._reach.enter(code, frame.f_globals)
                 self._inspect(code, frame.f_globals)
@@ -227,13 +221,13 @@ class _Watcher:
 
     def _unknown(self) -> str:
         """Return the obstacle if a function ran whose changes would go unnoticed; empty if none did."""
-        unknown = self.entered - self._standard - self._reach.codes - self._parents.keys()
+        unknown = self._entered - self._standard - self._reach.codes - self._parents.keys()
         return next((f"f calls {code.co_qualname}, which cannot be found from f" for code in unknown), "")
 
     def _reads(self, counters: list[Counter]) -> str:
         """Return the obstacle if f may compute with one of its counters; empty if not."""
         for counter in counters:
-            read = any(counter.name in summarize(code).loads.union(strings(code)) for code in self.entered)
+            read = any(counter.name in summarize(code).loads.union(strings(code)) for code in self._entered)
             if read or self._reach.any_name:
                 return f"f may read the attribute {counter.name!r}, which it changes"
         return ""
