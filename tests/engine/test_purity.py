@@ -242,6 +242,27 @@ def test_indexed_assignment_to_a_new_tensor_is_accepted():
     accepted(f)
 
 
+def test_a_call_that_does_not_run_is_accepted_until_it_does():
+    def forward(self, t, y):
+        if self.verbose:
+            print(y)
+        return y
+
+    f = net(forward)
+    f.verbose = False
+    guard = accepted(f).guard
+    f.verbose = True
+    assert not guard.holds()
+    refused(f, "f calls print")
+
+
+def test_a_function_with_side_effects_that_is_handed_on_is_an_obstacle():
+    def forward(self, t, y):
+        return y if self.last is None else sum(map(print, y))
+
+    refused(net(forward), "f calls print")
+
+
 class Kind(enum.Enum):
     DOUBLE = 2
 

@@ -11,6 +11,7 @@ from types import CodeType
 Path = tuple[str, ...]
 """A variable and the attributes that follow it: ``("self", "stats")`` for ``self.stats``."""
 
+GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME")
 MATCH_ARGS = "__match_args__"
 """Where a class has the names of the attributes that ``case Class(a, b)`` reads."""
 
@@ -39,6 +40,7 @@ class Summary:
         loads: How often each attribute is read, except to count.
         outer: Variables of enclosing functions that it assigns.
         globals: Global variables that it reads, each with the attributes that follow.
+        handed: Those that it does not only call, so that something else may call them.
         changes: Global variables that it assigns or deletes.
         imports: Modules that it imports, with a leading dot if relative to its package.
     """
@@ -47,6 +49,7 @@ class Summary:
     loads: frozenset[str]
     outer: frozenset[str]
     globals: frozenset[Path]
+    handed: frozenset[str]
     changes: tuple[str, ...]
     imports: tuple[str, ...]
 
@@ -81,6 +84,7 @@ def summarize(code: CodeType) -> Summary:
             if step.opname in ("STORE_DEREF", "DELETE_DEREF") and step.argval in code.co_freevars
         ),
         globals=frozenset(_globals(steps)),
+        handed=frozenset(str(step.argval) for step in steps if step.opname in GLOBALS and not _is_called(step)),
         changes=tuple(changes),
         imports=tuple(
             "." * steps[i - 2].argval + step.argval for i, step in enumerate(steps) if step.opname == "IMPORT_NAME"
@@ -161,8 +165,13 @@ def _before_copy(steps: list[dis.Instruction], end: int) -> int:
 
 def _globals(steps: list[dis.Instruction]) -> Iterator[Path]:
     for i, step in enumerate(steps):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+        if step.opname in GLOBALS:
             end = i + 1
             while end < len(steps) and steps[end].opname in ("LOAD_ATTR", "LOAD_METHOD"):
                 end += 1
             yield (step.argval, *(str(following.argval) for following in steps[i + 1 : end]))
+
+
+def _is_called(load: dis.Instruction) -> bool:
+    """Whether an instruction loads a global variable in order to call it, and prepares the stack for that."""
+    return load.opname == "LOAD_GLOBAL" and bool((load.arg or 0) & 1)

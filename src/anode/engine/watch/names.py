@@ -115,8 +115,14 @@ class NameWatch:
         self.guard.fix(owner, owner.__dict__.get(name))
         self._waiting.append(owner.__dict__.get(name))
 
-    def _global(self, path: Path, variables: dict[str, Any]) -> None:
-        """Watch a global variable and, if it is a module, what code reads from it."""
+    def _global(self, path: Path, variables: dict[str, Any], is_handed: bool) -> None:
+        """Watch a global variable and, if it is a module, what code reads from it.
+
+        Args:
+            path: The variable, and the attributes that follow.
+            variables: The global variables.
+            is_handed: Whether code does not only call it. Calls are observed when they happen.
+        """
         name, *attributes = path
         value = variables.get(name, ABSENT)
         module = variables.get("__name__")
@@ -124,7 +130,7 @@ class NameWatch:
         if value is ABSENT:
             self._slot_only(variables, name)
             variables, value = vars(builtins), vars(builtins).get(name)
-            if obstacle := builtin_obstacle(value):
+            if is_handed and (obstacle := builtin_obstacle(value)):
                 raise UnwatchableError(obstacle)
             if value is hash and not is_standard(module):
                 raise UnwatchableError("f calls hash, which differs from object to object")

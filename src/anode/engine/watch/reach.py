@@ -114,8 +114,9 @@ class Reach(NameWatch):
         """
         self._entered.add(code)
         self._mention(code)
-        for path in summarize(code).globals:
-            self._global(path, variables)
+        summary = summarize(code)
+        for path in summary.globals:
+            self._global(path, variables, path[0] in summary.handed)
         for function in self._functions.get(code, ()):
             self._closure(function)
         self.add(None)
