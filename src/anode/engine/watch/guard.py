@@ -267,12 +267,11 @@ class Guard:
     def _expect(self, slots: list[tuple[_Slot, Any]], cells: list[tuple[int, Any]]) -> None:
         """Expect other tensors in place of the first ones."""
         for slot, value in slots:
-            if isinstance(slot.first, Tensor) and isinstance(value, Tensor):
-                slot.expected = value
+            if isinstance(slot.first, Tensor) and isinstance(value, Tensor) and slot.expected is not value:
+                slot.expected, self._arranged = value, None
         for i, value in cells:
-            if isinstance(self._first[i], Tensor) and isinstance(value, Tensor):
-                self._read.expected[i] = value
-        self._arranged = None
+            if isinstance(self._first[i], Tensor) and isinstance(value, Tensor) and self._read.expected[i] is not value:
+                self._read.expected[i], self._arranged = value, None
 
     def holds(self) -> bool:
         """Whether nothing has changed.
