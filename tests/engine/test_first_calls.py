@@ -6,7 +6,7 @@ from torch import nn
 
 import anode
 from anode.engine.extension import extension
-from anode.engine.known import MOST_TRACES, memory_of
+from anode.engine.memory import MOST_TRACES, memory_of
 
 pytestmark = pytest.mark.skipif(extension is None, reason="the engine was not compiled")
 

@@ -14,7 +14,7 @@ from torch import nn
 import anode
 from anode.engine.compiling import compiled, known_of
 from anode.engine.extension import extension
-from anode.engine.known import MOST_FUNCTIONS, MOST_TRACES, memory_of
+from anode.engine.memory import MOST_FUNCTIONS, MOST_TRACES, memory_of
 from anode.interface.options import problem_from
 from anode.recent import Recent
 
@@ -181,7 +181,7 @@ FORMS = pytest.mark.parametrize(
 
 @pytest.fixture
 def nothing_known(monkeypatch):
-    monkeypatch.setattr("anode.engine.known.FUNCTIONS", Recent(MOST_FUNCTIONS))
+    monkeypatch.setattr("anode.engine.memory.FUNCTIONS", Recent(MOST_FUNCTIONS))
 
 
 @FORMS

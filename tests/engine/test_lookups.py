@@ -9,7 +9,7 @@ from torch import nn
 
 import anode
 from anode.engine.extension import extension
-from anode.engine.known import memory_of
+from anode.engine.memory import memory_of
 
 pytestmark = pytest.mark.skipif(extension is None, reason="the engine was not compiled")
 KNOTS = torch.tensor([0.0, 0.2, 0.35, 0.6, 0.9, 1.0], dtype=torch.float64)

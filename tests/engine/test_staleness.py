@@ -20,7 +20,7 @@ from torch.autograd import forward_ad
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import anode
-from anode.engine.known import MOST_TRACES, memory_of
+from anode.engine.memory import MOST_TRACES, memory_of
 
 Y0 = torch.linspace(-1.0, 1.0, 8, dtype=torch.float64).reshape(4, 2)
 RATE = 1.0

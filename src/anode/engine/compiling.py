@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from anode.engine.compiled import Compiled
 from anode.engine.derivative import CompiledDerivative
-from anode.engine.known import Kind, Known, Rate, first_sizes, forms, kin_of, memory_of
+from anode.engine.known import Kind, Known, Rate, first_sizes, forms
 from anode.engine.mapped import Member, is_mapped, member_of
+from anode.engine.memory import kin_of, memory_of
 from anode.engine.program.program import Builder
 from anode.engine.trace.calls import Calls, calls_of
 from anode.engine.trace.events import Untraceable

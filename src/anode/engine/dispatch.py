@@ -12,7 +12,8 @@ from anode.engine import native, obstacles, solving
 from anode.engine.compiled import Compiled
 from anode.engine.compiling import compiled, example_of, is_tried, known_of, unlike
 from anode.engine.derivative import CompiledDerivative
-from anode.engine.known import Known, forget
+from anode.engine.known import Known
+from anode.engine.memory import forget
 from anode.engine.transparent import Transparent
 from anode.ode.continuous import Continuous
 from anode.ode.discrete import DiscreteTwice

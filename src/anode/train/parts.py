@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from anode.engine import native, obstacles
 from anode.engine.compiled import Compiled
 from anode.engine.compiling import Example, field_of, known_for, unlike
-from anode.engine.known import Known, memory_of
+from anode.engine.known import Known
 from anode.engine.mapped import TimelessStack
+from anode.engine.memory import memory_of
 from anode.engine.program.program import Builder, Program
 from anode.engine.timeless import Timeless, as_function
 from anode.engine.trace.events import Untraceable
