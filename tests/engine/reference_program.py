@@ -86,6 +86,10 @@ class Reference:
     def _made(self, columns, *rows):
         return self._new(np.asarray(columns, dtype=float), max(2, self._kind(*rows)))
 
+    @property
+    def rows(self):
+        return self.kinds.count(2)
+
     def state(self, count):
         assert self.points.shape[1] == count
         return self._new(self.points.T, 2)

@@ -109,6 +109,20 @@ def test_points_that_mix_are_solved_as_one_state_or_in_python(f, size):
     assert_same(f, points(size, 2) * 0.1)
 
 
+@pytest.mark.parametrize("mixes", [False, True], ids=["per point", "as one point"])
+def test_a_network_of_many_numbers_is_left_to_torch(mixes):
+    """To trace a transformer on a few hundred numbers took minutes."""
+
+    def f(t, y):
+        for _ in range(80):
+            y = torch.sin(y - 0.5 * y.mean(0) if mixes else y)
+        return y
+
+    said = assert_same(f, points(1, 500))
+    assert said.startswith("torch")
+    assert mixes or said == "torch (f computes more than 32768 numbers per point)"
+
+
 def test_second_derivatives_reach_what_the_programs_tensors_are_computed_from():
     results = []
     for engine in ("auto", "torch"):

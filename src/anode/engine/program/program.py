@@ -103,6 +103,11 @@ class Builder:
         self._literals: dict[str, int] = {}  # the literals that were asked for, numbered from 0
         self._known: dict[tuple[object, ...], Rows] = {}
 
+    @property
+    def rows(self) -> int:
+        """Number of rows so far: the time, the state and what is computed."""
+        return len(self.owner)
+
     def extend(self, count: int) -> None:
         """Add features to the state. Nothing may have been computed yet."""
         self.dim += count
@@ -172,18 +177,19 @@ class Builder:
         shape = (*x.shape[:-1], outputs)
         if not inputs or not math.prod(shape):
             return np.broadcast_to(bias, shape)
-        made = [self._affine(self.together(each), weight, bias) for each in x.reshape(-1, inputs)]
+        key = weight.tobytes(), bias.tobytes(), weight.shape  # made once, since all share the memory and the hash
+        made = [self._affine(self.together(each), weight, bias, key) for each in x.reshape(-1, inputs)]
         return np.stack(made).reshape(shape)
 
-    def _affine(self, x: Rows, weight: Rows, bias: Rows) -> Rows:
-        key = ("affine", x.tobytes(), weight.tobytes(), bias.tobytes(), weight.shape)
+    def _affine(self, x: Rows, weight: Rows, bias: Rows, key: tuple[object, ...]) -> Rows:
+        key = ("affine", x.tobytes(), *key)
         if key not in self._known:
-            order = np.argsort(x) if len(set(x.tolist())) == len(x) else np.arange(len(x))  # inputs in memory's order
-            ((_, _, [run]),) = runs([x[order]], self.owner)
+            if len(set(x.tolist())) == len(x) and (x[1:] < x[:-1]).any():  # take the inputs in memory's order
+                order = np.argsort(x)
+                x, weight = x[order], weight[:, order]
+            ((_, _, [run]),) = runs([x], self.owner)
             made = self._made(len(weight))
-            self.operations.append(
-                Operation("affine", int(made[0]), len(weight), [run], weight=weight[:, order], bias=bias)
-            )
+            self.operations.append(Operation("affine", int(made[0]), len(weight), [run], weight=weight, bias=bias))
             self._known[key] = made
         return self._known[key]
 

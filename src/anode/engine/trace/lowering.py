@@ -30,6 +30,9 @@ HANDLERS = {**OPERATIONS, **ACTIVATIONS, **FUNCTIONS, **REDUCTIONS, **PRODUCTS, 
 # On masks they are logical operations.
 MASKS = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor", "add": "logical_or"}
 MASKS |= {"bitwise_not": "logical_not", "__and__": "logical_and", "__or__": "logical_or", "__xor__": "logical_xor"}
+MOST_NUMBERS = 2**15
+"""Maximum of numbers per point in a program. With more, a block of points does not fit the cache, and the engine is no
+faster than torch, but takes seconds to build the program."""
 COPIES = frozenset(["_to_copy", "clone", "copy_", "copy", "lift_fresh_copy"])
 LONGEST = 1 << 22  # elements; each has an id, so that tracing would take long
 COUNTS = (torch.bool, torch.int32, torch.int64)
@@ -76,6 +79,8 @@ class Lowering:
         self._place_inputs()
         for event in events:
             self._event(event)
+            if self.builder.rows > MOST_NUMBERS:
+                raise Untraceable(f"f computes more than {MOST_NUMBERS} numbers per point")
         constant = np.broadcast_to(self.builder.numbers(0.0), (self._constant,))
         return np.concatenate([*(rows.reshape(-1) for rows in self._results()), constant])
 
