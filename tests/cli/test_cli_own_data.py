@@ -332,16 +332,24 @@ def test_a_damaged_run_is_named_in_one_line(folder, tmp_path, name, kind):
     refused(run("show", place), str(place))
 
 
-@pytest.mark.parametrize("name", ["data", "model"])
-def test_files_of_another_run_on_the_same_table_are_noticed(folder, tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        *[("data", "predict"), ("model", "predict"), ("run", "predict"), ("history", "plot"), ("result", "show")],
+        *[("held_out", "show"), ("run", "check"), ("history", "show")],
+    ],
+)
+def test_files_of_another_run_on_the_same_table_are_noticed(folder, tmp_path, name, command):
     mixed = tmp_path / "mixed"
     subprocess.run(["cp", "-r", folder / "run", mixed], check=True)
     table = folder / "things.csv"
     done("train", table, "--target", "kind", "--seed", 1, "--epochs", 1, "--out", tmp_path / "other")
-    for path in (tmp_path / "other").glob(f"{name}.*"):
+    together = "result" if name == "held_out" else name
+    for path in [*(tmp_path / "other").glob(f"{name}.*"), *(tmp_path / "other").glob(f"{together}.*")]:
         (mixed / path.name).write_bytes(path.read_bytes())
-    said = f"{mixed}: is damaged: its model.json and data.json are of different runs; restore both of the same run"
-    refused(run("predict", mixed, folder / "things.csv"), said)
+    named = {"model": "run.json, data.json, history.json", "held_out": "result.json"}.get(name, f"{name}.json")
+    said = f"{mixed}: is damaged: its model.json and {named} are of different runs; restore all of the same run"
+    refused(run(command, mixed, *([table] if command == "predict" else [])), said)
 
 
 def test_runs_of_earlier_versions_which_do_not_tie_their_files_are_still_read(folder, tmp_path):

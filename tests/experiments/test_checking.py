@@ -149,7 +149,7 @@ def test_options_of_another_number_of_repeats_are_noticed_before_their_data_are_
     (tmp_path / "run.json").write_text(json.dumps(content))
     result = run("check", tmp_path)
     assert result.exit_code == 2
-    assert "its options do not match the model next to it" in result.stderr
+    assert "its model.json and run.json are of different runs" in result.stderr
 
 
 def test_training_checks_its_solves_if_it_is_asked_to(tmp_path):

@@ -379,11 +379,8 @@ def test_options_that_ask_for_more_than_the_model_is_are_refused_at_once(copy, n
         content["options"]["data"] = "g"
     path.write_text(json.dumps(content))
     begin = time.monotonic()
-    if name == "repeats":  # of which the first is loaded
-        assert load_saved(copy).single.repeats == 10**9
-    else:
-        with pytest.raises(DamagedFileError, match=r"run\.json: its options do not match the model next to it"):
-            load_saved(copy)
+    with pytest.raises(DamagedFileError, match=r"do not match the model next to it|run\.json are of different runs"):
+        load_saved(copy)
     assert time.monotonic() - begin < 5
 
 

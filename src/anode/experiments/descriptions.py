@@ -11,7 +11,7 @@ from anode.data.targets import Target
 from anode.experiments.kinds import TABLE
 from anode.experiments.options import Sizes
 from anode.files import DamagedFileError
-from anode.storage import digest, read_json, write_sealed
+from anode.storage import read_json, write_sealed
 
 FORMAT = "anode data 1"
 NAME = "data.json"
@@ -99,11 +99,6 @@ def _from_json(content: dict[str, Any]) -> Description:
     if found.classes and len(found.frequencies) != len(found.classes):
         raise ValueError("its classes are not counted")
     return found
-
-
-def tie(folder: Path) -> dict[str, str]:
-    """Return what the model of a run notes about the description of its data, to notice if one is of another run."""
-    return {NAME: digest(read_json(folder / NAME))}
 
 
 def check_same(folder: Path, now: Description) -> None:

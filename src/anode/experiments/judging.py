@@ -14,6 +14,7 @@ from torch import Tensor
 from anode.data.waiting import patient_bar
 from anode.experiments.descriptions import Description
 from anode.experiments.material import Material
+from anode.experiments.ties import check_tied
 from anode.files import DamagedFileError
 from anode.models.ensemble import unstack
 from anode.models.model import as_input
@@ -156,10 +157,11 @@ def load_result(folder: Path, description: Description) -> tuple[Result, Sample]
     """Read what :func:`save_result` wrote.
 
     Raises:
-        DamagedFileError: The files are damaged or belong to other data.
+        DamagedFileError: The files are damaged, or belong to another run or to other data.
     """
     if not (folder / NAME).exists():
         raise ValueError(f"{folder}: has no {NAME}; run the command again that started the run, to write it")
+    check_tied(folder, [NAME])
     content, tensors = read_described(folder / NAME, folder / SAMPLE)
     try:
         given = {name: value for name, value in content.items() if name not in ("format", "sha256")}

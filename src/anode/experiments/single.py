@@ -14,13 +14,15 @@ import torch
 
 from anode.checks import require, usable_device
 from anode.experiments.descriptions import NAME as DESCRIBED
-from anode.experiments.descriptions import Description, check_same, tie
+from anode.experiments.descriptions import Description, check_same
 from anode.experiments.environment import environment
+from anode.experiments.judging import NAME as RESULT
 from anode.experiments.judging import judge, save_result
 from anode.experiments.kinds import FILES, IMAGES, PICTURES, POINTS, TABLE
 from anode.experiments.material import Material, material_of
 from anode.experiments.options import TrainOptions
 from anode.experiments.runs import HERE, Place
+from anode.experiments.ties import check_tied, ties
 from anode.files import DamagedFileError, holds_files, locked, make_folder
 from anode.models import saving
 from anode.models.ensemble import from_seed, seeded, unstack
@@ -35,6 +37,8 @@ from anode.train.ranks import Ranks
 FORMAT = "anode train 1"
 BATCHES = {POINTS: 64, IMAGES: 256, TABLE: 32, PICTURES: 32}
 """Default batch sizes."""
+TIED = ("run.json", DESCRIBED, "history.json")
+"""The files that are read together with the model."""
 UNFINISHED = ("interrupted", "time is up")
 """Reasons for stopping after which the same command continues."""
 
@@ -137,10 +141,11 @@ def train_single(
             if not begun and not any((folder / "checkpoint").glob("state-*")):  # nothing was trained
                 remove_begun(folder, new)
             raise
-        saving.save_noted(prepared.model, folder / "model", tie(folder))
+        judged = judge(prepared.model, prepared.material)
         history.save(folder / "history.csv")
         history.save(folder / "history.json")
-        save_result(folder, *judge(prepared.model, prepared.material))
+        save_result(folder, *judged)
+        saving.save_noted(prepared.model, folder / "model", ties(folder, (*TIED, RESULT)))
     if say is not None and 0 < before == len(history) and history.stopped not in UNFINISHED and not history.failures:
         say(f"{folder} is already trained; pass another --out to train anew")
     return history
@@ -260,10 +265,6 @@ def load_saved(folder: Path) -> Saved:
     repeats, history = saving.load(folder / "model"), History.load(folder / "history.json")
     model = repeats if repeats.members is None else unstack(repeats)[0]
     described = Description.load(folder) if single.kind in FILES or (folder / DESCRIBED).exists() else None
-    notes = saving.notes_of(folder / "model")  # none in runs of earlier versions
-    if described is not None and notes and notes != tie(folder):
-        both = f"model.json and {DESCRIBED} are of different runs"
-        raise DamagedFileError(f"{folder}: is damaged: its {both}; restore both of the same run, or train again")
     try:
         single.check_options()
         # Compare settings instead of building a model: damaged options may describe one of any size.
@@ -273,4 +274,5 @@ def load_saved(folder: Path) -> Saved:
         fits = False
     if not fits:
         raise DamagedFileError(f"{folder / 'run.json'}: its options do not match the model next to it")
+    check_tied(folder, TIED)
     return Saved(str(folder), single, model, history, repeats, described)
