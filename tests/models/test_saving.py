@@ -686,3 +686,15 @@ def test_a_lazy_layer_is_saved_once_it_knows_its_size(tmp_path):
     expected = model(x)
     save(model, tmp_path / "model")
     torch.testing.assert_close(load(tmp_path / "model")(x), expected)
+
+
+def test_state_that_is_no_tensor_cannot_be_saved(tmp_path):
+    class Counting(torch.nn.Linear):
+        def get_extra_state(self):
+            return {"calls": 3}
+
+    with pytest.raises(
+        ValueError, match=r"model: takes modules whose state is tensors: .*, got one with 0\._extra_state"
+    ):
+        save(torch.nn.Sequential(Counting(2, 2)), tmp_path / "model")
+    assert names_in(tmp_path) == []

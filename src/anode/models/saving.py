@@ -54,6 +54,9 @@ def save_noted(model: nn.Module, path: str | Path, notes: dict[str, Any]) -> Pat
     lazy = next((name for name, each in all_tensors(model) if is_lazy(each)), None)
     takes = "a model whose lazy layers know their sizes; call it on a batch first"
     require(lazy is None, "model", Words(f"one whose {lazy} has no size yet"), takes)
+    extra = next((name for name, each in model.state_dict().items() if not isinstance(each, Tensor)), None)
+    takes = "modules whose state is tensors: register what get_extra_state returns as a buffer"
+    require(extra is None, "model", Words(f"one with {extra}"), takes)
     described, weights = new_files(path)
     places: set[int] = set()
     tensors = {}
