@@ -381,3 +381,34 @@ def test_an_argument_that_fit_does_not_have_is_named_with_the_nearest_one(name, 
 def test_data_of_other_kinds_are_named_with_what_to_do(data, said):
     with pytest.raises(TypeError, match=rf"^data: takes a Dataset, .*{said}"):
         fit(model_of(), data)
+
+
+class Scaled(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, prediction, target):
+        return (prediction - target).square() * self.scale
+
+
+@pytest.mark.parametrize("wrap", [lambda loss: loss, lambda loss: anode.Regularised(anode.Kinetic(), loss=loss)])
+def test_a_loss_whose_parameters_are_not_trained_warns(wrap, recwarn):
+    scale = nn.Parameter(torch.ones((), dtype=torch.float64))
+    with pytest.warns(UserWarning, match="loss: fit does not train the parameters of Scaled; make it a part") as caught:
+        anode.fit(model_of(), data_of(), loss=wrap(Scaled(scale)), epochs=1)
+    assert caught[0].filename == __file__
+    recwarn.clear()
+    model = model_of()
+    model.scale = scale
+    anode.fit(model, data_of(), loss=wrap(Scaled(scale)), epochs=1)
+    assert scale != 1
+    anode.fit(model_of(), data_of(), loss=wrap(Scaled(scale).requires_grad_(False)), epochs=1)
+    assert not recwarn.list
+
+
+def test_sparse_gradients_are_refused():
+    model = nn.Sequential(nn.Embedding(5, 4, sparse=True), nn.Flatten(), nn.Linear(8, 1))
+    x = torch.randint(0, 5, (20, 2))
+    with pytest.raises(ValueError, match=r"model: takes one whose gradients are dense; pass sparse=False"):
+        anode.fit(model, (x, x.float().mean(1, keepdim=True)), epochs=1)

@@ -78,8 +78,9 @@ def test_a_function_of_a_seed_is_taken_up_to_the_same_bits(tmp_path):
 def test_a_loader_is_taken_up_too_and_says_that_bits_may_differ(tmp_path):
     with pytest.warns(
         UserWarning, match="data: with the batches of a DataLoader, a resumed run does not give exactly the same"
-    ):
+    ) as caught:
         train(model_of(), loader(shuffle=True), checkpoint=tmp_path, progress=interrupt_after(4))
+    assert "contextlib" not in caught[0].filename  # but that of the caller
     with pytest.warns(UserWarning, match="a resumed run does not give exactly the same result"):
         assert len(train(model_of(), loader(shuffle=True), checkpoint=tmp_path)) == 6
 

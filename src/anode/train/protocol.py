@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import cached_property
@@ -9,7 +10,7 @@ from numbers import Number, Real
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anode.checks import as_seed, check_function, describe, lookup, number, require
 from anode.models.model import AnyModule, Model, Outcome
@@ -128,6 +129,11 @@ class Protocol:
         if isinstance(loss, type):
             raise TypeError(f"loss: takes {takes}, got the class {loss.__name__}; pass an object, {loss.__name__}()")
         check_function("loss", self.loss, takes, 2)
+        own = loss.loss if isinstance(loss, Regularised) else loss
+        known = {id(p) for p in model.parameters()}
+        if isinstance(own, nn.Module) and any(p.requires_grad and id(p) not in known for p in own.parameters()):
+            hint = "make it a part of the model to train them, or freeze them with loss.requires_grad_(False)"
+            warnings.warn(f"loss: fit does not train the parameters of {type(own).__name__}; {hint}", stacklevel=7)
         solved = not isinstance(loss, Regularised) or model.first_flow() is not None
         require(solved, "loss", loss, f"no regularisers for a model without a flow: {WITH_FLOW}")
 

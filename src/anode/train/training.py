@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from anode.checks import require
+from anode.checks import Words, require
 from anode.models.model import Model, Outcome, observed
 from anode.ode.solution import Engine, Solution, SolveError
 from anode.storage import digest
@@ -32,6 +32,9 @@ from anode.train.streams import Batch, Stream
 
 if TYPE_CHECKING:
     from anode.train.between import Between
+
+
+SPARSE = Words("one with sparse gradients")
 
 
 class Training:
@@ -254,6 +257,8 @@ class Training:
             going = (~self.members.frozen).nonzero().flatten().tolist()
             self.fail(dict.fromkeys(going, name_of(int(error.solution.status))), error)
             return
+        takes = "one whose gradients are dense; pass sparse=False to nn.Embedding"
+        require(not any(p.grad is not None and p.grad.is_sparse for p in self.parameters), "model", SPARSE, takes)
         self.ranks.sum_gradients(self.parameters)
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         if self.protocol.members is None:

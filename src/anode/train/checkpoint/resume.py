@@ -46,7 +46,7 @@ def resumed(training: Training, path: str | Path | None, every: float | None) ->
         warnings.warn(
             f"data: with the batches of a {data.kind}, a resumed run does not give exactly the same result; pass a "
             "function that takes a seed and returns the batches of an epoch",
-            stacklevel=5,
+            stacklevel=7,
         )
     with ExitStack() as stack:
         folders = []
