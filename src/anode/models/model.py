@@ -84,6 +84,8 @@ class Model(nn.Module, ABC):
     def run(self, x: Tensor, **options: Any) -> Outcome:
         """Return prediction, features and solution. A failed solve does not raise; check ``outcome.solution``.
 
+        A model that runs several flows calls :meth:`Outcome.check` on all outcomes but the last.
+
         Args:
             x: Inputs.
             **options: Options of :func:`anode.solve` for this call, such as tighter tolerances, and those of
