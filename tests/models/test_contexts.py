@@ -55,7 +55,7 @@ def test_a_flow_solves_every_point_with_its_own_context(name, engine):
 @pytest.mark.parametrize("name", fields())
 def test_the_engine_solves_with_a_context(name):
     flow = flow_of(name)
-    for rows in (9, 4, 9):
+    for rows in (9, 4, *[9] * 12):
         assert flow.run(X[:rows], context=C[:rows].clone()).solution.engine.name == "native"
     assert flow.run(X, context=C[:1].expand(9, 3)).solution.engine.name == "native"
 
@@ -102,6 +102,19 @@ def test_all_methods_of_a_flow_take_the_context():
     torch.testing.assert_close(flow.run(X, context=C).features, end)
 
 
+def test_a_flow_whose_methods_know_of_no_context_works_without_one():
+    class Reporting(anode.Flow):
+        def solve(self, x, save_at=None):
+            return super().solve(x, save_at=save_at)
+
+        def solve_from(self, h, span, solver=None, save_at=None):
+            return super().solve_from(h, span, solver=solver or self.solver, save_at=save_at)
+
+    flow = Reporting(anode.MLPField(2).double(), **TIGHT)
+    assert flow(X).shape == flow.trajectory(X, 3)[-1].shape
+    assert flow.check(X).passes
+
+
 def test_a_neural_ode_passes_the_context_on():
     field = fields()["perceptron"]
     model = anode.NeuralODE(field=field, head=nn.Linear(2, 1).double(), **TIGHT)
@@ -135,6 +148,16 @@ def test_a_context_that_does_not_fit_is_named(field, context, error, message):
 def test_a_field_that_takes_no_context_is_named(field):
     with pytest.raises(TypeError, match=r"context: takes None for a field that is not called as f\(t, h, context\)"):
         anode.Flow(field.double())(X, context=C)
+
+
+def test_a_single_point_has_a_context_of_its_own():
+    flow = flow_of("perceptron")
+    torch.testing.assert_close(flow(X[0], context=C[0]), flow(X, context=C)[0], rtol=1e-6, atol=1e-6)
+
+
+def test_a_model_without_a_flow_takes_no_context():
+    with pytest.raises(ValueError, match="context: takes None for a ResNet"):
+        anode.ResNet(2, 1).double()(X, context=C)
 
 
 def test_a_stack_takes_no_context():

@@ -285,7 +285,7 @@ def unlike(known: Known, f: Rate, example: Example) -> str:
         counts = [counter.count() for counter in known.counters]
         one, y = f if member is None else member.f, states if example.is_tuple else states[0]
         with _alone():
-            seen = observe(f, lambda: calls_of(one, t, y, traced.differentiates))
+            seen = observe(f, lambda: calls_of(one, t, y))
         for counter, count in zip(known.counters, counts, strict=True):
             counter.reset(count)
         return None if seen.obstacle or seen.guard.codes - known.guard.codes else seen.result

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from anode.checks import number, require
+from anode.models.model import given
 from anode.ode.solution import Solution, SolveError, State, Status, as_tuple
 
 if TYPE_CHECKING:
@@ -177,20 +178,21 @@ def check(flow: Flow, x: Tensor, bound: float, settings: dict[str, Any], context
     rtol, atol = solver.rtol, solver.atol
     if not isinstance(rtol, float) or not isinstance(atol, float):
         raise TypeError(f"rtol, atol: take numbers for a check, got {rtol} and {atol}")
+    options = given(context)
     with torch.no_grad():
-        start, there = flow.start_and_solve(x, context=context, solver=solver)
+        start, there = flow.start_and_solve(x, solver=solver, **options)
         dims, dtype = 1 if flow.members is None else 2, as_tuple(start)[0].dtype
         infinite = torch.full(as_tuple(start)[0].shape[:dims], torch.inf, dtype=torch.float64)
         nfe, lost = _evaluations(there, infinite), _failed(there, infinite)
         if lost.all():
             return Check(rtol, infinite, infinite, nfe, bound, _failure(there))
-        back = flow.solve_from(_zeroed(there.y1, lost), (flow.t1, 0.0), context, solver=solver)
+        back = flow.solve_from(_zeroed(there.y1, lost), (flow.t1, 0.0), solver=solver, **options)
         failed = lost | _failed(back, infinite)
         factor = min(1.0, max(TIGHTER, TIGHTEST.get(dtype, 0.0) / rtol))
         tighter: dict[str, Any] = {"rtol": factor * rtol, "atol": factor * atol}
         if solver.step_size is not None:
             tighter = {"step_size": SHORTER * solver.step_size, "max_steps": int(2 * solver.max_steps / SHORTER)}
-        tight = flow.solve_from(start, (0.0, flow.t1), context, solver=solver.but(**tighter))
+        tight = flow.solve_from(start, (0.0, flow.t1), solver=solver.but(**tighter), **options)
     unknown = _failed(tight, infinite) | (solver.step_size is None and factor > 0.1)
     error = _relative(there.y1, tight.y1, dims).masked_fill(unknown, torch.nan)
     reconstruction, error = (x.masked_fill(failed, torch.inf) for x in (_relative(back.y1, start, dims), error))

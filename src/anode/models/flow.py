@@ -250,7 +250,7 @@ class Flow(Model):
             times = torch.linspace(0.0, self.t1, number("times", times, whole=True), dtype=torch.float64)
         # In single precision, the last time may round to slightly more than t1.
         times = [self.t1 if t > self.t1 and math.isclose(t, self.t1, rel_tol=1e-6) else t for t in map(float, times)]
-        return self.solve(x, save_at=times, context=context).check().ys
+        return self.solve(x, save_at=times, **given(context)).check().ys
 
     def inverse(self, features: State, **options: Any) -> Tensor:
         """Return the inputs of given features by solving backward in time.
@@ -280,7 +280,12 @@ def check_context(model: Model, context: Any, x: Any) -> None:
         raise TypeError(f"context: takes a tensor with a row per point, got {describe(context)}")
     if not isinstance(x, Tensor):
         raise TypeError(f"x: takes a tensor, got {describe(x)}; convert it with torch.as_tensor(x)")
-    require(context.shape[:1] == x.shape[:1], "context", describe(context), f"a row for each of the {len(x)} points")
+    require(
+        x.ndim < 2 or context.shape[:1] == x.shape[:1],
+        "context",
+        describe(context),
+        f"a row for each of the {len(x)} points",
+    )
     floating = context.is_floating_point() and x.is_floating_point() and context.numel() > 0
     if floating and context.dtype != x.dtype:
         raise TypeError(f"context: takes {x.dtype}, the dtype of the points, got {context.dtype}")

@@ -272,6 +272,8 @@ class ResNet(Model):
         return members_in(self.blocks)
 
     def run(self, x: Tensor, **options: Any) -> Outcome:
+        context = options.get("context")
+        require(context is None, "context", context, "None for a ResNet, which has no flow")
         features = self.trajectory(x)[-1]
         return Outcome(self.head(features), features)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from copy import copy
 from typing import Any, ClassVar
 
 import torch
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from anode.checks import require
 from anode.engine.timeless import rate_at
 from anode.models.flow import features_dim
-from anode.ode.field import Derivative, Field, conditioned, is_hooked
+from anode.ode.field import Derivative, Field, is_hooked
 
 
 class Wrapped(Field):
@@ -44,19 +43,14 @@ class Wrapped(Field):
     def combine(self, h: Tensor, slope: Tensor) -> Tensor:
         """Return the slope of a state h, given the slope of the other field."""
 
-    def forward(self, t: Tensor, h: Tensor) -> Tensor:
+    def forward(self, t: Tensor, h: Tensor, context: Tensor | None = None) -> Tensor:
         """Return the derivative of h at time t. t is a scalar or broadcasts against h."""
-        return self.combine(h, self.inner(t, self.given(h)))
+        return self.combine(h, self.inner(t, self.given(h), context))
 
-    def inner(self, t: Tensor, given: Tensor) -> Tensor:
+    def inner(self, t: Tensor, given: Tensor, context: Tensor | None = None) -> Tensor:
         """Return the slope of the other field."""
-        slope: Tensor = rate_at(self.field, t, given)
+        slope: Tensor = rate_at(self.field, t, given) if context is None else self.field(t, given, context)
         return slope
-
-    def with_context(self, context: Tensor) -> Field:
-        made = copy(self)
-        made._modules = {**self._modules, "field": conditioned(self.field, context)}
-        return made
 
     def derivative(self) -> Derivative | None:
         return self.part()

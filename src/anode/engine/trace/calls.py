@@ -188,9 +188,11 @@ def elsewhere(
         yield calls
 
 
-def calls_of(f: Callable[..., Any], t: Tensor, y: Any, recording: bool = False, context: Replacements = ()) -> Calls:
-    """Call f, with autograd or without, and record what it calls."""
-    calls = Calls(context)
+def calls_of(
+    f: Callable[..., Any], t: Tensor, y: Any, recording: bool | None = None, context: Replacements = ()
+) -> Calls:
+    """Call f, with autograd or without, and record what it calls. The default is as the solve was called."""
+    calls, recording = Calls(context), torch.is_grad_enabled() if recording is None else recording
 
     def call() -> None:
         with torch.set_grad_enabled(recording):
