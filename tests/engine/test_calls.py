@@ -81,6 +81,23 @@ def test_the_question_is_named(name, why):
     assert why in str(anode.explain(ASKING[name], STATES["many"]))
 
 
+@pytest.mark.parametrize("recorded", [False, True], ids=["plain", "recorded"])
+def test_to_detach_what_needs_no_gradient_is_to_do_nothing(recorded):
+    torch.manual_seed(0)
+    energy = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).double()
+
+    def hamiltonian(t, y):
+        with torch.enable_grad():
+            y = y if y.requires_grad else y.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(energy(y).sum(), y, create_graph=True)
+        return torch.cat([slope[:, 2:], -slope[:, :2]], 1)
+
+    y0 = STATES["few"].reshape(6, 4)
+    ours, expected = (solved(hamiltonian, y0, engine, recorded) for engine in ("native", "torch"))
+    for x, y in zip(ours, expected, strict=True):
+        torch.testing.assert_close(x, y)
+
+
 def test_an_address_is_not_asked_for():
     solution = anode.solve(lambda t, y: late(t, y, y.data_ptr() % 128 == 0), STATES["few"], (0.0, 1.0))
     assert str(solution.engine) == "torch (f calls Tensor.data_ptr)"

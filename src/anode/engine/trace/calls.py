@@ -76,15 +76,16 @@ class Calls(TorchFunctionMode):
         name = _name(func)
         if name not in STEPWISE and name not in QUESTIONS:
             self.note(args, kwargs)
+        detaches = func in DETACHING and args[0].requires_grad  # otherwise it does nothing
         if name not in QUESTIONS:
-            if name not in SWITCHES:
+            if name not in SWITCHES and (detaches or func not in DETACHING):
                 self.made.append((func, tuple(_plain((args, *(kwargs or {}).items())))))
         elif not isinstance(args[0], torch.nn.Parameter) and not _asked_by_torch(sys._getframe(1)):
             self.asked.add(name)
         if func is Tensor.__getitem__:
             return _item(*args)
         result = func(*args, **(kwargs or {}))
-        if func in DETACHING:
+        if detaches:
             self._cut[id(result)] = result
         return result
 
