@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import anode
 from anode.engine.watch.purity import Counter, observe
 
 T, Y = torch.tensor(0.5), torch.ones(3, 2)
@@ -390,6 +391,24 @@ def test_a_counter_is_found_and_advanced():
     assert observation.guard.holds()
 
 
+@pytest.mark.parametrize("step", [1, 1.0])
+def test_a_counter_may_be_a_float(step):
+    def by_one(self, t, y):
+        self.nfe += 1
+        return y
+
+    def by_one_point(self, t, y):
+        self.nfe += 1.0
+        return y
+
+    f = net(by_one if type(step) is int else by_one_point)
+    f.nfe = 0.0
+    assert accepted(f).counters == (Counter(f, "nfe", 1),)
+    solution = anode.solve(f, Y, (0.0, 1.0), method="rk4", step_size=0.25)
+    assert solution.engine.name == "native"
+    assert (f.nfe, type(f.nfe)) == (17.0, float)
+
+
 def test_a_counter_written_in_full_or_in_an_inner_object_is_found():
     class Stats:
         def __init__(self):
@@ -441,9 +460,11 @@ def test_what_is_more_than_a_counter_is_an_obstacle(forward):
     refused(net(forward), "'nfe'")
 
 
-def test_a_counter_that_is_no_integer_is_an_obstacle():
+def test_a_counter_of_fractions_is_an_obstacle():
+    """Their sum depends on how often it was rounded."""
+
     def forward(self, t, y):
-        self.scale += 1
+        self.scale += 0.1
         return y
 
     refused(net(forward), "f sets the attribute 'scale' of Mine")

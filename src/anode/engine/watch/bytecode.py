@@ -23,7 +23,7 @@ class Store:
     Attributes:
         name: The attribute.
         path: The object it belongs to; empty if that is not a plain chain of names.
-        counts: Whether the assignment adds a constant integer to the attribute.
+        counts: Whether the assignment adds a constant whole number to the attribute.
     """
 
     name: str
@@ -152,7 +152,8 @@ def _adds(steps: list[dis.Instruction], load: int, name: str) -> bool:
         read.opname == "LOAD_ATTR"
         and read.argval == name
         and constant.opname in ("LOAD_CONST", "LOAD_SMALL_INT")
-        and type(constant.argval) is int
+        and type(constant.argval) in (int, float)
+        and constant.argval == constant.argval // 1  # other sums depend on how often they were rounded
         and add.opname == "BINARY_OP"
         and add.argrepr in ("+", "+=")
     )

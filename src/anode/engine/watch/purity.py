@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Counter:
-    """An integer attribute that every call of f advances, such as ``self.nfe``.
+    """A number, in an attribute, to which every call of f adds a whole number, such as ``self.nfe``.
 
     Two counters are equal if they advance the same attribute of the same object by the same step.
 
@@ -51,12 +51,12 @@ class Counter:
         """Advance the attribute by this number of calls of f."""
         self.reset(self.count() + calls * self.step)
 
-    def count(self) -> int:
+    def count(self) -> float:
         """Return the attribute."""
-        count: int = getattr(self.owner, self.name)
+        count: float = getattr(self.owner, self.name)
         return count
 
-    def reset(self, count: int) -> None:
+    def reset(self, count: float) -> None:
         """Set the attribute."""
         setattr(self.owner, self.name, count)
 
@@ -203,15 +203,15 @@ class _Watcher:
             raise UnwatchableError(f"f sets the attribute {store.name!r}{whose}")
         if owner in self._reach and type(owner).__dictoffset__:
             self._reach.watch(owner.__dict__, store.name, owner)
-            if store.counts and type(owner.__dict__.get(store.name)) is int:
+            if store.counts and type(owner.__dict__.get(store.name)) in (int, float):
                 self._candidates[id(owner), store.name] = owner
 
     def conclude(self) -> tuple[str, tuple[Counter, ...]]:
         """Compare everything with its value before the call, and return the obstacle and the counters."""
         counters, others = [], []
         for change in self.guard.changes():
-            if (id(change.owner), change.name) in self._candidates and type(change.after) is int:
-                counters.append(Counter(change.owner, change.name, change.after - change.before))
+            if (id(change.owner), change.name) in self._candidates and type(change.after) in (int, float):
+                counters.append(Counter(change.owner, change.name, int(change.after - change.before)))
             else:
                 others.append(change)
         obstacle = self._obstacle or next(map(words, others), "") or self._unknown() or self._reads(counters)
