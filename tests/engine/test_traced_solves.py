@@ -308,3 +308,16 @@ def test_gradients_of_several_outputs_can_be_differentiated_again(parts):
 
     for ours, wanted in zip(second("native"), second("torch"), strict=True):
         torch.testing.assert_close(ours, wanted, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_defect_of_the_engine_does_not_end_a_solve(monkeypatch, grad):
+    def fail(*_):
+        raise ZeroDivisionError("division by zero")
+
+    net, y0 = nn.Linear(2, 2), torch.rand(5, 2)
+    monkeypatch.setattr("anode.engine.compiling.trace", fail)
+    with torch.set_grad_enabled(grad):
+        solution = anode.solve(lambda t, y: net(y), y0, (0.0, 1.0))
+    assert str(solution.engine) == "torch (the engine failed to trace f: ZeroDivisionError: division by zero)"
+    assert torch.equal(solution.y1, anode.solve(lambda t, y: net(y), y0, (0.0, 1.0), engine="torch").y1)

@@ -188,3 +188,14 @@ def test_the_end_of_the_span_has_no_gradient_where_the_event_comes_before_it(gra
     solution.y1.sum().backward()
     assert end.grad is None or float(end.grad) == 0
     assert float(y0.grad) == pytest.approx(0.5, abs=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_event_that_never_comes_at_a_state_of_rest_ends_the_solve(dtype):
+    y0 = torch.ones(2, dtype=dtype)
+    for span in ((0.0, math.inf), (0.0, -math.inf)):
+        solution = anode.solve(lambda t, y: 0 * y, y0, span, event=lambda t, y: y[0] - 2)
+        assert solution.status == anode.Status.NO_EVENT
+        assert torch.equal(solution.y1, y0)
+    with pytest.raises(anode.SolveError, match="before the event"):
+        anode.odeint_event(lambda t, y: 0 * y, y0, torch.tensor(0.0), event_fn=lambda t, y: y - 2)

@@ -166,9 +166,11 @@ def _trace(known: Known, example: Example) -> None:
                 known.traced, known.shared = _of_all(known.traced, member)
             if changes := known.guard.undo():  # which f did not do for the number of points that was observed
                 raise Untraceable(words(changes[0]))
-        except Untraceable as error:
+        except Exception as error:  # Python can solve even if the engine has a defect
             known.guard.undo()
-            known.obstacle = str(error) if rows else known.obstacle or str(error)
+            failed = f"the engine failed to trace f: {type(error).__name__}: {error}"
+            why = str(error) if isinstance(error, Untraceable) else failed
+            known.obstacle = why if rows else known.obstacle or why
             continue
         if known.kind.recording and not known.traced.passes_gradients:
             known.obstacle = "f stops gradients, with detach or otherwise"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -238,6 +239,8 @@ class Integration:
         if self.event is not None and status == Status.SUCCESS:
             t = self.event_time if self.event_time is not None else self.plan.times[-1]
             status = Status.NO_EVENT if self.event_time is None else status
+            if self.event_time is None and math.isinf(self.plan.times[-1]):  # no step ends there
+                self.outputs[self.plan.wanted[-1]] = y
         return Trace([self.outputs[i] for i in self.plan.wanted], y, t, status, self.clock.stats, self.steps)
 
 
