@@ -119,7 +119,7 @@ double Adjoint<T>::norm(const Sum<T>& sum, const T* y1) const {
       for (int k = 0; k < sum.count; ++k) error += sum.weights[k] * sum.parts[k][i];
       const T scale = std::max(std::fabs(y1[i]), std::fabs(y_[i])) * rtol + atol;  // NaN if y1 is
       error = error / scale + (scale - scale);  // NaN where the state overflowed
-      squares += double(error) * double(error);
+      squares += double(T(error * error));
     }
     const double size = parts_.sizes[p] ? std::sqrt(squares / double(parts_.sizes[p])) : 0;
     if (std::isnan(size)) return size;

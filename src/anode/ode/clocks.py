@@ -125,7 +125,7 @@ class JointClock:
             self._stop(Status.UNDERFLOW if math.isfinite(self._last_error) else Status.NON_FINITE)
             return None
         t1 = self.t + plan.direction * self._h
-        if abs(t1) > torch.finfo(plan.time_type["dtype"]).max:  # there is no such time: an event that never comes
+        if math.isinf(plan.times[-1]) and abs(t1) > plan.latest:  # the event never comes
             self._stop(Status.SUCCESS)
             return None
         if self._landings and (t1 - self._landings[0]) * plan.direction > 0:

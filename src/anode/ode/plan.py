@@ -99,6 +99,11 @@ class Plan:
         return self.nudge or bool(self.jump_at)
 
     @property
+    def latest(self) -> float:
+        """The last time until which the solver waits for an event. Much later ones overflow in the dtype of times."""
+        return float(torch.finfo(self.time_type["dtype"]).max) ** 0.5
+
+    @property
     def groups(self) -> tuple[int, ...]:
         """The shape of the groups; empty if there is one step size for all."""
         return tuple(self.like.shape[: self.group_dims])

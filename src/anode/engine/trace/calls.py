@@ -76,16 +76,15 @@ class Calls(TorchFunctionMode):
         name = _name(func)
         if name not in STEPWISE and name not in QUESTIONS:
             self.note(args, kwargs)
-        detaches = func in DETACHING and args[0].requires_grad  # otherwise it does nothing
         if name not in QUESTIONS:
-            if name not in SWITCHES and (detaches or func not in DETACHING):
+            if name not in SWITCHES:
                 self.made.append((func, tuple(_plain((args, *(kwargs or {}).items())))))
         elif not isinstance(args[0], torch.nn.Parameter) and not _asked_by_torch(sys._getframe(1)):
             self.asked.add(name)
         if func is Tensor.__getitem__:
             return _item(*args)
         result = func(*args, **(kwargs or {}))
-        if detaches:
+        if func in DETACHING:
             self._cut[id(result)] = result
         return result
 
@@ -99,11 +98,18 @@ class Calls(TorchFunctionMode):
         if self._cut and not self.detached:
             self.detached = any(id(x) in self._cut for x in _tensors(used))
 
-    def repeated_by(self, other: Calls, points: tuple[int, int]) -> bool:
-        """Whether a call with another number of points called the same; only numbers of points may differ."""
+    def repeated_by(self, other: Calls, points: tuple[int, int], detaching: bool = True) -> bool:
+        """Whether a call with another number of points called the same; only numbers of points may differ.
+
+        Args:
+            other: The calls.
+            points: The two numbers of points.
+            detaching: Whether it matters what was detached. Where nothing needs a gradient, it does not.
+        """
         m, n = points
-        pairs = zip(self.made, other.made, strict=False)
-        return len(self.made) == len(other.made) and all(
+        ours, theirs = ([each for each in x.made if detaching or each[0] not in DETACHING] for x in (self, other))
+        pairs = zip(ours, theirs, strict=False)
+        return len(ours) == len(theirs) and all(
             f == g and len(a) == len(b) and all(_same(p, q, m, n) for p, q in zip(a, b, strict=True))
             for (f, a), (g, b) in pairs
         )
@@ -170,8 +176,11 @@ def elsewhere(
     t: Tensor,
     context: Replacements = (),
     differentiates: bool = False,
-) -> Iterator[Calls]:
-    """Call f with the same values in tensors of another layout, and in tensors that require gradients."""
+) -> Iterator[tuple[Calls, bool]]:
+    """Call f with the same values in tensors of another layout, and in tensors that require gradients.
+
+    Yields what f calls, and whether anything needs a gradient.
+    """
 
     def stored(x: Tensor) -> Tensor:
         turned = x.transpose(0, -1) if x.ndim else x
@@ -186,7 +195,7 @@ def elsewhere(
             y, time = tuple(change(x.detach()) for x in states), change(t.detach())
             changed = [(x, change(rows.detach())) for x, rows in context]
             calls = calls_of(f, time, y if is_tuple else y[0], recording, changed)
-        yield calls
+        yield calls, change is computed
 
 
 def calls_of(

@@ -178,7 +178,7 @@ def _check_circumstances(
     points, calls = (recording.batch, recording.batch), recording.calls
     try:
         others = elsewhere(f, states, is_tuple, t, rows, calls.differentiates)
-        alike = all(calls.repeated_by(each, points) for each in others)
+        alike = all(calls.repeated_by(each, points, needed) for each, needed in others)
     except RuntimeError:
         alike = False
     if not alike:
