@@ -198,3 +198,24 @@ def test_an_explanation_is_that_of_the_next_solve():
     explained = anode.explain(f, points(4))
     assert [name for name, _ in explained.tensors] == ["layer.bias", "layer.weight"]
     assert anode.solve(f, points(4), (0.0, 1.0)).engine == explained.engine
+
+
+class Appending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.times = []
+
+    def forward(self, t, y):
+        self.times.append(t)
+        return -y * t
+
+
+def test_what_grows_with_every_call_is_not_watched_for_good(monkeypatch):
+    f = Appending()
+    for _ in range(MOST_TRACES + 1):
+        solution = anode.solve(f, points(4), (0.0, 1.0))
+    assert str(solution.engine).startswith("torch (f appends to a list")
+    assert len(memory_of(f).entries) == 1
+    monkeypatch.setattr("anode.engine.watch.guard.Guard.changes", lambda self: pytest.fail("f is still watched"))
+    monkeypatch.setattr("anode.engine.compiling.observe", lambda *_: pytest.fail("f is still observed"))
+    assert anode.solve(f, points(4), (0.0, 1.0)).engine.name == "torch"

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from anode.engine.known import Kind, Known, Rate
 from anode.engine.timeless import MEMORY, Timeless
+from anode.engine.watch.guard import Guard
 from anode.recent import Recent
 
 MOST_FUNCTIONS = 64
@@ -78,6 +79,12 @@ class Memory:
         else:
             del self.forgotten[again]
             self.alternates = True
+        if known.obstacle:  # takes the place of an earlier one, which may watch a list that grows
+            self.entries = [
+                each for each in self.entries if not (each.obstacle and each.f is known.f and each.kind == known.kind)
+            ]
+            if self.traces[known.kind] >= MOST_TRACES:
+                known.guard = Guard()  # which always holds
         if bound is not None and not self.alternates:
             objects = [object_of(each.f) for each in self.entries]
             self.forgotten = [other for other in self.forgotten if other() is not None]
