@@ -353,18 +353,22 @@ def test_files_of_another_run_on_the_same_table_are_noticed(folder, tmp_path, na
 
 
 def test_runs_of_earlier_versions_which_do_not_tie_their_files_are_still_read(folder, tmp_path):
+    assert run("predict", untied(folder, tmp_path), folder / "things.csv").exit_code == 0
+
+
+def untied(folder, tmp_path):
+    """Return a copy of the run as an earlier version wrote it, whose model does not note the other files."""
     place = tmp_path / "copy"
     subprocess.run(["cp", "-r", folder / "run", place], check=True)
     content = read_json(place / "model.json")
     del content["notes"]
     (place / "model.json").write_text(json.dumps(content))
-    assert run("predict", place, folder / "things.csv").exit_code == 0
+    return place
 
 
 @pytest.mark.parametrize("wrong", [{"scores": ["x"]}, {"scores": []}, {"baseline": None}, {"errors": [1.0]}], ids=str)
 def test_scores_that_are_not_numbers_are_named(folder, tmp_path, wrong):
-    place = tmp_path / "copy"
-    subprocess.run(["cp", "-r", folder / "run", place], check=True)
+    place = untied(folder, tmp_path)
     path = place / "result.json"
     path.write_text(json.dumps({**read_json(path), **wrong}))
     refused(run("show", place), f"{path}: is damaged (")
