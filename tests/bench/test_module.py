@@ -244,7 +244,8 @@ def test_the_command_shows_every_way_beside_the_rivals(tmp_path, monkeypatch):
     monkeypatch.setattr(speed, "PARTS", {"module": few("torchdiffeq")})
     monkeypatch.setattr("anode.bench.turns.SECONDS", 0.01)
     result = CliRunner().invoke(app, ["bench", "speed", "--out", str(tmp_path), "--turns", "1"])
-    assert (result.exit_code, result.stderr, result.exception) == (0, "", None)
+    assert (result.exit_code, result.exception) == (0, None)  # a slow machine prints lines about the progress
+    assert "error" not in result.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"module.json", "module.png", "module.svg", "speed.md"}
     found = kept(tmp_path, "module")
     assert all(row.nfe > 0 and not row.failed for rows in found.rows for row in rows)

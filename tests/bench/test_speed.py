@@ -253,7 +253,8 @@ def run(*arguments):
 @pytest.mark.usefixtures("_few_parts", "shared")
 def test_the_command_measures_draws_and_keeps_what_it_has(tmp_path):
     result = run("--out", tmp_path, "--turns", 1)
-    assert (result.exit_code, result.stderr, result.exception) == (0, "", None)
+    assert (result.exit_code, result.exception) == (0, None)  # a slow machine prints lines about the progress
+    assert "error" not in result.stderr
     files = {path.name for path in tmp_path.iterdir()}
     pictures = {f"{name}.{kind}" for name in ("comparisons", "growth") for kind in ("png", "svg")}
     assert files == {"toy.json", "tolerance.json", "memory.json", "speed.md", *pictures}
